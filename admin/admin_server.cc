@@ -13,7 +13,8 @@ namespace tarry::admin {
 
 namespace asio = boost::asio;
 
-// What the handlers use, held by the connections: it outlives the server until they have ended.
+// The handlers use this state.  The connections hold it, so it outlives the server until they have
+// ended.
 struct AdminServer::State {
   std::shared_ptr<Pauses> pauses;
   std::shared_ptr<EventFeed> events;
@@ -60,6 +61,8 @@ Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
                                 std::move(*read_token),
                                 Hosts({options_.host, http_->port(), http_->is_loopback(),
                                        options_.open_reads, options_.allowed_hosts}),
+                                // A browser keeps one cookie for all ports of a host, and several
+                                // brokers may run there.
                                 "tarry_session_" + broker.identity().cluster_id,
                                 options_.wrong_login_delay,
                                 state.pauses,

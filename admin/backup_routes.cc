@@ -55,6 +55,7 @@ asio::awaitable<void> step_backup(std::shared_ptr<void> owner, std::shared_ptr<B
   }
   work->is_stepping = false;
   work->stepped.cancel();
+  // In this order, because the run uses the state that `owner` keeps.
   work = nullptr;
   owner = nullptr;
 }
@@ -93,6 +94,7 @@ class BackupLines final : public ReplyStream {
  private:
   // Until the step is over, or a line is due.
   asio::awaitable<void> step() {
+    // The client may go, and this stream with it, while a step is under way.
     const auto work = work_;
     if (!std::exchange(work->is_stepping, true)) {
       asio::co_spawn(context_.here.executor(), step_backup(context_.owner.lock(), work),

@@ -12,7 +12,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::size_t usual_clients = 200;
-// Of each shard as well, which takes it about a millisecond.
+// The bound of each shard too: a shard takes about a millisecond for so many.
 constexpr std::size_t max_clients = 1000;
 
 Json client_json(const broker::ClientStatus& client, WallTime now) {

@@ -118,6 +118,7 @@ class Selection final : public ReplyStream {
     if (!page) co_return fail(page.error().message);
     for (const auto& record : page->records) {
       if (dry_run_ && shown_.size() < shown_in_dry_run) shown_.push_back(json_of(record));
+      // By its handle, because another record may have taken its id by then.
       found_.push_back({record.partition, record.handle});
     }
     matched_ += page->records.size();

@@ -125,6 +125,7 @@ asio::awaitable<Reply> list_delayed(Call& call) {
   const auto* values_given = call.parameter("values");
   const bool values = values_given != nullptr && flag_given("values", *values_given);
   std::vector<DelayedRecord> records;
+  // Later pages would show the same records again.
   if (!query.text.empty() && !query.after) records = co_await look_up(call, query);
   const auto looked_up = static_cast<std::ptrdiff_t>(records.size());
   const std::size_t limit = std::max(query.limit, records.size());
@@ -135,10 +136,12 @@ asio::awaitable<Reply> list_delayed(Call& call) {
   const MonoTime until = context.broker.clock().mono() + search_time;
   for (bool first = true; !ended && (first || records.size() < limit); first = false) {
     auto some = query;
+    // A page of no records would not say whether there are more.
     some.limit = std::max<std::size_t>(limit - records.size(), 1);
     auto page = co_await broker::list_delayed(context.broker, context.here, some, !first);
     if (!page) throw_failed(page.error());
     for (auto& record : page->records) {
+      // Made anew each time, because `records` moves as it grows.
       const std::span known(records.begin(), records.begin() + looked_up);
       if (std::ranges::find(known, record.handle, &DelayedRecord::handle) == known.end())
         records.push_back(std::move(record));
@@ -190,6 +193,7 @@ asio::awaitable<Reply> count_delayed(Call& call) {
   if (from != nullptr) query.from = time_of(call, "from", *from);
   if (to != nullptr) query.until = time_of(call, "to", *to);
   Json body;
+  // The store counts these as they come and go; nothing is read.
   if (by == nullptr && from == nullptr && to == nullptr) {
     const auto& counts = context.broker.pending_counts();
     body["total"] = query.topic ? counts.pending_of(query.topic->id) : counts.total();

@@ -54,6 +54,7 @@ constexpr std::size_t topics_by_name = 8;
 
 WallTime floor_to(WallTime time, milliseconds by) {
   const auto ms = time.time_since_epoch();
+  // The remainder of a time before 1970 is negative.
   return time - (ms % by + by) % by;
 }
 
@@ -161,6 +162,7 @@ asio::awaitable<std::string> DuePicture::text(Context& context) {
 asio::awaitable<void> DuePicture::compute(Context& context) {
   const auto self = shared_from_this();
   computing_ = true;
+  // Also when the computation throws.
   const std::shared_ptr<void> ended(nullptr, [this](void*) { computing_ = false; });
   const auto& clock = context.broker.clock();
   const MonoTime started = clock.mono();
@@ -179,7 +181,10 @@ asio::awaitable<void> DuePicture::compute(Context& context) {
 void DuePicture::begin_far(Context& context, const broker::NearDue& near, WallTime now) {
   const MonoTime mono = context.broker.clock().mono();
   if (counting_ || mono < far_again_) return;
+  // A delivery leaves this sum as it is, and the far picture right; new and removed records change
+  // it.
   const Marks marks{context.broker.pending_counts().total() + near.delivered, near.changed};
+  // After the clock was set back the picture is one of the future.
   if (far_ && marks == marks_ && now >= far_->at && now - far_->at < far_kept) return;
   marks_ = marks;
   written_ = near.written;
@@ -210,7 +215,7 @@ asio::awaitable<void> DuePicture::count_far(Context& context, std::shared_ptr<vo
   if (!minutes || !hours) {
     log_error("admin", "the due records cannot be counted: {}",
               (!minutes ? minutes.error() : hours.error()).message);
-    co_return;  // What was counted before stays, with its time.
+    co_return;  // The picture that was counted before stays, with its time.
   }
   far_ = Far{now, std::move(*minutes), std::move(*hours)};
 }

@@ -54,7 +54,7 @@ class DuePicture : public std::enable_shared_from_this<DuePicture> {
 
   std::optional<Far> far_;
   bool counting_ = false;
-  Marks marks_;           // Of far_, or of what is being counted.
+  Marks marks_;           // The marks of far_, or of the picture being counted.
   MonoTime far_again_{};  // Not before.
   std::uint64_t written_ = 0;
 

@@ -7,8 +7,8 @@
 //                    stream: those that it has not sent yet  -->  its browser
 //                    stream: ...
 //
-// There is one computation for all streams, and none while there is no stream.  What takes long is
-// done so rarely that it takes a small share of one core.  A stream that is slow misses events and
+// There is one computation for all streams, and none while there is no stream.  Its long parts are
+// done so rarely that they take a small share of one core.  A stream that is slow misses events and
 // goes on with the newest; one that takes nothing for the time of a request is ended by its
 // connection.  On shard 0's thread.
 
@@ -45,7 +45,7 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
 
   // Any thread.
   std::size_t streams() const { return streams_; }
-  std::uint64_t rounds() const { return rounds_; }  // Of the computation, since the start.
+  std::uint64_t rounds() const { return rounds_; }  // The computation's rounds since the start.
 
  private:
   class Stream;

@@ -97,6 +97,7 @@ std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
   std::optional<dev_t> first;
   for (const auto& directory : {broker.data_directory, broker.log_directory}) {
     struct stat status {};
+    // One file system counts once, or a sum over the directories would say twice what is free.
     if (::stat(directory.c_str(), &status) != 0 || first == status.st_dev) continue;
     if (!first) first = status.st_dev;
     std::error_code failed;

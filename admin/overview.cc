@@ -34,6 +34,7 @@ struct Machine {
 asio::awaitable<Machine> read_process_status(Context& context) {
   auto& use = context.disk_use;
   const MonoTime now = context.broker.clock().mono();
+  // One look at a time: with very many files it takes longer than the scrapes are apart.
   const bool stale = !use.looking && (!use.again || now >= *use.again);
   if (stale) use.looking = true;
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {

@@ -14,7 +14,7 @@ namespace tarry::admin {
 struct PageFile {
   std::string_view name;  // Without a folder: "index.html".
   std::string_view content_type;
-  std::string_view hash;  // Of its content.
+  std::string_view hash;  // The hash of its content.
   std::string_view content;
   std::string_view packed;  // The same, by gzip.
 };

@@ -117,6 +117,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   auto chosen = web::choose(routes, paths, question, {may_read, may_change});
   if (!chosen) co_return std::move(chosen.error());
   const HandledRoute& route = handled_routes[chosen->route];
+  // For came_by_tls: behind a proxy that ends TLS the Origin is all that tells of it.
   Call call{context,
             std::move(chosen->target),
             std::string(question.local),

@@ -10,6 +10,7 @@ namespace tarry::admin {
 
 std::string Sessions::begin(Random& random, MonoTime now) {
   std::erase_if(sessions_, [&](const Session& session) { return session.until <= now; });
+  // A flood of logins costs the oldest browser its session and no memory.
   if (sessions_.size() == max_sessions) sessions_.pop_front();
   std::string key;
   for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", random.u64());

@@ -137,6 +137,7 @@ asio::awaitable<Json> topics_event_json(Context& context, std::size_t limit) {
     partitions.insert(partitions.end(), more.begin(), more.end());
   }
   const auto statuses =
+      // It opens no partition, because it is computed again every few seconds.
       co_await broker::partition_statuses(context.broker, context.here, partitions, 0);
   Json body;
   body["at_ms"] = to_ms(context.broker.clock().wall());

@@ -44,7 +44,7 @@ Json slots_json(WallTime from, std::size_t count, bool later, const Used& used) 
   return Json{{"from_ms", to_ms(from)}, {"bits", bits}, {"later", later}};
 }
 
-// Those of a wheel's level, whose ticks are milliseconds; `now` is the moment of `tick`.
+// The slots of a wheel's level, whose ticks are milliseconds; `now` is the moment of `tick`.
 Json wheel_slots_json(const std::vector<const timing::TimingWheel::Stats*>& wheels,
                       std::size_t level, timing::Tick tick, WallTime now);
 

@@ -49,7 +49,7 @@ Json bucket_slots_json(const storage::BucketSlots& slots) {
                     [&](std::size_t slot) { return slots.used()[slot]; });
 }
 
-// The finest level comes first.  Those that are made for large hours alone are left out unless
+// The finest level comes first.  Levels that are made for large hours alone are left out unless
 // there is something to tell.
 class LevelTable {
  public:
@@ -182,6 +182,7 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
   levels.add_memory(memory, slots);
   if (sizes) levels.add_disk(*sizes, memory);
   body["levels"] = levels.take();
+  // A record counts as one of memory as long as it is there, also if it is written.
   const auto on_disk = pending.total - std::min<std::uint64_t>(pending.total, records);
   body["memory"] =
       Json{{"records", records}, {"bytes", bytes}, {"chunks", chunks}, {"came_near", came_near}};

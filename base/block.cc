@@ -13,8 +13,8 @@ namespace tarry {
 namespace {
 
 constexpr std::size_t page = 4096;
-constexpr std::size_t least = std::size_t{64} << 10;
-constexpr std::size_t most = std::size_t{64} << 20;
+constexpr std::size_t min_bytes = std::size_t{64} << 10;
+constexpr std::size_t max_bytes = std::size_t{64} << 20;
 constexpr std::size_t steps = 4;  // Sizes each doubling.
 constexpr std::size_t sizes = 10 * steps + 1;
 
@@ -25,19 +25,20 @@ constexpr bool keeps = false;
 constexpr bool keeps = true;
 #endif
 
-// The index of the smallest size that holds `bytes`, which lie between least and most.
+// The index of the smallest size that holds `bytes`, which lie between min_bytes and max_bytes.
 std::size_t index_of(std::size_t bytes) {
-  if (bytes <= least) return 0;
+  if (bytes <= min_bytes) return 0;
   // Rounded up, so a block is at most a quarter larger than what was asked for.
-  const std::size_t doubling = static_cast<std::size_t>(std::bit_width((bytes - 1) / least)) - 1;
-  const std::size_t step = (least << doubling) / steps;
-  return doubling * steps + (bytes - (least << doubling) + step - 1) / step;
+  const std::size_t doubling =
+      static_cast<std::size_t>(std::bit_width((bytes - 1) / min_bytes)) - 1;
+  const std::size_t step = (min_bytes << doubling) / steps;
+  return doubling * steps + (bytes - (min_bytes << doubling) + step - 1) / step;
 }
 std::size_t size_of(std::size_t index) {
-  const std::size_t base = least << (index / steps);
+  const std::size_t base = min_bytes << (index / steps);
   return base + base / steps * (index % steps);
 }
-static_assert((least << 10) == most);
+static_assert((min_bytes << 10) == max_bytes);
 
 struct Kept {
   std::mutex mutex;
@@ -69,7 +70,7 @@ Kept& kept() {
 }
 
 bool is_ours(std::size_t bytes) {
-  return keeps && bytes >= least && bytes <= most;
+  return keeps && bytes >= min_bytes && bytes <= max_bytes;
 }
 
 }  // namespace

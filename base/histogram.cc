@@ -11,7 +11,7 @@ std::size_t WindowedHistogram::slices_passed(MonoTime now) const {
 }
 
 void WindowedHistogram::begin_slice(MonoTime now) {
-  // Those that nothing was added to have ended, too: they are empty slices of the ring.
+  // Slices that nothing was added to have ended, too: they are empty slices of the ring.
   for (auto passed = slices_passed(now); passed > 0; --passed) {
     // The slice behind the current one is the oldest: its values leave the window, and it becomes
     // the new current one.

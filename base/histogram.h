@@ -154,7 +154,7 @@ class WindowedHistogram {
   // The slices in a ring, the current one at current_, the oldest behind it.
   std::array<BasicHistogram<std::uint32_t>, slice_count> slices_;
   std::size_t current_ = 0;
-  MonoTime slice_end_{};  // Of the current one.
+  MonoTime slice_end_{};  // The end of the current slice.
   Histogram before_;      // The slices that have left the ring.
 };
 

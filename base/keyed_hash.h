@@ -17,7 +17,7 @@ struct HashKey {
   std::uint64_t low = 0, high = 0;
 };
 
-// Of this process alone: random, and the same until its end.
+// The key of this process alone: random, and the same until its end.
 HashKey process_hash_key();
 
 // `rounds` for each eight bytes, and `last_rounds` at the end; SipHash-2-4 is <2, 4>.

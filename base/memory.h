@@ -13,8 +13,8 @@ namespace tarry {
 // other threads may wait: for when a load is over.
 void give_back_memory();
 
-// Threads share so many arenas: what one frees another may use.  Before there are threads.  Of
-// jemalloc it is said where it is linked.
+// Threads share so many arenas: what one frees another may use.  Call it before there are threads.
+// For jemalloc the limit is set where it is linked.
 void limit_arenas(int count);
 
 }  // namespace tarry

@@ -5,8 +5,9 @@
 //   owner_.bind();   // On the thread that has it from now on; before that, any thread may use it.
 //   owner_.check();  // At each door.
 //
-// What a thread owns has no lock, so a call from another one is a data race that a test need not
-// see.  A check is a load and a compare, 0.6 ns, and on in production like every assertion.
+// An object that a thread owns has no lock, so a call from another one is a data race that a test
+// need not see.  A check is a load and a compare, 0.6 ns, and on in production like every
+// assertion.
 
 #include <source_location>
 

@@ -40,7 +40,7 @@ double cpu_ms() {
 }
 
 // The turns of a shard's thread.
-struct Turns {
+struct TurnTimes {
   double longest = 0, sum = 0;
   template <typename Work>
   void take(Work&& work) {
@@ -58,7 +58,7 @@ class TurnsBackground final : public Background {
   void run_and_then(Work work, Work then) override {
     queue_.emplace_back(std::move(work), std::move(then));
   }
-  void run_all(Turns& turns) {
+  void run_all(TurnTimes& turns) {
     while (!queue_.empty()) {
       auto [work, then] = std::move(queue_.front());
       queue_.pop_front();
@@ -68,7 +68,7 @@ class TurnsBackground final : public Background {
     }
   }
   void run_all() {
-    Turns ignored;
+    TurnTimes ignored;
     run_all(ignored);
   }
   void forget() { queue_.clear(); }
@@ -129,7 +129,7 @@ class Host final : public Sink {
     commit(std::move(transaction));
   }
   // The same in steps; until its records are in the store.
-  void accept_long(const records::CheckedBatch& batch, Turns& turns) {
+  void accept_long(const records::CheckedBatch& batch, TurnTimes& turns) {
     const WallTime arrived = clock.wall();
     const auto schedules = read_schedules(batch, {}, arrived, engine->believed(arrived)).value();
     std::optional<Engine::IdRows> ids;
@@ -221,11 +221,11 @@ void long_batch(benchmark::State& state) {
   const bool with_ids = state.range(0) > 0;
   const Buffer bytes = batch_of(100'000, "x-delay", "300s", with_ids);
   const auto batch = records::check_produced(bytes, {.max_message_bytes = 64u << 20}).value();
-  Turns turns;
+  TurnTimes turns;
   for (auto _ : state) {
     state.PauseTiming();
     auto host = std::make_unique<Host>();
-    Turns before;
+    TurnTimes before;
     if (state.range(0) == 2) host->accept_long(batch, before);
     state.ResumeTiming();
     host->accept_long(batch, turns);

@@ -3,7 +3,7 @@
 // Event loops as peers: Boost.Asio's steady_timer, libevent and libuv, on a virtual clock.
 //
 // Each is used as its own programs do: one object a timer that lives as long as what it is for, and
-// the loop's turn without waiting.  What they do besides timers in a turn (asking epoll, which
+// the loop's turn without waiting.  The work they do besides timers in a turn (asking epoll, which
 // answers at once here) is in their figures.  Without locks: one thread, and Asio is told so.
 //
 // Times are milliseconds from the beginning, as everywhere; libevent and libuv take a delay.

@@ -132,8 +132,8 @@ void satisfy_none_of(benchmark::State& state) {
 }
 BENCHMARK(satisfy_none_of)->Arg(1)->Arg(100'000);
 
-// Those that wait in ascending order, as produces on a partition do: 1 000 parked, then completed
-// by one flush.
+// Operations that wait in ascending order, as produces on a partition do: 1 000 parked, then
+// completed by one flush.
 void a_round(benchmark::State& state) {
   Standing standing(0, 0);
   constexpr std::size_t count = 1000;

@@ -112,7 +112,7 @@ class Measured {
     added.accepted = begin;
     added.record = Bytes(body_);
     bool is_near = false;
-    timed("add", [&] { is_near = tier_->add({lsn_++, 0}, added); });
+    timed("add", [&] { is_near = tier_->add({lsn_++, 0}, added).has_value(); });
     if (is_near) near_.emplace(due, added.sequence);
     if (tier_->is_short() || tier_->is_full()) settle();
   }
@@ -140,8 +140,8 @@ class Measured {
     timed("stats", [&] { tier_->stats(); });
   }
   void pass(milliseconds time) { now_ += time; }
-  void take(std::size_t most) {
-    for (; most > 0 && !near_.empty() && near_.begin()->due <= now_; --most) {
+  void take(std::size_t max_records) {
+    for (; max_records > 0 && !near_.empty() && near_.begin()->due <= now_; --max_records) {
       storage::PendingRemoved gone;
       gone.partition.topic.bytes.fill(7);
       gone.sequence = near_.begin()->sequence;

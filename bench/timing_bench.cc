@@ -213,8 +213,8 @@ void cold_pair(benchmark::State& state) {
 }
 
 // Idle timeouts: a million connections, each heard of once a second in an order that has nothing to
-// do with memory, each time its end is 10 s away again.  What a design puts off (a move that is
-// only noted) comes due here as it does in the long run: each was armed at some earlier time.
+// do with memory, each time its end is 10 s away again.  Work that a design puts off (a move that
+// is only noted) comes due here as it does in the long run: each was armed at some earlier time.
 template <class Peer>
 void reschedule(benchmark::State& state) {
   const std::size_t each_tick = std::max<std::size_t>(scale.million / 1'000, 1);

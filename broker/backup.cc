@@ -90,7 +90,7 @@ struct JournalsHeld {
 
 }  // namespace
 
-// What a client was told by one shard before this moment, it may have told another one; so none
+// A client may have told one shard what another shard told it before this moment; so no shard
 // tells anything until all stand still.
 asio::awaitable<Result<std::vector<Lsn>>> BackupRun::ends_of_journals() {
   const auto held = std::make_shared<JournalsHeld>(broker_, here_, broker_.shard_count());
@@ -116,7 +116,7 @@ asio::awaitable<Result<>> BackupRun::hold_journals() {
 asio::awaitable<Result<bool>> BackupRun::step() {
   Result<bool> more = fail(Errc::stopped, "the broker is stopping");
   if (!here_.stopping()) more = co_await work();
-  // What the pool would do now it might never do, and nobody would come back here.
+  // The pool might never do the next piece now, and nobody would come back here.
   if (more && *more && here_.stopping()) more = fail(Errc::stopped, "the broker is stopping");
   if (!more) {
     log_warn("broker", "backup to {} failed: {}", target(), more.error().message);

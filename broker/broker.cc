@@ -425,7 +425,7 @@ void Broker::stop(std::move_only_function<void()> then) {
   (*rest)(shards_.size());
 }
 
-// --- What every shard is told of topics
+// --- Publishing topics to the shards
 
 asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::TopicsImage> image) {
   for (auto& shard : shards_) {
@@ -517,8 +517,8 @@ asio::awaitable<Result<ProducerId>> Broker::next_producer_id(
     std::shared_ptr<CancellationToken> token) {
   // Others may have used up the block while this request waited for it.
   while (producer_ids_next_ == producer_ids_end_) {
-    // Noted first, given out then.  Who comes meanwhile notes a block of its own, which is only
-    // waste.
+    // Noted first, given out then.  A caller that comes meanwhile notes a block of its own, which
+    // is only a waste.
     const ProducerId begin = std::max(producer_ids_end_, producer_ids_noting_);
     const ProducerId end = begin + producer_ids_per_block;
     producer_ids_noting_ = end;

@@ -171,7 +171,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   std::unique_ptr<Topics> topics_;
   std::unique_ptr<LiveSettings> settings_;
   std::unique_ptr<LiveSecurity> live_security_;
-  std::vector<std::unique_ptr<ShardSecurity>> security_;  // Of each shard.
+  std::vector<std::unique_ptr<ShardSecurity>> security_;  // One for each shard.
   QuotaMeters quota_meters_;
   std::string login_secret_;                           // Another at each start.
   std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.

@@ -52,7 +52,7 @@ class Replay final : public storage::LogReplay {
   const BrokerContext& broker_;
   const std::span<const std::unique_ptr<Shard>> shards_;
   storage::Catalog& catalog_;
-  std::unordered_map<TopicPartition, Kept> kept_;  // Of fenced ones.
+  std::unordered_map<TopicPartition, Kept> kept_;  // The entries of fenced partitions.
 };
 
 }  // namespace tarry::broker

@@ -86,7 +86,7 @@ class Shard final : public ShardContext, private PartitionHost {
     assert_on_shard();
     return sink_.lags();
   }
-  // Those that this shard owns.
+  // The groups that this shard owns.
   Groups& groups() {
     assert_on_shard();
     return groups_;

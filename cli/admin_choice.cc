@@ -45,6 +45,7 @@ Result<std::string> cluster_of(AdminClient& admin) {
 std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& options,
                                                           AdminUse use) {
   AdminClient admin(admin_settings(options));
+  // Nobody has named a broker to which this admin would have to belong.
   if (!options.brokers_given) return admin;
   const std::string brokers = printable(options.brokers), address = printable(options.admin);
   const auto refuse = [&](const std::string& reason) {
@@ -66,6 +67,7 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
     const std::string unknown =
         fmt::format("cannot check that the admin at {} belongs to the broker at {}: {}", address,
                     brokers, of_kafka.error().message);
+    // Reading from another broker does no harm, but what is cancelled there is gone.
     if (use == AdminUse::changes)
       return std::unexpected(AdminChoiceError{failed, unknown + "; nothing was changed"});
     complain(unknown);

@@ -82,6 +82,7 @@ std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
 
 std::string random_nonce() {
   std::array<unsigned char, 32> bytes;
+  // A nonce that somebody can guess would let him answer with an old proof.
   if (::getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("no random bytes");
   std::string text;
   for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
@@ -103,6 +104,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
   set_fields(request, talk.at, false);
   co_await http::async_write(stream, request, into(error));
   Parser parser;
+  // It is not known yet who answers here.
   parser.body_limit(max_proof_bytes);
   if (!error) co_await http::async_read(stream, buffer, parser, into(error));
   if (error) co_return "";
@@ -119,6 +121,7 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
         "`tarry serve`, or an older one?",
         answer.result_int());
   }
+  // The proof stands for an address, so nobody between can pass on one that he got from the broker.
   const std::string here = address_text(stream.socket().remote_endpoint(error));
   if (error) co_return "";
   const std::string proof = text("proof");
@@ -269,6 +272,8 @@ Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
 
 Result<std::string> AdminClient::get(std::string_view target) {
   if (!reads_need_token_) {
+    // Most admins listen on loopback, where reading needs no token, and the file may not be
+    // readable.
     auto answer = ask({"GET", target}, "");
     if (!answer || answer->status != 401) return body_of(std::move(answer));
     reads_need_token_ = true;  // An admin off loopback wants it for everything.
@@ -304,6 +309,7 @@ Result<> AdminClient::change_by_lines(std::string_view method, std::string_view 
 Result<std::string> AdminClient::token() {
   if (token_) return *token_;
   const char* given = std::getenv("TARRY_ADMIN_TOKEN");
+  // --data was given for this command, so it counts more than the environment.
   if (!settings_.data && given != nullptr && *given != '\0') {
     if (!is_token(given)) {
       return fail(Errc::invalid,

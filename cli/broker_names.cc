@@ -82,6 +82,7 @@ std::vector<std::string> BrokerNames::ids(const std::string& topic, const std::s
     target += "&id=" + percent_encoded(pattern + "*");
   }
   const auto body = admin.get(target);
+  // An error would stand in the middle of the line that is being typed.
   if (!body) return {};
   const Json page = parse_json(*body);
   if (!page.is_object() || !page.contains("records") || !page["records"].is_array()) return {};

@@ -113,9 +113,9 @@ Finding check_deliveries(const Json& status) {
 
 Finding check_connections(const Json& status) {
   const auto now = status_number(status, "/connections"),
-             most = status_number(status, "/max_connections");
-  const std::string text = fmt::format("{} of {} at most", grouped(now), grouped(most));
-  if (most == 0 || now * 10 < most * 9) return {"connections", Level::ok, text};
+             limit = status_number(status, "/max_connections");
+  const std::string text = fmt::format("{} of {} at most", grouped(now), grouped(limit));
+  if (limit == 0 || now * 10 < limit * 9) return {"connections", Level::ok, text};
   return {"connections", Level::warning,
           text + "; raise max.connections and the limit of open files, or use fewer"};
 }

@@ -9,9 +9,9 @@
 //     command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 //   }
 //
-// CLI11 reads the command line; nothing runs before all of it is understood.  What run() returns
-// is the exit status (io/exit_status.h).  A word that has its place but is wrong (a time that is no
-// time) is wrong usage too: return usage_error() from run().
+// CLI11 reads the command line; nothing runs before all of it is understood.  The return value of
+// run() is the exit status (io/exit_status.h).  A word that has its place but is wrong (a time that
+// is no time) is wrong usage too: return usage_error() from run().
 
 #include <functional>
 #include <string>

@@ -29,7 +29,7 @@ struct Parameter {
 };
 
 std::vector<const CLI::App*> commands_of(const CLI::App& group);
-// Those with a place first, in their order.
+// Positional parameters come first, in their order.
 std::vector<Parameter> parameters_of(const CLI::App& command);
 
 // "tarry topic create"

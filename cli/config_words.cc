@@ -8,6 +8,7 @@ namespace tarry::cli {
 namespace {
 
 std::string config_value(std::string_view key, std::string_view value) {
+  // A name with such an end says the unit; of other values nothing is known.
   if (key.ends_with(".ms")) {
     if (const auto duration = parse_duration(value)) return std::to_string(duration->count());
   } else if (key.ends_with(".bytes")) {

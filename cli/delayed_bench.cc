@@ -51,6 +51,7 @@ std::int64_t now_us() {
 
 // With properties of ours, which those that the user gave override.
 KafkaSettings with_properties(KafkaSettings settings, std::vector<std::string> ours) {
+  // In front, because of two values of a property the last one holds.
   settings.properties.insert(settings.properties.begin(), ours.begin(), ours.end());
   return settings;
 }
@@ -377,6 +378,7 @@ class DelayedBench {
     is_stopping_ = false;
     std::atomic<std::size_t> sending = clients_.size();
     {
+      // They have joined at the end of this block, so that their results can be read behind it.
       std::vector<std::jthread> threads;
       for (const auto& client : clients_) {
         threads.emplace_back([&, us = client.get()] {
@@ -537,7 +539,7 @@ class DelayedBench {
   DelayedFlow* current_ = nullptr;  // The one that runs, or ran last.
   std::atomic<bool> is_stopping_ = false;
   FirstError error_;
-  std::optional<std::int64_t> interrupted_at_;  // What was due later is not waited for.
+  std::optional<std::int64_t> interrupted_at_;  // Records that are due later are not waited for.
   std::optional<KafkaConsumer> consumer_;       // The thread's while it runs.
   std::jthread reader_;
 };

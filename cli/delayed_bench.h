@@ -10,13 +10,13 @@
 // and a lag counts from the due time to the moment when the consumer has the record.  A stall,
 // whether of the broker or of the sender, therefore counts for every record that it delays.
 //
-// A consumer takes time itself.  What that costs, the floor, is measured in the same run:
+// A consumer takes time itself.  That cost, the floor, is measured in the same run:
 //   - at a rate, by records without a header, sent by the same producers at the same rate to the
 //     same topic, half of them before and half of them after the delayed ones; their lag counts
 //     from when they were to be sent;
 //   - for a burst, by reading it again: the time that the records take when all are there already.
 //
-// What is measured ends with the deliveries; or when all records are accepted, which then stay
+// The measurement ends with the deliveries; or when all records are accepted, which then stay
 // pending (fill); or when all of them have been cancelled by their ids, in due order (cancel).
 //
 // Invariant: every record of this run has a number, by which it is found lost or twice
@@ -43,7 +43,7 @@ struct DelayedBenchOptions {
   KafkaSettings kafka;
   std::string topic;       // It exists.
   std::uint64_t run = 0;   // Tells this run's records from others in the topic.
-  FlowPlan plan;           // Of the delayed records; `first` has no meaning.
+  FlowPlan plan;           // The plan of the delayed records; `first` has no meaning.
   std::size_t size = 100;  // Bytes of a value, at least min_record_size.
   unsigned clients = 1;    // Producers.
   bool has_ids = false;    // Each delayed record has a schedule id.
@@ -71,7 +71,7 @@ struct DelayedBenchResult {
   FlowResult delayed;
   std::optional<FlowResult> floor;
   std::optional<FlowResult> cancels;    // Accepted: acknowledged.
-  std::optional<ReadAgain> read_again;  // Of a burst whose records have all come.
+  std::optional<ReadAgain> read_again;  // Set for a burst whose records have all come.
   std::string first_refusal;
   bool interrupted = false;
   std::optional<Error> error;  // It ended for this reason; what is measured is what came before.

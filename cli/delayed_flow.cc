@@ -70,6 +70,7 @@ std::int64_t DelayedFlow::last_due() const {
 }
 
 void DelayedFlow::accept(std::uint64_t number, std::int64_t now) {
+  // A count alone: nobody concludes from it that other memory can be read.
   if (plan_.is_delayed && now > due(number)) accepted_late_.fetch_add(1, std::memory_order_relaxed);
   if (accepted_.insert(number - plan_.first))
     accepted_count_.fetch_add(1, std::memory_order_relaxed);

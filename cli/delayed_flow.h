@@ -52,7 +52,7 @@ struct FlowFigures {
   std::uint64_t twice = 0;
   std::uint64_t not_due = 0;      // Accepted, and not due when the benchmark ended.
   std::uint64_t unconfirmed = 0;  // Delivered, but not reported as accepted.
-  LatencyHistogram lag;           // Of those that were delivered.
+  LatencyHistogram lag;           // The lag of delivered records.
 
   void add(const FlowFigures& other);
 };

@@ -21,7 +21,7 @@ namespace tarry::cli {
 struct Explanation {
   // delayed, immediate, expired, cancel, nothing (no header schedules it), or refused.
   std::string result;
-  std::optional<WallTime> due;      // Of delayed, immediate and expired.
+  std::optional<WallTime> due;      // Set for delayed, immediate and expired.
   std::optional<WallTime> expires;  // If it has an x-expire-at.
   std::string id;                   // Empty: none.
   std::string recurrence;           // For people; empty: it is delivered once.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t entries_a_read = 4096;
 
-// What a dump of either kind knows.
+// The facts that a dump of either kind knows.
 struct IndexFile {
   std::string path;
   Offset base = 0;

@@ -48,7 +48,7 @@ const char* name_of_removal(st::RemovalReason how) {
   return "unknown";
 }
 
-// What an operation says, without its records and secrets.
+// Shows an operation without its records and secrets.
 struct OperationJson {
   Json operator()(const st::LogAppended& op) const {
     Json json = of_partition("LogAppended", op.partition);

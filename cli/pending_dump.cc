@@ -81,7 +81,7 @@ Result<DumpFindings> dump_pending(const std::string& directory, bool json, Outpu
   if (!lock) return std::unexpected(lock.error());
   const auto store = storage::PendingDump::open(database.string());
   if (!store) {
-    // What to do about it is said to those who start a broker there.
+    // The advice in the message is for people who start a broker there.
     const auto& message = store.error().message;
     return fail(store.error().code, message.substr(0, message.find("; nothing was changed")));
   }

@@ -5,8 +5,8 @@
 //   due: 2026-12-24T18:00:00.000Z topic: 3hBl... partition: 0 id: order-1 handle: @... bytes: 31
 //
 // DIR is a data directory or its db/pending.  Records that came after the last checkpoint are in
-// the journals alone (dump_journal()).  What cannot be read is a finding, and the rest is printed.
-// Nothing is changed; a broker that has the store open is not asked.
+// the journals alone (dump_journal()).  A chunk that cannot be read is a finding, and the rest is
+// printed.  Nothing is changed; a broker that has the store open is not asked.
 
 #include <string>
 

@@ -12,7 +12,7 @@
 // is between sending and answer: then there are two bounds, by this machine's clock.  A record
 // without an id has a name that only the broker knows, so what finds it is a list of that time.
 //
-// All records have the same headers.  What always holds: nothing is said about a due time unless
+// All records have the same headers.  Invariant: nothing is said about a due time unless
 // headers and configs tell it.
 //
 // Pure, and of constant size, however many records there are.

@@ -124,12 +124,12 @@ class TopText {
     }
     const std::size_t sizes[] = {now_.due.size(), now_.topics.size(), now_.groups.size()};
     std::size_t shares[] = {0, 0, 0};
-    const std::size_t most = layout_.rows == 0 ? lines_without_terminal : room;
+    const std::size_t max_lines = layout_.rows == 0 ? lines_without_terminal : room;
     // They take a line each in turn, until none is left or none is needed.
     for (bool given = true; given && room > 0;) {
       given = false;
       for (std::size_t i = 0; i < 3 && room > 0; ++i) {
-        if (shares[i] >= std::min(sizes[i], most)) continue;
+        if (shares[i] >= std::min(sizes[i], max_lines)) continue;
         ++shares[i];
         --room;
         given = true;

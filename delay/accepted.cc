@@ -15,7 +15,7 @@ using Asked = Schedule::Kind;
 constexpr std::int32_t few_records = 512;
 constexpr std::size_t few_bytes = 128 << 10;
 
-// Those of what goes to the log instead of the batch.
+// The options of the batch that goes to the log instead of the producer's.
 records::BatchOptions options_of(const records::CheckedBatch& batch, const TopicDelay& topic) {
   records::BatchOptions options;
   options.leader_epoch = batch.batch.leader_epoch();
@@ -58,6 +58,8 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
       is_dropped[here->second] = true;
       delayed.erase(here);
       ++(cancels ? out.cancelled_within_ : out.replaced_within_);
+      // Only the first record with an id can take it from a pending one; behind it the id is this
+      // batch's.
     } else if (taken.insert(schedule.id).second) {
       out.takes_.push_back({number, out.add_id(schedule.id), schedule.id.size(), cancels});
     } else if (cancels) {
@@ -79,6 +81,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
       return true;
     }
     if (schedule.kind == Asked::immediate) {
+      // It never becomes pending, but its headers name a handle, which needs a number of its own.
       const PendingKey key{schedule.due, sequences.next()};
       if (!schedule.id.empty()) {
         out.on_arrival_.push_back({key, key.due, storage::RemovalReason::delivered_on_arrival,
@@ -101,6 +104,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
                               plain_headers(record), batch.codec);
         });
     out.added_.push_back({key, schedule.expires, place});
+    // A short batch gives its ids to Arriving one by one; a long one is asked itself.
     if (out.is_long_ && !schedule.id.empty()) with_id.push_back(out.added_.size() - 1);
     return true;
   };
@@ -142,6 +146,7 @@ std::size_t Accepted::add_id(std::string_view id) {
 }
 
 const Accepted::Added* Accepted::find(Sequence sequence) const {
+  // The tier tells of the records before it, which are applied.
   const auto from = added_.begin() + static_cast<std::ptrdiff_t>(applied_.added);
   const auto at = std::ranges::lower_bound(from, added_.end(), sequence, {},
                                            [](const Added& added) { return added.key.sequence; });

@@ -91,7 +91,7 @@ class Accepted {
     WallTime first;  // Its handle's due time.
     storage::RemovalReason how;
     std::size_t id_at = 0, id_size = 0;  // In ids_.
-    std::int32_t offset_delta = 0;       // Of one that goes to the log at once.
+    std::int32_t offset_delta = 0;       // The offset of a record that goes to the log at once.
   };
   // An id that is taken from whatever record has it, outside of this batch.
   struct Take {
@@ -121,11 +121,11 @@ class Accepted {
   Kind kind_ = Kind::untouched;
   TopicPartition partition_;
   WallTime arrived_{};
-  Offset base_offset_ = -1;  // Of what goes to the log at once.
+  Offset base_offset_ = -1;  // The first offset of the records that go to the log at once.
   std::int32_t records_ = 0;
   Buffer immediate_;
-  Buffer ids_;                           // Of removed_ and takes_.
-  storage::EncodedAdditions additions_;  // Of added_.
+  Buffer ids_;                           // The ids of removed_ and takes_.
+  storage::EncodedAdditions additions_;  // The encoding of added_.
   std::vector<Added> added_;
   // They precede the pending records, in the journal too.  At last those that are due on arrival.
   std::vector<Removed> removed_;
@@ -139,7 +139,7 @@ class Accepted {
   // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   OnGoing give_back_;
-  storage::JournalPlace place_;  // Of the first operation.
+  storage::JournalPlace place_;  // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t late_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.

@@ -39,6 +39,7 @@ void Alarm::step() {
 void Alarm::set() {
   if (!running_ || stepping_) return;
   if (more_) {
+    // At once, but in a turn of its own, so that requests come in between.
     wheel_.schedule(timer_, wheel_.now());
     return;
   }

@@ -8,6 +8,7 @@ void Arriving::end_id(const TopicPartition& partition, std::string_view id, cons
   const auto ids = ids_.find(partition);
   if (ids == ids_.end()) return;
   const auto known = ids->second.find(id);
+  // A later record may have the id by now.
   if (known != ids->second.end() && known->second == key) ids->second.erase(known);
   if (ids->second.empty()) ids_.erase(ids);
 }

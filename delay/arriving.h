@@ -63,7 +63,7 @@ class Arriving {
   void await(Sequence sequence, std::move_only_function<void()> waiter) {
     waiters_[sequence].push_back(std::move(waiter));
   }
-  // Those that wait for a record that is applied now.
+  // Takes the waiters for a record that is applied now.
   Waiters take_waiters(Sequence sequence) {
     if (waiters_.empty()) return {};
     auto waiting = waiters_.extract(sequence);

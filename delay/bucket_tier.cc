@@ -203,6 +203,7 @@ void BucketTier::forward(const PendingKey& handle, std::optional<PendingKey> now
 }
 
 void BucketTier::count(const TopicId& topic, std::int64_t change) {
+  // Shards add to the same counter, and nothing else follows from its value.
   if (options_.counts != nullptr) counter(topic).fetch_add(change, std::memory_order_relaxed);
 }
 
@@ -289,6 +290,7 @@ void BucketTier::kill(const Place& place) {
   --resident->live_count;
   --live_;
   --level_of(*resident).records;
+  // While it is written the Background reads it, and written() lets it go.
   if (resident->live_count == 0 && !resident->writing) let_go(home, *resident);
 }
 
@@ -303,6 +305,7 @@ void BucketTier::leave(Resident& resident) {
   --level.chunks;
   resident.on_shelf = false;
   free_numbers_.push_back(resident.number);
+  // They would keep its chunk in memory.
   for (Place* const last : {&last_read_, &last_removed_})
     if (last->resident.get() == &resident) last->resident.reset();
   numbered_[resident.number].reset();
@@ -400,6 +403,7 @@ BucketTier::Place BucketTier::locate(const PendingKey& key) const {
       if (shelf != home->second.shelves.end()) {
         if (Place found = covering(shelf->second, key); found.resident != nullptr) return found;
       }
+      // A month has no finer tails (tail_level()).
       if (level == BucketLevel::run || home_level == BucketLevel::month) break;
     }
   }
@@ -414,6 +418,7 @@ BucketTier::Place BucketTier::locate(const PendingKey& key, const Location& loca
     if (resident != nullptr && resident->has(key, location.index))
       return {resident, location.index};
   }
+  // Records leave mostly in the order in which their chunk has them.
   if (last.resident != nullptr && last.resident->has(key, last.index + 1))
     ++last.index;
   else
@@ -537,6 +542,7 @@ const ScheduleEvent* BucketTier::last_told(const TopicPartition& partition, std:
 void BucketTier::read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
                           std::move_only_function<void(Result<IdRows>)> rows) {
   IdRows out;
+  // The store's answer may lack the events that are being written now.
   const Told& oldest = told_writing_ ? *told_writing_ : *told_;
   out.since_ = oldest.number;
   out.pin_ = oldest.pin;
@@ -675,8 +681,8 @@ void BucketTier::hand_over(std::size_t budget) {
   }
 }
 
-// Memory is spent by what is near.  What is due later than half of the time that it was loaded
-// ahead is far again; once it is written it leaves memory.
+// Near records spend the memory.  A record that is due later than half of the time that it was
+// loaded ahead is far again; once it is written it leaves memory.
 void BucketTier::pull_back(WallTime now) {
   lead_ = std::max(lead_ / 2, least_lead);
   lead_from_ = now + lead_grows_after;
@@ -724,6 +730,7 @@ void BucketTier::evict(Home& home) {
     auto& residents = shelf->second.residents;
     std::erase_if(residents, [&](const std::shared_ptr<Resident>& resident) {
       if (!resident->is_written() || resident->writing || has_near(*resident)) return false;
+      // Its marks are not on the disk yet.
       home.gone.insert(resident->gone.begin(), resident->gone.end());
       home.on_disk = true;
       level_of(*resident).to_disk += resident->live_count;
@@ -789,6 +796,7 @@ void BucketTier::noted(JournalPlace place) {
   place.epoch = epoch_;
   noted_ = place;
   if (!forget_next_ && !homes_.empty()) forget_next_ = homes_.begin()->first;
+  // The checkpoint could be written, so there is room.
   no_room_ = false;
   forget_topics();
   hooks_.wake();

@@ -11,7 +11,7 @@
 //                                       read() <--- near(): locator into the wheel
 //
 // A record is *near* if its key is before the horizon: it is in memory, and the engine's wheel has
-// its locator.  The horizon runs some time ahead of the clock.  What lies behind it is *far*: in a
+// its locator.  The horizon runs some time ahead of the clock.  A record behind it is *far*: in a
 // tail until a checkpoint or a spent budget writes it, and then on disk alone.  Loading moves the
 // horizon ahead, piece by piece; an hour that does not fit is downgraded on disk first
 // (BucketStore::next_piece()).  When memory is short the horizon moves back, and what is behind it
@@ -159,14 +159,15 @@ class BucketTier {
   class IdRows {
    private:
     friend class BucketTier;
-    std::vector<std::optional<storage::ScheduleEvent>> last_;  // Of each; none: memory knew all.
+    // The last event of each; none: memory knew all.
+    std::vector<std::optional<storage::ScheduleEvent>> last_;
     std::uint64_t since_ = 0;           // The oldest Told that is needed beside it,
     std::shared_ptr<const bool> pin_;   //   and what keeps that.
     std::shared_ptr<const bool> held_;  // While there is one, its rows count as memory.
   };
   // Reads them on the Background, beside the lane; `rows` is called at once if memory knows all of
-  // a few.  What is asked for while a question for a few is on its way goes with the next one: so
-  // many small batches cost one question.  The bytes of the ids live until then.
+  // a few.  Ids that are asked for while a question for a few is on its way go with the next one:
+  // so many small batches cost one question.  The bytes of the ids live until then.
   void read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
                 std::move_only_function<void(Result<IdRows>)> rows);
   // The last event of the id that is number `at` of those that `rows` were read for; empty: the id
@@ -217,7 +218,8 @@ class BucketTier {
     Levels levels;
   };
   Stats stats() const;
-  // Which buckets have records in memory; looks at so many of them at most, beginning with months.
+  // The buckets that have records in memory; looks at `max_looked` of them at most, beginning with
+  // months.
   storage::LevelSlots slots(WallTime now, std::size_t max_looked) const;
   // The first due time, or a time before it: the beginning of the bucket that has it.
   struct Earliest {
@@ -249,8 +251,8 @@ class BucketTier {
     bool on_shelf = true;
     std::optional<storage::ChunkKey> key;  // On disk.
     std::vector<Sequence> gone;            // Since it was sealed, and not written.
-    std::size_t charged = 0;               // Of memory_.
-    std::size_t entries_on_disk = 0;       // Of its chunk there, as it was written.
+    std::size_t charged = 0;               // The bytes that memory_ counts for it.
+    std::size_t entries_on_disk = 0;       // The entries of its chunk there, as it was written.
 
     bool is_written() const { return key.has_value(); }
     const storage::Bucket& bucket() const { return chunk->bucket(); }
@@ -260,7 +262,7 @@ class BucketTier {
   };
   // So many records of a home are marked before it is swept.
   static constexpr std::uint64_t least_gone = 4'096;
-  // Those of one bucket.
+  // The residents of one bucket.
   struct Shelf {
     std::vector<std::shared_ptr<Resident>> residents;
     bool in_order = true;  // Their sequence numbers rise from one to the next.
@@ -279,7 +281,7 @@ class BucketTier {
     bool dirty = false;
     bool on_disk = false;  // It may have chunks there that are not in memory.
     bool foreign = false;  // It may have chunks of another number of shards.
-    storage::BucketLevel split = storage::BucketLevel::hour;  // Of new tails.
+    storage::BucketLevel split = storage::BucketLevel::hour;  // The level of new tails.
   };
   using Homes = std::map<storage::Bucket, Home>;
   // From so many unwritten tails on, new ones of a home are of seconds.
@@ -297,7 +299,7 @@ class BucketTier {
     std::string id;
     Events events;
   };
-  struct Place {                         // Of an entry in memory.
+  struct Place {                         // The place of an entry in memory.
     std::shared_ptr<Resident> resident;  // Null: it is not in memory.
     std::size_t index = 0;
   };
@@ -308,7 +310,8 @@ class BucketTier {
     IdRows rows;
     std::move_only_function<void(Result<IdRows>)> answer;
   };
-  // Those for a few ids each.  A piece of work may outlive the tier, and answers them all the same.
+  // The questions that are for a few ids each.  A piece of work may outlive the tier, and answers
+  // them all the same.
   struct IdQuestions {
     std::vector<IdQuestion> waiting;
     bool asking = false;
@@ -324,7 +327,7 @@ class BucketTier {
     std::shared_ptr<const bool> pin = std::make_shared<const bool>(true);
   };
   // The records of a home that ended while it is being written.
-  struct Gone {
+  struct Removals {
     std::unordered_set<Sequence> of_home;
     std::vector<std::vector<Sequence>> of_chunks;
   };
@@ -413,7 +416,7 @@ class BucketTier {
   bool begin_forget();
   bool begin_disk_sweep();
   void write_homes(const std::vector<storage::Bucket>& ids);
-  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed, Gone& gone);
+  storage::HomeWrite seal(const storage::Bucket& id, Home& home, Sealed& sealed, Removals& gone);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
                const std::vector<storage::ChunkKey>& keys);
   void write_told(bool ends_checkpoint);

@@ -44,6 +44,7 @@ void BucketTier::run(std::move_only_function<Result<T>()> work, Then then) {
                       then();
                     else
                       then(std::move(*result));
+                    // `then` may have told somebody who has destroyed the tier.
                     if (*alive) hooks_.wake();
                   });
 }
@@ -69,6 +70,7 @@ void BucketTier::for_homes(std::optional<Bucket>& from, Seen seen) {
 
 // Begins the next piece of work; false: there is none.
 bool BucketTier::begin_work(WallTime now) {
+  // Lookups and other work take turns, so that neither can hold up the other for long.
   if (!std::exchange(found_last_, false) && begin_finds()) {
     found_last_ = true;
     return true;
@@ -96,6 +98,7 @@ std::optional<Bucket> BucketTier::foreign_home(const PendingKey& key) const {
 
 bool BucketTier::begin_finds() {
   if (lookups_.empty() && id_lookups_.empty()) return false;
+  // The chunks of a foreign home belong to no shard, so the store would not find the record there.
   for (const auto& lookup : lookups_) {
     const auto home = foreign_home(lookup.key);
     if (home) return begin_adopt(*home), true;
@@ -163,6 +166,7 @@ bool BucketTier::begin_finds() {
 // --- Loading
 
 storage::ChunkKeys BucketTier::known_keys(const Home& home) {
+  // A dead chunk is on the disk until its home is written, and may not be loaded again.
   storage::ChunkKeys keys(home.dead.begin(), home.dead.end());
   for (const auto& [bucket, shelf] : home.shelves)
     for (const auto& resident : shelf.residents)
@@ -218,8 +222,9 @@ bool BucketTier::begin_load(WallTime now) {
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
   // The near records have to be delivered first, and the far ones to be written.
   const std::size_t piece = options_.memory_bytes / piece_share;
+  // Memory that is smaller than a piece must not stop loading for good.
   const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
-  if (!has_room()) evict(home);  // Of its chunks all that was near may have been delivered.
+  if (!has_room()) evict(home);  // All near records of its chunks may have been delivered.
   load_waits_ = !has_room();
   if (load_waits_) return false;
 
@@ -248,6 +253,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
     resident->sealed = true;
     resident->key = chunk.key;
     for (std::size_t i = 0; i < resident->live.size(); ++i) {
+      // It was removed while the disk was read.
       if (resident->live[i] && is_gone(chunk.chunk->key_at(i))) resident->live[i] = false;
       if (resident->live[i]) ++resident->live_count;
     }
@@ -376,9 +382,10 @@ bool BucketTier::begin_spill(WallTime now) {
 
 // From now on nobody changes its tails; what is removed from them meanwhile is marked.
 // `gone` is added to the marks where it is written: it may be large.
-HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Gone& gone) {
+HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Removals& gone) {
   HomeWrite out;
   out.home = id;
+  // No operation belongs to a closed month any more, so its place in the journal stays.
   const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
   out.place = is_closed ? home.written : applied_;
   out.dead = std::exchange(home.dead, {});
@@ -411,7 +418,7 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
   struct Written {
     std::vector<HomeWrite> changes;
     std::vector<Sealed> sealed;
-    std::vector<Gone> gone;
+    std::vector<Removals> gone;
     std::vector<std::vector<ChunkKey>> keys;
   };
   auto writing = std::make_shared<Written>();
@@ -423,7 +430,8 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
       [&store = store_, owner = owner_, writing]() -> Result<std::uint64_t> {
         for (std::size_t i = 0; i < writing->changes.size(); ++i) {
           HomeWrite& change = writing->changes[i];
-          const Gone gone = std::exchange(writing->gone[i], {});
+          // It is freed here on the Background, because it may be large.
+          const Removals gone = std::exchange(writing->gone[i], {});
           change.gone.assign(gone.of_home.begin(), gone.of_home.end());
           for (const auto& marks : gone.of_chunks)
             change.gone.insert(change.gone.end(), marks.begin(), marks.end());

@@ -51,7 +51,7 @@ class ClockStepFilter {
 
   bool started_ = false;
   WallTime now_{};
-  MonoTime mono_{};                     // Of the last observation.
+  MonoTime mono_{};                     // The monotonic time of the last observation.
   std::chrono::nanoseconds offset_{0};  // Believed wall minus monotonic time.
   std::optional<MonoTime> jump_since_;  // A jump was first seen then.
 };

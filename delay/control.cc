@@ -18,7 +18,7 @@ constexpr int max_tries = 8;
 
 }  // namespace
 
-// --- What a name stands for
+// --- Looking up names
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
   look_id(partition, std::move(id), std::move(done), max_tries);
@@ -66,7 +66,7 @@ void Control::trace(const TopicPartition& partition, std::string id, BucketTier:
   });
 }
 
-// --- What the owner asks for
+// --- The owner's requests
 
 void Control::cancel(const TopicPartition& partition, std::string_view name, ControlDone done) {
   control(std::make_unique<Request>(Request::Kind::cancel, partition, std::string(name), NewDue{},
@@ -90,10 +90,12 @@ void Control::control(std::unique_ptr<Request> asked) {
   if (asked->tries++ == max_tries)
     return asked->done(fail(Errc::exhausted, "the record changes too often; try again"));
   if (!asked->name.starts_with('@')) {
+    // The journal has it already, the tier has not.
     if (const PendingKey* const key = arriving_.find_id(asked->partition, asked->name)) {
       const Named found{Named::State::pending, *key, key->due, asked->name};
       return control_found(std::move(asked), found);
     }
+    // A reference, because the call that reads these fields takes `asked` itself.
     Request& one = *asked;
     return context_.tier.find_id(one.partition, one.name,
                                  [this, asked = std::move(asked)](auto events) mutable {
@@ -139,6 +141,7 @@ void Control::control_found(std::unique_ptr<Request> asked, const Named& found) 
   context_.tier.find(found.key,
                      [this, asked = std::move(asked), key = found.key](auto record) mutable {
                        if (!record) return asked->done(std::unexpected(record.error()));
+                       // It may have begun to leave while the disk was read.
                        if (waits(asked, key.sequence)) return;
                        if (!*record)
                          return control(std::move(asked));  // It has just gone, or somewhere else.
@@ -178,6 +181,7 @@ Result<WallTime> Control::new_due(const Request& asked, const storage::PendingRe
   WallTime due = record.key.due;
   if (asked.kind == Request::Kind::deliver) {
     // A record that is due already keeps its place.
+    // A delivery asks both clocks, and either may be behind the other.
     due = std::min({due, context_.time.wall(), context_.time.observe()});
   } else if (const auto* by = std::get_if<std::chrono::milliseconds>(&asked.due)) {
     std::int64_t sum = 0;

@@ -66,7 +66,7 @@ class Control {
     Kind kind;
     TopicPartition partition;
     std::string name;
-    NewDue due{};  // Of a move.
+    NewDue due{};  // The due time of a move.
     ControlDone done;
     int tries = 0;
   };

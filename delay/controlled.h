@@ -17,8 +17,8 @@ enum class ControlOutcome { done, already_delivered, unknown };
 
 struct Controlled {
   ControlOutcome outcome = ControlOutcome::unknown;
-  WallTime due{};      // Of a record that was moved: its due time now.
-  Offset offset = -1;  // Of a record that was delivered now.
+  WallTime due{};      // The due time that a moved record has now.
+  Offset offset = -1;  // The offset of a record that was delivered now.
 };
 
 using ControlDone = std::move_only_function<void(Result<Controlled>)>;

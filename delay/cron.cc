@@ -158,6 +158,7 @@ Parsed<std::uint64_t> item_in(const Field& field, std::string_view item) {
       if (field.is_weekday() && to == 0 && from > 0) to = 7;
       if (field.is_weekday() && from == 7 && to < 7) from = 0;
       if (from > to) return wrong(field, range, "runs backwards; write two ranges");
+      // With a step, 5/15 goes on to the end of the field.
     } else if (slash == std::string_view::npos || from > to) {
       to = from;
     }
@@ -224,6 +225,7 @@ std::expected<Cron, std::string> Cron::parse(std::string_view text) {
     if (!set) return std::unexpected(set.error());
     *sets[i] = *set;
   }
+  // As in cron: if both day fields say something, a day that either of them names is meant.
   cron.either_day_ = is_restricted(words[3 - absent]) && is_restricted(words[5 - absent]);
   if (!cron.can_fire()) {
     return std::unexpected(fmt::format("it never fires: day of month {} is in no month of {}",

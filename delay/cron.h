@@ -22,9 +22,9 @@
 //   - It allows all 24 hours (`*`, 0-23): the expression names no hour and goes on by real time.
 //     It matches whatever the clock shows.  */15 fires each quarter of an hour of either pass
 //     through an hour that comes twice; what would lie in a skipped hour is not made up for.
-//   - It names hours (9, 2-4, */2): each named time counts once.  What is skipped fires once, at
-//     the first moment after the gap, whatever number of times was skipped and also if that moment
-//     is named itself.  What comes twice fires the first time only.
+//   - It names hours (9, 2-4, */2): each named time counts once.  A time that is skipped fires
+//     once, at the first moment after the gap, whatever number of times was skipped and also if
+//     that moment is named itself.  A time that comes twice fires the first time only.
 // So the period of a schedule that runs all day stays what it was, and no nightly job is left out
 // or runs twice.
 //

@@ -13,7 +13,7 @@ namespace {
 
 // The usual bytes of a delivered record in its batch beside its stored body.
 constexpr std::size_t usual_overhead = 80;
-constexpr std::size_t most_expected = 256u << 10;
+constexpr std::size_t max_expected = 256u << 10;
 
 }  // namespace
 
@@ -155,7 +155,7 @@ bool Deliveries::begin_batch(Filling& filling, records::Codec codec, std::size_t
       std::min(queues_.queued(filling.slot), context_.options.batch_records - filling.seen);
   options.expected_size =
       std::min(records::batch_header_size + (record_size + usual_overhead) * (1 + others),
-               std::min(filling.max_bytes, most_expected));
+               std::min(filling.max_bytes, max_expected));
   filling.batch.emplace(options);
   return true;
 }
@@ -247,6 +247,7 @@ void Deliveries::pack(Delivery& delivery, records::BatchBuilder batch, records::
     return hand_over(delivery.slot);
   }
   background_.run([batch = std::move(batch)]() mutable -> Result<Buffer> { return batch.finish(); },
+                  // By its number, because it may have been refused and be gone by then.
                   [this, alive = context_.alive, slot = delivery.slot,
                    number = delivery.number](Result<Buffer> packed_batch) {
                     if (*alive && !context_.stopped) packed(slot, number, std::move(packed_batch));
@@ -298,6 +299,7 @@ void Deliveries::hand_over(Delivery& delivery) {
   told.appended = [this, alive = context_.alive, &delivery](storage::JournalPlace first) noexcept {
     if (!*alive) return;
     delivery.place = first;
+    // The sink has told at once, so the loop that called it goes on by itself.
     if (handing_over_) return;
     appended_.push_back(delivery.slot);  // The next one may follow.
     context_.alarm.wake();
@@ -404,6 +406,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     ++context_.totals.recurred_total;
     const auto near = context_.tier.add(place, again);
     ++place.operation;
+    // A request may be removing the next run already.
     if (near && !leaving_.contains(again.sequence))
       queues_.file({again.due, again.sequence}, again.partition, *near);
   }
@@ -434,14 +437,14 @@ void Deliveries::refused(Delivery& here) {
 void Deliveries::put_back(Delivery& delivery) {
   for (NearEntry* entry : delivery.entries) {
     if (leaving_.contains(entry->key().sequence)) {
-      queues_.erase(*entry);  // What is behind it in the journal takes it away.
+      queues_.erase(*entry);  // A later operation in the journal takes it away.
     } else {
       queues_.put_back(*entry);
     }
   }
 }
 
-// --- What is on its way
+// --- Records on their way
 
 std::optional<Deliveries::Place> Deliveries::place_of(Sequence sequence) const {
   const NearEntry* const entry = queues_.find(sequence);

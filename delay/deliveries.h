@@ -92,10 +92,10 @@ class Deliveries {
     enum class State { packing, packed, handed_over };
     State state = State::packing;
     PartitionSlot slot;
-    std::uint64_t number;                       // Of this engine's deliveries.
-    std::vector<NearEntry*> entries;            // Of its records, in order.
-    std::vector<storage::PendingRemoved> gone;  // Of these; their ids are in `ids`.
-    std::vector<storage::PendingAdded> again;   // Of those that are due again,
+    std::uint64_t number;                       // Counts this engine's deliveries.
+    std::vector<NearEntry*> entries;            // The entries of its records, in order.
+    std::vector<storage::PendingRemoved> gone;  // The removals of these; their ids are in `ids`.
+    std::vector<storage::PendingAdded> again;   // The records that are due again,
     std::vector<std::size_t> again_of;          //   by their places in `entries`,
     std::deque<Buffer> again_records;           //   and what they view.
     std::deque<std::string> ids;
@@ -112,7 +112,7 @@ class Deliveries {
     std::size_t bytes = 0;
   };
   struct Filling;
-  struct Place {  // Of a record on its way.
+  struct Place {  // The place of a record on its way.
     Delivery* delivery;
     std::size_t index;
   };

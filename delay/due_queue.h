@@ -9,8 +9,8 @@
 //
 // The wheel gives the records of one millisecond in no order of theirs, some thousands in a step.
 // Each step's are sorted and become a run; so a record costs some comparisons among runs, and not a
-// way through a heap of a million.  What comes from the disk or is filed as it arrives comes one by
-// one: in order as a rule, but a chunk of overdue records comes in the order of its sequence
+// way through a heap of a million.  Records from the disk, and records filed as they arrive, come
+// one by one: in order as a rule, but a chunk of overdue records comes in the order of its sequence
 // numbers, hundreds in a step, and these are a run too.
 //
 // Invariant: front() has the smallest key of all; no run in the heap of runs is empty.
@@ -106,7 +106,7 @@ class DueQueue {
 
   struct Run {
     std::vector<Item> items;
-    std::size_t first = 0;  // Those before it have left.
+    std::size_t first = 0;  // The records before it have left.
 
     bool is_ended() const { return first == items.size(); }
     const Item& front() const { return items[first]; }

@@ -5,6 +5,7 @@
 namespace tarry::delay {
 
 void DurableChanges::add(const TopicPartition& partition, Apply change) {
+  // Most changes are small: they are applied at once and never wait in the queue.
   if (changes_.empty() && !applying_) {
     std::size_t budget = step_records;
     applying_ = true;
@@ -21,6 +22,7 @@ void DurableChanges::add(const TopicPartition& partition, Apply change) {
 }
 
 void DurableChanges::apply(std::size_t& budget) {
+  // A change may end in a call that adds another one.
   if (std::exchange(applying_, true)) return;
   while (!changes_.empty() && budget > 0) {
     Change& first = changes_.front();

@@ -87,6 +87,7 @@ std::optional<MonoTime> Engine::next_work(MonoTime now) const {
   const auto consider = [&next](MonoTime time) { next = next ? std::min(*next, time) : time; };
   if (const auto due = queues_.next_work()) consider(time_.mono_of(*due));
   if (const auto load = tier_.next_load()) consider(time_.mono_of(*load));
+  // Nobody tells when memory is free again.
   if (tier_.waits_for_memory()) consider(now + Alarm::max_sleep);
   if (const auto retry = queues_.next_retry()) consider(*retry);
   return next;
@@ -104,6 +105,7 @@ void Engine::failed(const Error& error) {
 }
 
 void Engine::write_all(std::move_only_function<void()> done) {
+  // Behind the changes that wait, because the checkpoint has to have them.
   durable_.add([this, done = std::move(done)](std::size_t&) mutable {
     tier_.write_all(std::move(done));
     return true;

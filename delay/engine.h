@@ -145,8 +145,8 @@ class Engine {
                 std::move_only_function<void(Result<IdRows>)> done) {
     intake_.read_ids(partition, schedules, std::move(done));
   }
-  // `batch` must be opened when there are `schedules`, which are of its records.  What is accepted
-  // is committed in the same turn.
+  // `batch` must be opened when there are `schedules`, which are of its records.  The accepted
+  // batch is committed in the same turn.
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
                                                  const records::CheckedBatch& batch,
                                                  const BatchSchedules& schedules,
@@ -223,7 +223,7 @@ class Engine {
   std::size_t arriving_of(const TopicId& topic) const { return arriving_.count_of(topic); }
 
   Stats stats() const;
-  // Which buckets have records in memory; a look at some thousands of them at most.
+  // The buckets that have records in memory; looks at some thousands of them at most.
   storage::LevelSlots slots() const;
 
  private:

@@ -4,8 +4,8 @@
 //
 // Invariants
 //   - now() is never later than the wall clock in the same observation (clock_step_filter.h).
-//   - running_since() is never later than now().  What was due before it was missed, as if nobody
-//     had been here: before the start, or while the clock jumped ahead.
+//   - running_since() is never later than now().  A record that was due before it was missed, as if
+//     nobody had been here: before the start, or while the clock jumped ahead.
 
 #include <chrono>
 #include <optional>
@@ -41,7 +41,7 @@ class EngineClock {
   const Clock& clock_;
   ClockStepFilter wall_;
   WallTime running_since_{};
-  WallTime last_now_{};  // Of the last step.
+  WallTime last_now_{};  // The time of the last step.
   MonoTime last_mono_{};
 };
 

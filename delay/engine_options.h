@@ -28,8 +28,8 @@ struct EngineOptions {
   // Limit of one delivery, whatever max.message.bytes allows: other partitions take turns too.
   std::size_t batch_records = 512;
   // On the way to the log and not done, of a shard: so much is applied in one turn when the journal
-  // has it.  What falls due where little does may take as much again, so that no flood is before
-  // it.
+  // has it.  Partitions where little falls due may take as much again, so that no flood is before
+  // their records.
   std::size_t in_flight_records = 8192;
   std::size_t in_flight_bytes = 8u << 20;
   // The same, of one partition.

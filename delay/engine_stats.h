@@ -20,7 +20,7 @@ struct EngineTotals {
   std::uint64_t early_total = 0;  // Always 0.
   std::uint64_t cancelled_total = 0;
   std::uint64_t moved_total = 0;
-  std::uint64_t recurred_total = 0;        // Of those delivered: records that are due again.
+  std::uint64_t recurred_total = 0;        // The delivered records that are due again.
   std::uint64_t left_out_total = 0;        // Missed runs of recurring records, by
                                            //   tarry.delay.missed.
   std::uint64_t cancel_unknown_total = 0;  // From clients: no such id.
@@ -44,7 +44,7 @@ struct EngineStats : EngineTotals {
   BucketTier::Stats tier;
   Distribution lag_us;  // From due to durable.
   timing::TimingWheel::Stats wheel;
-  std::size_t bytes = 0;  // Of the locators and of the tier.
+  std::size_t bytes = 0;  // The memory of the locators and of the tier.
 
   // But for those of the wheel.
   void report(MetricSink& sink) const;

@@ -45,7 +45,7 @@ class HeaderAliases {
   std::vector<Alias> aliases_;
 };
 
-// Those of the process.  Set them before a thread reads records.
+// The aliases of the process.  Set them before a thread reads records.
 void set_header_aliases(HeaderAliases aliases);
 const HeaderAliases& header_aliases();
 

@@ -66,7 +66,7 @@ class IdEvents {
   };
   struct Slot {
     std::uint32_t hash = 0;    // Its lower half.
-    std::uint32_t number = 0;  // Of the name, from 1; 0: the slot is empty.
+    std::uint32_t number = 0;  // The number of the name, from 1; 0: the slot is empty.
   };
   struct Part {
     std::vector<Slot> slots;  // A power of two, or none.

@@ -78,6 +78,7 @@ std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
   if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
   if (auto above = above_limit(schedules, topic, context_.tier.pending_of(id))) return above;
   if (schedules.sequences > 0 && context_.tier.is_full()) {
+    // The step writes records to the disk, which makes room.
     context_.alarm.wake();
     return refuse(ScheduleErrors::Kind::busy,
                   "the memory for delayed records (tarry.delay.memory.bytes) is used up until some "
@@ -112,6 +113,7 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
   sequences_.request_if_low();
   for (const auto& take : accepted.takes_) {
     const Taken taken = take_id(accepted, take, ids);
+    // All or nothing, because the producer sends the whole batch again.
     if (taken == Taken::busy) return std::unexpected(in_delivery);
     accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
     accepted.late_cancels_ += taken == Taken::late && take.cancels;
@@ -123,6 +125,7 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
 // All its ids are taken.
 void Intake::end_taking(Accepted& accepted) {
   if (accepted.is_long_) {
+    // From the last one, for which an id that comes twice stands.
     for (std::size_t i = accepted.on_arrival_.size(); i-- > 0;) {
       const auto at = accepted.added_.size() + accepted.removed_.size() + i;
       accepted.by_id_.try_emplace(accepted.id_of(accepted.on_arrival_[i]), at);
@@ -185,6 +188,7 @@ bool Intake::step(std::size_t budget) {
       accepted.held_->push_back(accepted.removed_.back().key);
     }
     if (!busy && first.next < accepted.takes_.size()) return true;
+    // It leaves the queue first, because `done` may hand in the next batch.
     Taking ended = std::move(first);
     taking_.pop_front();
     if (busy) {
@@ -287,6 +291,7 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
     if (gone.how != storage::RemovalReason::delivered_on_arrival)
       awaiting_.answer(gone.key.sequence, Controlled{});
   }
+  // They are called when everything is in its place, because they may ask for any of it.
   Arriving::Waiters waiters;
   for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
     const auto& added = accepted.added_[applied.added];

@@ -90,7 +90,7 @@ class Intake {
     Accepted accepted;
     IdRows ids;
     Done done;
-    std::size_t next = 0;  // Of its takes.
+    std::size_t next = 0;  // The index of its next take.
   };
 
   std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,

@@ -14,7 +14,7 @@ struct Location {
   static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
 
   std::uint32_t chunk = unknown;  // Its number in the tier.
-  std::uint32_t index = 0;        // Of the record's entry.
+  std::uint32_t index = 0;        // The index of the record's entry.
 };
 
 }  // namespace tarry::delay

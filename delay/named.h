@@ -19,7 +19,7 @@ struct Named {
   WallTime first{};  // Its handle's due time.
   std::string id{};  // The record's own, where there is one.
 
-  // The one that has the id of which the store knows this as the last event.  What ended before
+  // The one that has the id of which the store knows this as the last event.  An event before
   // `remembered` is unknown.
   static Named of_id(std::string_view id, const std::optional<storage::ScheduleEvent>& last,
                      WallTime remembered) {

@@ -36,6 +36,7 @@ storage::PendingRemoved OwnChanges::Removal::operation(const One& one) const {
 
 void OwnChanges::move(std::unique_ptr<Move> move) {
   move->at = context_.time.wall();
+  // From here on no delivery takes it.
   leaving_.begin_move(move->record.key.sequence);
   storage::JournalTransaction transaction(storage::Reserve::keep);
   move->place.operation = transaction.add(move->removed());
@@ -90,6 +91,7 @@ void OwnChanges::moved(Move& move) {
 
 void OwnChanges::remove(std::unique_ptr<Removal> removal) {
   removal->at = context_.time.wall();
+  // A removal frees more than it takes, so it may use the last room of the journal.
   storage::JournalTransaction transaction(storage::Reserve::use);
   std::optional<std::uint32_t> first;
   for (const auto& one : removal->records) {

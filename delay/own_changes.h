@@ -48,7 +48,7 @@ class OwnChanges {
     WallTime at{};
     ControlDone done;               // May be empty.
     bool topic_gone = false;        // The reason: its topic is deleted.
-    storage::JournalPlace place{};  // Of the first.
+    storage::JournalPlace place{};  // The place of the first change.
 
     storage::PendingRemoved operation(const One& one) const;
   };

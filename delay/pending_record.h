@@ -34,7 +34,7 @@ struct PendingRecordBody {
   WallTime original;           // The producer's timestamp.
   records::RecordView record;  // Key, value and headers; its deltas mean nothing.
   Bytes recurrence;            // Recurrence::parse() reads it; empty: it is delivered once.
-  records::Codec codec = records::Codec::none;  // Of the producer's batch.
+  records::Codec codec = records::Codec::none;  // The codec of the producer's batch.
 
   // Errc::corrupt for malformed bytes, Errc::unsupported for an unknown version.
   static Result<PendingRecordBody> parse(Bytes bytes);

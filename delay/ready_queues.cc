@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 // wakes up twice for each.  Less than the horizon is always ahead (BucketTier).
 constexpr milliseconds queued_ahead{900};
 // A partition that has more due than a turn delivers is served after so many others.
-constexpr int most_in_a_row = 3;
+constexpr int max_in_a_row = 3;
 
 }  // namespace
 
@@ -225,7 +225,7 @@ void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
 std::optional<PartitionSlot> ReadyQueues::next_turn(bool flooded) {
   while (true) {
     const bool second = flooded && !second_line_.empty();
-    const bool first = !first_line_.empty() && !(second && first_in_a_row_ >= most_in_a_row);
+    const bool first = !first_line_.empty() && !(second && first_in_a_row_ >= max_in_a_row);
     if (!first && !second) return std::nullopt;
     first_in_a_row_ = first ? first_in_a_row_ + 1 : 0;
     auto& line = first ? first_line_ : second_line_;
@@ -322,6 +322,7 @@ void ReadyQueues::release_if_idle(PartitionSlot slot) {
 // --- Bounds
 
 void ReadyQueues::begin_sweep() {
+  // The sweep under way has passed entries that are unwanted only now.
   sweep_again_ = sweeping_;
   sweeping_ = true;
   context_.alarm.wake();

@@ -106,6 +106,7 @@ std::optional<WallTime> Recurrence::next_after(WallTime time) const {
 }
 
 std::optional<WallTime> Recurrence::last_before(WallTime time) const {
+  // The end itself may be a run, and `time` is not looked at.
   if (end_.until) time = std::min(time, *end_.until + milliseconds{1});
   if (const auto* every = std::get_if<Every>(&rule_)) {
     if (time <= every->anchor) return std::nullopt;
@@ -132,7 +133,7 @@ Recurrence::Turn Recurrence::turn(WallTime due, WallTime running_since,
   // others takes their place.
   const WallTime here = std::max(run_, due);
   Turn turn{due, std::nullopt, false};
-  WallTime last = here;  // What follows comes after it.
+  WallTime last = here;  // The next times come after it.
   if (due < running_since) {
     if (policy.runs == MissedRuns::skip) {
       turn.deliver.reset();
@@ -159,6 +160,7 @@ void Recurrence::take(const Turn& turn) {
 
 std::vector<WallTime> Recurrence::upcoming(std::size_t limit) const {
   std::vector<WallTime> runs;
+  // The run that is pending counts as one of them.
   if (end_.count) limit = std::min<std::uint64_t>(limit, *end_.count - delivered_ - 1);
   std::optional<WallTime> next = run_;
   while (runs.size() < limit && (next = next_after(*next))) runs.push_back(*next);

@@ -43,7 +43,7 @@ constexpr std::array<std::string_view, 11> taken_out = {
     header::every,      header::cron,          header::cron_tz,         header::until,
     header::count,      header::scheduled_for, header::schedule_handle};
 
-// Those of our names, a bit for each of `scheduling`, that a name of some length can be, or can be
+// The names of ours, a bit for each of `scheduling`, that a name of some length can be, or can be
 // one letter off from.  Most lengths rule out nearly all.
 struct Candidates {
   std::uint16_t exact = 0, near = 0;
@@ -353,8 +353,10 @@ std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& giv
     }
     schedule.due = arrived + delay;
   }
+  // A delay of nothing is now, even while `believed` is behind the clock of the arrival.
   const bool is_now = schedule.due <= believed || (!given.deliver_at.present && delay.count() == 0);
   schedule.kind = is_now ? Schedule::Kind::immediate : Schedule::Kind::delayed;
+  // The topic's own default is not held against its limit.
   if (given.has_time() && topic.max_delay && schedule.due > arrived &&
       schedule.due - arrived > *topic.max_delay) {
     return ScheduleError{

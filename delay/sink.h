@@ -34,7 +34,7 @@ namespace tarry::delay {
 enum class DeliveredTimestamp {
   due,       // Its due time.
   original,  // The producer's.
-  delivery,  // That of its delivery.
+  delivery,  // The reason of its delivery.
 };
 
 // The settings of a topic that delay/ needs to accept and to deliver.
@@ -77,8 +77,8 @@ class Sink {
 
   // Appends `batch` (offsets from 0; producer id -1) to the partition and `departures.gone`, one
   // for each of its records with the offset that it gets, to the same journal record; then
-  // `departures.again`, those of them that are due again.  What these view lives until `told.done`
-  // is called.  No record is written that is not due by the wall clock at the append:
+  // `departures.again`, those of them that are due again.  The bytes that these view live until
+  // `told.done` is called.  No record is written that is not due by the wall clock at the append:
   // a sink that delays a batch checks the clock again.
   virtual void deliver(const TopicPartition& partition, Buffer batch, Departures departures,
                        DeliveryTold told) = 0;

@@ -25,6 +25,7 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   BucketTier::Options options;
   options.memory_bytes = memory_bytes_;
   options.flush_bytes = flush_bytes;
+  // A replay delivers nothing, so no record has to come near.
   options.loads = false;
   BucketTier::Hooks hooks;
   hooks.near = [](const BucketTier::PendingView&, const Location&) {};

@@ -121,6 +121,7 @@ class TimeZone::RuleText {
     if (!day) return std::nullopt;
     rule.day = *day;
     if (!take('/')) return rule;
+    // RFC 8536 allows a week in both directions where POSIX has 24 hours.
     const auto time = take_time(167);
     if (!time) return std::nullopt;
     rule.time = *time;
@@ -147,6 +148,7 @@ local_seconds TimeZone::RuleDay::in(year in_year) const {
     case Kind::weekday: {
       const std::chrono::month in_month{month};
       const std::chrono::weekday on{day};
+      // Week 5 is the last one of the month, which may be its fourth.
       date = week == 5 ? local_days{in_year / in_month / on[last]}
                        : local_days{in_year / in_month / on[week]};
       break;
@@ -159,6 +161,7 @@ std::optional<TimeZone::Rule> TimeZone::parse_rule(std::string_view text) {
   RuleText rest(text);
   Rule rule;
   if (!rest.take_name()) return std::nullopt;
+  // POSIX counts to the west.
   const auto west = rest.take_time(24);
   if (!west) return std::nullopt;
   rule.offset = -*west;
@@ -166,6 +169,7 @@ std::optional<TimeZone::Rule> TimeZone::parse_rule(std::string_view text) {
 
   Summer summer;
   if (!rest.take_name()) return std::nullopt;
+  // POSIX's default when the rule names no other.
   summer.offset = rule.offset + hours{1};
   if (!rest.at(',')) {
     const auto summer_west = rest.take_time(24);

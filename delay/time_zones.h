@@ -30,7 +30,7 @@ class TimeZones {
  public:
   explicit TimeZones(std::string directory);
 
-  // Those of the machine.
+  // The time zones of the machine.
   static const TimeZones& of_system();
 
   // Errc::not_found if there is no such zone, Errc::corrupt if its file is damaged.  The message
@@ -40,7 +40,7 @@ class TimeZones {
  private:
   struct Known {
     std::string folded;                    // In small letters.
-    std::uint32_t letters = 0;             // Which letters it has.
+    std::uint32_t letters = 0;             // The set of letters that it has.
     std::shared_ptr<const TimeZone> zone;  // Null until it is asked for.
   };
 

@@ -2,8 +2,8 @@
 
 // The APIs of messages.schema: their keys, names and versions.
 //
-// These are the versions that we can read and write.  Which of them a broker serves is its own
-// decision, made where its handlers are.
+// These are the versions that we can read and write.  A broker chooses which of them it serves;
+// the choice is made where its handlers are.
 
 #include <cstdint>
 #include <span>

@@ -343,8 +343,8 @@ class Writer {
   std::size_t shared_size_ = 0;
 };
 
-// A whole message from the body of a frame; M is one of the generated structs.  What M views, it
-// views in `body`.
+// A whole message from the body of a frame; M is one of the generated structs.  M views bytes of
+// `body`.
 template <typename M>
 Result<M> decode_message(Bytes body, int version) {
   if (!M::has_version(version))

@@ -32,8 +32,8 @@ struct AssignedTopic {
   bool operator==(const AssignedTopic&) const = default;
 };
 
-// Empty when the bytes are not that, or have names or partitions that no topic has.  What stands
-// behind the topics is not looked at.  The subscription is viewed.
+// Empty when the bytes are not that, or have names or partitions that no topic has.  Bytes
+// behind the topics are not looked at.  The subscription is viewed.
 std::optional<std::vector<std::string_view>> subscribed_topics(Bytes subscription);
 std::optional<std::vector<AssignedTopic>> assigned_partitions(Bytes assignment);
 

@@ -14,8 +14,8 @@ struct Dumped {
   Buffer bytes;      // The same message, encoded again.
 };
 
-// `body` is a message without any header.  What a version does not have and a tagged field at its
-// default are not in the JSON; tagged fields that we do not know are in neither.
+// `body` is a message without any header.  Fields that a version does not have and tagged fields at
+// their defaults are not in the JSON; tagged fields that we do not know are in neither.
 // Errors: unsupported (no such key or version in the schema), corrupt (does not decode, or
 // something is left over).
 Result<Dumped> dump_message(int key, bool request, int version, Bytes body);

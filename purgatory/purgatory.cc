@@ -40,7 +40,7 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
     if (const auto next = std::next(running_.begin()); next != running_.end()) fetch_ahead(*next);
     answer(first, now);
   }
-  // What the budget has left over goes before what was queued meanwhile.
+  // Operations that the budget has left over go before those that were queued meanwhile.
   queue_.splice(queue_.begin(), running_);
   in_run_ = false;
   if (!queue_.empty() && ready_) ready_();

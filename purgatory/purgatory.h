@@ -91,9 +91,9 @@ class Purgatory {
   void set_ready_hook(std::move_only_function<void()> hook) { ready_ = std::move(hook); }
 
   // Answers the operations that are queued at the time of the call, in order, but at most `budget`.
-  // Those that are queued during the run wait for the next run, so that operations which satisfy
-  // one another do not hold the shard.  Returns how many were answered.  `now` is for the metrics.
-  // It must not be called from inside a completion.
+  // Operations that are queued during the run wait for the next run, so that operations which
+  // satisfy one another do not hold the shard.  Returns how many were answered.  `now` is for the
+  // metrics.  It must not be called from inside a completion.
   std::size_t run_completions(Tick now, std::size_t budget = unlimited);
 
   bool has_completions() const { return !queue_.empty(); }

@@ -67,7 +67,7 @@ class BatchBuilder {
 
   bool empty() const { return count_ == 0; }
   std::int32_t count() const { return count_; }                   // Records.
-  std::int32_t next_offset_delta() const { return next_delta_; }  // That of the next append.
+  std::int32_t next_offset_delta() const { return next_delta_; }  // The delta of the next append.
   // The size of the batch if it were finished now, before compression.
   std::size_t size() const { return buffer_.size(); }
 

@@ -198,6 +198,7 @@ Json covers_json(const MemberStatus& status) {
 }
 
 std::string place_text(const PendingPlace& place) {
+  // The topic comes last, because its name may have dots.
   return fmt::format("{}.{}.{}.{}", to_ms(place.due), place.source.partition, place.offset,
                      place.source.topic);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the admin of a relay's member shows, as JSON.  Only for .cc files (base/json.h).
+// The JSON that the admin of a relay's member shows.  Only for .cc files (base/json.h).
 
 #include <cstdint>
 #include <initializer_list>

@@ -192,6 +192,7 @@ Result<> AdminServer::start(Member& member, Directory& directory, const Clock& c
 void AdminServer::stop() {
   Impl& in = *impl_;
   if (!in.thread.joinable()) return;
+  // The server belongs to its thread.
   asio::post(in.io, [&in] {
     in.http->stop();
     in.io.stop();
@@ -214,6 +215,7 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
   }
   const bool may_change = is_peer || token->authorizes(question.authorization);
   const bool is_known = may_change || read_token->authorizes(question.authorization);
+  // A member that has signed may use any name of this one as the Host.
   if (auto refused = web::refuse_stranger(*hosts, question, is_known,
                                           fmt::format("use {}", facts.self.address));
       refused && !is_peer)
@@ -314,6 +316,8 @@ awaitable<Reply> AdminServer::Impl::get_status(const Call& call) {
       status_json(facts, member->status(), member->is_ready(), clock->wall(), clock->mono());
   if (call.is_of_member()) co_return json_reply(status);
   const auto known = co_await peers->listing();
+  // A status is wanted most when Kafka does not answer, so this member's part is shown all the
+  // same.
   if (!known) {
     status["relay"]["error"] = known.error().message;
     co_return json_reply(status);

@@ -117,7 +117,7 @@ struct Transacted {
   // Records that Kafka will never take, by their index, with the reason.  The outcome is `aborted`.
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::string error;  // Unless it is committed.
-  // Those that wanted it: where a record comes from, and its offset in the target.
+  // The records that wanted it: where a record comes from, and its offset in the target.
   std::vector<std::pair<std::pair<Source, Offset>, Offset>> placed;
   // Behind the last row in each state partition; one that is not known is left out.
   std::map<Source, Offset> rows_end;

@@ -43,10 +43,13 @@ std::optional<std::vector<Source>> standby_of(const Listing& listing, std::strin
     for (PartitionIndex i = 0; i < partitions; ++i) {
       const Source source{topic, i};
       const auto owner = owners.find(source);
+      // The group is moving partitions: a choice now would be another one in a moment.
       if (owner == owners.end()) return std::nullopt;
       std::vector<std::pair<std::uint32_t, std::string_view>> others;
       for (const auto& peer : listing.peers) {
         if (&peer == owner->second) continue;
+        // Rendezvous hashing: when a member comes or goes, no copies move but those that it gets or
+        // had.
         others.emplace_back(crc32c(as_bytes(peer.key + source.text())), peer.key);
       }
       std::ranges::sort(others);

@@ -21,7 +21,7 @@ namespace tarry::relay {
 
 struct Peer {
   std::string instance;
-  std::string address;  // Of its admin: HOST:PORT.
+  std::string address;  // The address of its admin: HOST:PORT.
   std::string key;
   std::vector<Source> assigned{};  // Empty while the group moves partitions.
 };

@@ -24,7 +24,7 @@ constexpr milliseconds stable_offset_wait{300};
 constexpr milliseconds end_wait{800};
 // How many partitions are asked for one by one when some offset is not stable.
 constexpr std::size_t max_single_questions = 10;
-constexpr unsigned index_bits = 24;  // Of the records of one transaction.
+constexpr unsigned index_bits = 24;  // The bits of a record's number in its transaction.
 constexpr std::string_view metadata_mark = "tarry-relay/1 ";
 
 // librdkafka takes what begins with ^ for a regular expression.
@@ -182,15 +182,20 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
       "session.timeout.ms=10000",        "queued.max.messages.kbytes=32768"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   for (const char* fixed :
+       // Behind the operator's properties, because the last one wins: the relay's guarantees rest
+       // on these.
        {"enable.auto.commit=false", "enable.auto.offset.store=false", "enable.partition.eof=true",
         "auto.offset.reset=earliest", "allow.auto.create.topics=false",
         "partition.assignment.strategy=cooperative-sticky"})
     properties.emplace_back(fixed);
   properties.push_back("group.id=" + options_.rules.group);
   properties.push_back("isolation.level=" + isolation);
+  // connect() opens the group's client first.
   const bool is_member = !group_;
   if (is_member) properties.push_back("client.id=" + options_.member_id);
   if (is_member)
+    // A glob may match the topics that the relay makes, and the group would be given their
+    // partitions.
     properties.emplace_back("topic.blacklist=" + std::string(state_mark) + ",\\.invalid$,^__");
   return open_client(RD_KAFKA_CONSUMER, properties, [this, is_member](rd_kafka_conf_t* conf) {
     rd_kafka_conf_set_opaque(conf, this);
@@ -241,6 +246,7 @@ Result<> KafkaCluster::connect() {
     if (!opened) return std::unexpected(opened.error());
     *client = std::move(*opened);
   }
+  // librdkafka connects in the background, so this is the first call that notices a wrong address.
   if (const auto topics = KafkaTopics(looker_.get(), options_.timeout).list(); !topics) {
     return fail(topics.error().code,
                 fmt::format("--brokers {}: no answer within {} s ({})", printable(options_.brokers),
@@ -261,8 +267,9 @@ Result<> KafkaCluster::connect() {
 
 namespace {
 
-// The end of a client that has failed may take long, or not come: nobody waits for it.  What it
-// calls of ours belongs to poll() and flush(), which are not called for it any more.
+// The end of a client that has failed may take long, or not come: nobody waits for it.  The
+// functions of ours that it calls belong to poll() and flush(), which are not called for it any
+// more.
 void give_up(KafkaClient client) {
   if (client) std::thread([gone = std::move(client)]() mutable { gone.reset(); }).detach();
 }
@@ -270,6 +277,7 @@ void give_up(KafkaClient client) {
 }  // namespace
 
 Result<> KafkaCluster::renew() {
+  // Its handles belong to the producers that are given up, and a new one may get the same address.
   known_topics_.clear();
   turn_ = 0;
   const Deadline deadline(options_.renewal_limit);
@@ -278,6 +286,7 @@ Result<> KafkaCluster::renew() {
     const auto id = fmt::format("{}-{}", options_.owner, i);
     auto opened = open_producer(id);
     if (!opened) return std::unexpected(opened.error());
+    // This fences an older producer with the id, and ends the transaction that it left open.
     const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
     if (error) {
       give_up(std::move(*opened));
@@ -325,12 +334,14 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     error.reset(rd_kafka_incremental_assign(group_.get(), partitions));
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
     polled_.changed = was_assigned_ = true;
+    // A partition that is new is read at once, whatever pause() was told before it came.
     (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
     const auto is_lost = [&](const Source& source) {
       return std::ranges::count(sources, source) > 0;
     };
+    // Whatever this poll has brought from them is the next owner's to plan.
     std::erase_if(polled_.assigned, is_lost);
     std::erase_if(polled_.records, [&](const auto& each) { return is_lost(each.first); });
     std::erase_if(polled_.ends, [&](const auto& each) { return is_lost(each.source); });
@@ -351,6 +362,7 @@ void KafkaCluster::take_message(const rd_kafka_message_t& message) {
     const auto error =
         fmt::format("{}: {}: {}", *topic == '\0' ? options_.source : topic,
                     rd_kafka_err2name(message.err), printable(text == nullptr ? "" : text, 400));
+    // librdkafka repeats an error until its cause is gone.
     if (error != last_error_) log_warn("relay", "{}", error);
     last_error_ = error;
     return;
@@ -396,11 +408,13 @@ void KafkaCluster::note_generation() {
 Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
   polled_ = {};
   pause(!take_records);
+  // Only the first call waits, so that a record that is there is not held back for others.
   for (std::size_t count = 0; count < max_polled; ++count) {
     const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), count == 0 ? in_ms(wait) : 0));
     if (!message) break;
     take_message(*message);
   }
+  // The errors and reports of idle clients pile up until somebody polls them.
   for (const auto& producer : producers_)
     if (producer) rd_kafka_poll(producer.get(), 0);
   rd_kafka_poll(reader_.get(), 0);
@@ -429,6 +443,7 @@ void KafkaCluster::take_rows() {
       if (message->rkt == nullptr) continue;
       const std::string topic = rd_kafka_topic_name(message->rkt);
       Source source{topic.substr(std::min(front.size(), topic.size())), message->partition};
+      // The queue may still have rows of a partition that stop_rows() has ended.
       if (!reading_rows_.contains(source)) continue;
       if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
         polled_.row_ends.push_back({std::move(source), message->offset});
@@ -513,9 +528,11 @@ Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> s
     const auto source = sources.subspan(i, 1);
     const std::span<Committed> to(&all[i], 1);
     all[i] = {};
+    // The rest counts as not stable and is asked for again: each question may take its whole time.
     if (questions >= max_single_questions) continue;
     if (read_committed(reader_.get(), source, stable_offset_wait, to)) continue;
     ++questions;
+    // It reads uncommitted offsets too, so it is not held up and shows whose transaction it is.
     if (!read_committed(looker_.get(), source, options_.timeout, to))
       return fail(Errc::io, fmt::format("the offsets of group {}: Kafka does not answer",
                                         options_.rules.group));
@@ -613,11 +630,13 @@ bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> recor
     while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
                RD_KAFKA_RESP_ERR__QUEUE_FULL &&
            !deadline.is_over())
+      // Records leave the queue with their reports, which come in a poll.
       rd_kafka_poll(producer, 10);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
       reports.add(i, error);
       return false;
     }
+    // One by one, because Kafka refuses a batch without saying for which of its records.
     if (!is_careful_) continue;
     if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
     if (!reports.failed.empty() || !reports.refused.empty()) return false;
@@ -640,6 +659,7 @@ rd_kafka_resp_err_t KafkaCluster::produce_one(rd_kafka_t* producer, const Outgoi
   fields[1].vtype = RD_KAFKA_VTYPE_PARTITION;
   fields[1].u.i32 = record.partition.value_or(RD_KAFKA_PARTITION_UA);
   fields[2].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
+  // librdkafka may keep the record longer than the plan lives that has it.
   fields[2].u.i = RD_KAFKA_MSG_F_COPY;
   fields[3].vtype = RD_KAFKA_VTYPE_KEY;
   fields[3].u.mem = {key.data, key.size};
@@ -666,6 +686,7 @@ Transacted KafkaCluster::abort(rd_kafka_t* producer, Transacted done, Deadline d
     if (!rd_kafka_error_is_retriable(error.get())) break;
   } while (!deadline.is_over());
   done.outcome = Outcome::unknown;
+  // The take-over that follows plans all records anew.
   done.refused.clear();
   return done;
 }
@@ -700,6 +721,8 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   rd_kafka_t* producer = producers_[turn_].get();
   turn_ = (turn_ + 1) % producers_.size();
   const Deadline deadline(options_.transaction_limit);
+  // The abort needs time of its own: a transaction that stays open holds up all readers of its
+  // logs.
   const Deadline abort_deadline = deadline.later(options_.abort_limit);
   learn_topics(producer, transaction.records, deadline);
   if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
@@ -779,6 +802,7 @@ Result<> KafkaCluster::settle(const std::string& owner) {
     const auto id = fmt::format("{}-{}", owner, i);
     auto opened = open_producer(id);
     if (!opened) return std::unexpected(opened.error());
+    // This ends what the last owner left open, without waiting for its transaction.timeout.ms.
     const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
     give_up(std::move(*opened));
     if (error) return fail(Errc::io, error_text(error.get(), "transactional.id " + id));

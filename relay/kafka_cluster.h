@@ -13,8 +13,8 @@
 // not fence itself.  They are written into the metadata of each offset that is committed.
 //
 // Invariants
-//   - Each call ends after a time that is known; poll() after its wait.  What librdkafka has not
-//     done by then, or cannot do any more, has an unknown outcome: the producers are given up.
+//   - Each call ends after a time that is known; poll() after its wait.  A call that librdkafka has
+//     not done by then, or cannot do any more, has an unknown outcome: the producers are given up.
 //   - A transaction is committed with the generation of the last poll(), and not at all if that is
 //     not a generation of the group (-1).
 //
@@ -88,7 +88,7 @@ class KafkaCluster final : public Cluster {
   Result<> renew() override;
 
  private:
-  struct Reports;  // What became of the records of one transaction.
+  struct Reports;  // The outcome of each record of one transaction.
   class Deadline;
 
   explicit KafkaCluster(KafkaOptions options);
@@ -120,12 +120,12 @@ class KafkaCluster final : public Cluster {
   // The topics whose leaders a producer knows.
   std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
   std::size_t turn_ = 0;        // The producer of the next transaction.
-  Reports* reports_ = nullptr;  // Of the round that is under way.
+  Reports* reports_ = nullptr;  // The reports of the round that is under way.
   std::uintptr_t round_ = 0;
   bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
 
   KafkaQueue rows_;
-  KafkaQueue polled_queue_;  // Of the group's consumer.
+  KafkaQueue polled_queue_;  // The queue of the group's consumer.
   std::map<Source, KafkaTopic> reading_rows_;
   KafkaGroupMetadata metadata_;
   std::int32_t generation_ = -1;

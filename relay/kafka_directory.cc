@@ -41,6 +41,7 @@ Result<> KafkaDirectory::list_members(Listing& listing) {
                                             wrong.size());
   const char* name = options_.group.c_str();
   rd_kafka_DescribeConsumerGroups(client_.get(), &name, 1, asking.get(), queue.get());
+  // A little longer than librdkafka waits, because its error says more than ours.
   const KafkaEvent event(rd_kafka_queue_poll(queue.get(), in_ms(options_.timeout) + 500));
   const std::string what = "the members of group " + options_.group;
   if (!event) return fail(Errc::io, what + ": Kafka does not answer");
@@ -63,6 +64,7 @@ Result<> KafkaDirectory::list_members(Listing& listing) {
       }
       const auto* assignment = rd_kafka_MemberDescription_assignment(member);
       const auto* list =
+          // While the group rebalances a member has none.
           assignment == nullptr ? nullptr : rd_kafka_MemberAssignment_partitions(assignment);
       for (int k = 0; list != nullptr && k < list->cnt; ++k)
         peer->assigned.push_back({list->elems[k].topic, list->elems[k].partition});

@@ -12,6 +12,8 @@
 namespace tarry::relay {
 namespace {
 
+// A store that has not read its topic for longest_unread (partition.h) is emptied; a tombstone has
+// to last longer.
 constexpr std::int64_t least_tombstone_ms = 3'600'000;
 // A row has a header of its own, the id and the target besides its record.
 constexpr std::int64_t row_overhead = 4'096;
@@ -42,6 +44,7 @@ struct AdminAnswer {
                                                 wrong.size());
   }
   Result<> take(const std::string& topic) {
+    // A little longer than librdkafka waits, because its error says more than ours.
     event.reset(rd_kafka_queue_poll(queue.get(), in_ms(wait) + 1'000));
     if (!event) return fail(Errc::io, fmt::format("{}: Kafka does not answer", topic));
     if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -178,6 +181,8 @@ Result<> KafkaTopics::ensure_state(const std::string& topic, const std::string& 
   if (!*partitions) {
     const auto made = create(
         topic, *wanted,
+        // Kafka does not compact the active segment, so small and young segments keep a take-over
+        // short.
         {{"cleanup.policy", "compact"},
          {"segment.bytes", "16777216"},
          {"segment.ms", "600000"},
@@ -186,6 +191,7 @@ Result<> KafkaTopics::ensure_state(const std::string& topic, const std::string& 
          {"message.timestamp.type", "LogAppendTime"},
          {"max.message.bytes", std::to_string(std::max(row_bytes, std::int64_t{1'048'588}))}});
     if (!made) return made;
+    // A row goes to the partition that has the number of its source's.
   } else if (**partitions < *wanted) {
     if (const auto added = add_partitions(topic, *wanted); !added) return added;
   }
@@ -198,6 +204,7 @@ Result<> KafkaTopics::ensure_state(const std::string& topic, const std::string& 
         fmt::format("{}: {} is {}, and {}", topic, name,
                     found == configs->end() ? "not known" : printable(found->second), must));
   };
+  // The topic may be somebody else's, or changed since: these settings could lose pending records.
   const auto policy = configs->find("cleanup.policy");
   if (policy == configs->end() || policy->second != "compact")
     return refuse("cleanup.policy", "it must be compact, because the topic is the relay's memory");
@@ -222,6 +229,7 @@ Result<> KafkaTopics::ensure(const std::string& topic, const std::string& source
                   {{"max.message.bytes",
                     std::to_string(number_in(*configs, "max.message.bytes") + row_overhead)}});
   }
+  // A topic of users is left as it is, unless a record has to keep its partition's number there.
   if (grow && **partitions < *wanted) return add_partitions(topic, *wanted);
   return {};
 }

@@ -55,6 +55,7 @@ Result<DataDirectory> DataDirectory::open(const std::string& path, std::uint64_t
   DataDirectory directory(absolute.string(), {}, lock);
   const auto file = absolute / "instance";
   std::ifstream(file) >> directory.instance_;
+  // An empty or torn file, as a crash may leave it, counts as none.
   if (!is_topic_name(directory.instance_)) {
     directory.instance_ = fmt::format("m{:08x}", random & 0xffff'ffff);
     std::ofstream out(file);

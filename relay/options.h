@@ -20,12 +20,12 @@ struct RelayOptions {
   std::string data = "./tarry-relay";
   std::string admin_host = "127.0.0.1";
   std::uint16_t admin_port = 8081;
-  std::string advertise;    // Of the admin, to the other members; empty: its own address.
+  std::string advertise;    // The admin's address for the other members; empty: its own address.
   std::size_t standby = 0;  // Warm copies of each partition.
   std::string deliver_to;   // Empty: none.
   bool same_partition = false;
   std::string instance;                         // Empty: the one in the data directory.
-  std::size_t memory = std::size_t{256} << 20;  // Of the store of pending records.
+  std::size_t memory = std::size_t{256} << 20;  // The memory of the store of pending records.
   std::vector<std::string> properties;
 };
 

@@ -19,7 +19,7 @@ struct Order {
 
   Kind kind = Kind::cancel;
   std::string name{};   // Its id, or its handle.
-  delay::NewDue due{};  // Of a move.
+  delay::NewDue due{};  // The due time of a move.
 };
 
 // The answer to an order.  Errc::invalid: the record is there, and does not allow it.

@@ -29,7 +29,7 @@ constexpr milliseconds order_again{200};
 constexpr milliseconds grace_time{2'000};
 // A list waits for so long for what was just sent, and shows what is there then.
 constexpr milliseconds look_time{1'000};
-constexpr std::string_view perhaps_done = "it is not known whether it was done";
+constexpr std::string_view outcome_unknown = "it is not known whether it was done";
 
 // Between members.
 Json told_json(const Wanted& wanted) {
@@ -59,7 +59,7 @@ OrderTold told_from(const Json& json) {
   }
   const auto outcome = integer_in(json, "outcome", -1);
   if (outcome < 0 || outcome > static_cast<int>(ControlOutcome::unknown))
-    return fail(Errc::io, fmt::format("{}; {}", no_sense, perhaps_done));
+    return fail(Errc::io, fmt::format("{}; {}", no_sense, outcome_unknown));
   delay::Controlled told;
   told.outcome = static_cast<ControlOutcome>(outcome);
   told.due = from_ms(integer_in(json, "due_ms"));
@@ -73,19 +73,22 @@ awaitable<std::vector<OrderTold>> Orders::obey_here(const Order& order, std::vec
                                                     MonoTime deadline, milliseconds grace) {
   struct Round {
     Round(asio::io_context& on, std::size_t count, MonoTime until)
-        : told(count, fail(Errc::io, fmt::format("this member does not answer; {}", perhaps_done))),
+        : told(count,
+               fail(Errc::io, fmt::format("this member does not answer; {}", outcome_unknown))),
           open(count),
           done(on, until) {}
     std::vector<OrderTold> told;
     std::size_t open;
     asio::steady_timer done;
   };
+  // Shared, because the member may answer after this has stopped waiting.
   const auto round = std::make_shared<Round>(io_, wanted.size(), deadline + grace);
   std::vector<Ordered> given;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     Order one = order;
     one.name = wanted[i]->name;
     given.push_back({wanted[i]->source, std::move(one), deadline, [this, round, i](OrderTold told) {
+                       // The member answers on its own thread.
                        asio::post(io_, [round, i, told = std::move(told)] {
                          round->told[i] = told;
                          if (--round->open == 0) round->done.cancel();
@@ -94,6 +97,7 @@ awaitable<std::vector<OrderTold>> Orders::obey_here(const Order& order, std::vec
   }
   member_.give(std::move(given));
   boost::system::error_code ignored;
+  // Without orders nobody would cancel the timer.
   if (round->open > 0)
     co_await round->done.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   co_return round->told;
@@ -109,17 +113,20 @@ awaitable<void> Orders::obey_there(const Order& order, Peer peer, std::vector<Wa
     body["orders"].push_back({{"topic", each->source.topic},
                               {"partition", each->source.partition},
                               {"name", each->name}});
+  // The other member waits for `time` itself, and its answer has to find this one still here.
   const PeerTold told = co_await peers_.ask(std::move(peer), "POST", "/peer/orders", text_of(body),
                                             time + peer_timeout);
   std::string error;
   if (!told.json) {
     error = told.json.error().message;
+    // The member was not reached or has refused, so nothing has begun there.
     const bool is_known =
         told.json.error().code == Errc::invalid || told.json.error().code == Errc::not_found;
-    if (!is_known) error += fmt::format("; {}", perhaps_done);
+    if (!is_known) error += fmt::format("; {}", outcome_unknown);
+    // The answers are told apart by their places alone.
   } else if (!has_lists(*told.json, {"told"}) ||
              field_of(*told.json, "told").size() != wanted.size()) {
-    error = fmt::format("{}; {}", no_sense, perhaps_done);
+    error = fmt::format("{}; {}", no_sense, outcome_unknown);
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (error.empty()) {
@@ -157,6 +164,7 @@ awaitable<Json> Orders::take(const Json& body) {
 
 awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wanted) {
   const MonoTime deadline = clock_.mono() + order_time;
+  // A member that does not own the partition now says not_found: another one is asked.
   const auto is_open = [](const Wanted& each) {
     return !each.told || (!*each.told && each.told->error().code == Errc::not_found);
   };
@@ -189,7 +197,7 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wante
       asio::co_spawn(io_, obey_there(order, asked.first, asked.second, std::max(left, 100ms)),
                      [&open, &all_told, &orders = asked.second](const std::exception_ptr& thrown) {
                        for (Wanted* each : orders)
-                         if (thrown) each->told = fail(Errc::io, std::string(perhaps_done));
+                         if (thrown) each->told = fail(Errc::io, std::string(outcome_unknown));
                        if (--open == 0) all_told.cancel();
                      });
     if (!here.empty()) {

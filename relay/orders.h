@@ -42,7 +42,7 @@ class Orders {
 
   // Until each is told, or time is up.
   boost::asio::awaitable<void> carry_out(const Order& order, std::vector<Wanted>& wanted);
-  // Those that another member has sent; the answer for it.
+  // Takes orders that another member has sent; returns the answer for it.
   boost::asio::awaitable<Json> take(const Json& body);
   // Waits until what was acknowledged before is there to be seen, for as long as a list may wait.
   boost::asio::awaitable<void> look(const PendingQuery& query);

@@ -70,7 +70,7 @@ void Counts::add(const Counts& more) {
 struct Partition::Planning {
   WallTime now;
   Work work;
-  std::map<std::string, std::optional<Offset>> ids{};  // Of the changes.
+  std::map<std::string, std::optional<Offset>> ids{};  // The ids of the changes.
 
   bool delivers(const std::string& id) const {
     return std::ranges::find(work.delivered_ids, id) != work.delivered_ids.end();
@@ -79,8 +79,11 @@ struct Partition::Planning {
 
 Offset Partition::rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed) {
   RowsPlace place = pending_.place();
+  // A time ahead of the clock says as little: the clock was set back since.
   const bool is_old =
       place.complete_at + longest_unread < now || place.complete_at > now + longest_unread;
+  // The state topic was made again, or the group's offsets were set back: the rows belong to
+  // another past.
   const bool is_other = place.next > rows_end || (committed && *committed < place.source);
   if (place.next > 0 && !is_old && !is_other) return place.next;
   forget();
@@ -122,6 +125,8 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
   auto record = decode_row(*value);
   if (!record)
     return fail(record.error().code, fmt::format("{}: {}", printable(key), record.error().message));
+  // Anybody who may write to the state topic could have written it, and deliver() has no way to
+  // refuse.
   if (!is_topic_name(record->target))
     return fail(Errc::corrupt, fmt::format("{}: \"{}\" is no topic name", printable(key),
                                            printable(record->target)));
@@ -134,6 +139,7 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
 void Partition::begin(Offset next, WallTime now) {
   next_ = next;
   running_since_ = now;
+  // The last owner's transactions have dealt with these.
   while (!arrived_.empty() && arrived_.front().offset < next) {
     arrived_bytes_ -= arrived_.front().body.size();
     arrived_.pop_front();
@@ -171,6 +177,7 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   work.next = next_;
   for (const auto& record : arrived_) {
     if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
+        // The source keeps what the store has no room for.
         pending_.bytes() + planning.work.bytes >= limits.pending_bytes) {
       break;
     }
@@ -225,6 +232,7 @@ void Partition::take(const SourceRecord& source, Planning& planning) const {
               record.error().message);
     return;
   }
+  // Kafka gives -1 for a record without a timestamp.
   const WallTime arrived = to_ms(source.timestamp) < 0 ? planning.now : source.timestamp;
   const auto refused = refused_.find(source.offset);
   const auto invalid = [&](std::string reason) {
@@ -242,9 +250,11 @@ void Partition::take(const SourceRecord& source, Planning& planning) const {
     ++planning.work.counts.expired;
     return;
   }
+  // Behind everything that may refuse the record: one that is invalid or expired replaces nothing.
   if (schedule->takes_id()) take_id(id, planning, planning.work.counts.replaced);
   const bool is_plain = schedule->kind == Kind::none;
   Pending pending;
+  // A producer's clock may be ahead, and without a schedule the record is due at once.
   pending.due = is_plain ? std::min(arrived, planning.now) : schedule->due;
   pending.expires = is_plain ? storage::never_expires : schedule->expires;
   pending.is_plain = is_plain;
@@ -297,7 +307,7 @@ void Partition::obey(const Order& order, Planning& planning) const {
   if (order.kind == Order::Kind::look) return;
   const auto offset = offset_named(order.name, planning);
   if (!offset) {
-    // What this very plan cancelled was not delivered.
+    // A record that this very plan cancelled was not delivered.
     const bool is_changed = planning.ids.contains(order.name);
     const bool is_delivered =
         is_changed ? planning.delivers(order.name) : delivered_.knows(order.name, planning.now);
@@ -348,10 +358,13 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   Pending moved = record;
   moved.due = due;
   if (delivers) {
+    // deliver() would send it to the .invalid topic, and the order would be told that it was
+    // delivered.
     if (const auto refused = refused_.find(offset); refused != refused_.end())
       return fail(Errc::invalid, refused->second.reason);
     const std::size_t sent = planning.work.records.size();
     deliver(offset, moved, planning);
+    // A recurring record may have no turn now.
     if (planning.work.records.size() > sent) {
       planning.work.records.back().wants_place = true;
       delivered = offset;
@@ -376,6 +389,7 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
                .offset = offset};
   for (const auto& header : record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
+  // Kafka has refused the dead letter too, for instance for its size: a description has to do.
   if (const auto refused = refused_.find(offset);
       refused != refused_.end() && refused->second.is_bare) {
     reason += fmt::format("; the record of {} at {} has a key of {} bytes and a value of {} bytes",
@@ -394,6 +408,7 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
 // The last due time that may be delivered.  When records stay behind that have arrived, a
 // cancellation may be among them, and one that is due earlier.
 WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
+  // In a full store nothing is taken, so waiting for what stays behind would end all deliveries.
   const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
   if (planning.work.taken == arrived_.size() || is_full) return planning.now;
   const WallTime next = arrived_[planning.work.taken].timestamp;
@@ -402,7 +417,7 @@ WallTime Partition::last_due(const Planning& planning, const Limits& limits) con
 
 void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
   std::vector<std::pair<WallTime, Offset>> due;
-  // Those that are pending already, as they are walked through.
+  // The records that are pending already, as they are walked through.
   std::vector<Pending> records;
   std::size_t bytes = planning.work.bytes;
   // Where the walk ended before all that is due: nothing behind it may leave before it.
@@ -411,6 +426,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
     for (auto at = pending_.walk(*pending_.first()); at.valid(); at.next()) {
       const auto place = at.place();
       if (place.first > last) break;
+      // Arrivals may have used the bound up, and deliveries must not starve behind them.
       if (due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) {
         stopped = place;
         break;
@@ -421,6 +437,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
       bytes += records.back().bytes();
     }
   }
+  // As it is now it has the places of `records`, by which they are found below.
   const std::vector<std::pair<WallTime, Offset>> pending = due;
   for (const auto& [offset, change] : planning.work.changes) {
     if (!change.record || change.record->due > last) continue;
@@ -488,6 +505,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
         {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
     planning.work.delivered_due.push_back(due);
   }
+  // A recurring record that goes on keeps its id.
   if (!record.id.empty() && !change.record) {
     planning.work.delivered_ids.push_back(record.id);
     planning.ids[record.id] = std::nullopt;

@@ -31,7 +31,7 @@
 //     next Work, only what was due before their timestamps is delivered: a cancellation among them
 //     came later.
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
-//   - Orders come after what has arrived and before what is due.  Those for which the bound of a
+//   - Orders come after what has arrived and before what is due.  Orders for which the bound of a
 //     transaction has no room are left for the next Work.
 
 #include <chrono>
@@ -102,11 +102,11 @@ struct Counts {
 
 struct Work {
   Offset next = -1;       // The source offset to commit.
-  std::size_t taken = 0;  // Of the arrived records.
+  std::size_t taken = 0;  // The number of arrived records that are taken.
   std::vector<Outgoing> records;
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
-  std::vector<std::string> delivered_ids;  // Of those that are pending no more.
+  std::vector<std::string> delivered_ids;  // The ids of records that are pending no more.
   // To each order that was obeyed, in their order; the others come again.  The offset of one that
   // is delivered is still to be found: it is that of the record from `from`.
   struct Answer {
@@ -116,7 +116,7 @@ struct Work {
   std::vector<Answer> answers;
   WallTime now{};
   Counts counts;
-  std::size_t bytes = 0;  // Of the bound.
+  std::size_t bytes = 0;  // The part of the bound that is used.
 
   // Answers too are given under the fence of a transaction.
   bool empty() const { return taken == 0 && records.empty() && changes.empty() && answers.empty(); }
@@ -133,7 +133,7 @@ class Partition {
   Offset rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed = {});
   // A row of the state topic, in its order.  An error names the row, which is left out.
   Result<> load_row(std::string_view key, const std::optional<Buffer>& value, Offset offset);
-  // Nothing before `end` is missing; -1: nothing is known.  What was loaded goes to the store.
+  // Nothing before `end` is missing; -1: nothing is known.  The loaded rows go to the store.
   void loaded(Offset end, WallTime now);
   // All rows are loaded, and `next` is committed.
   void begin(Offset next, WallTime now);

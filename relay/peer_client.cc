@@ -24,10 +24,12 @@ using asio::ip::tcp;
 asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
   boost::system::error_code error;
   const auto failed = [&] { return fail(Errc::io, error.message()); };
+  // Only before the request has left is it certain that nothing was begun there (orders.cc).
   const auto not_reached = [&] { return fail(Errc::not_found, error.message()); };
   const auto executor = co_await asio::this_coro::executor;
   const auto colon = asked.address.rfind(':');
   std::string host = asked.address.substr(0, colon);
+  // The resolver takes an IPv6 address without its brackets.
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   const std::string port = colon == std::string::npos ? "" : asked.address.substr(colon + 1);
   tcp::resolver resolver(executor);
@@ -35,6 +37,7 @@ asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
       co_await resolver.async_resolve(host, port, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return not_reached();
   beast::tcp_stream stream(executor);
+  // One deadline for connecting, writing and reading together.
   stream.expires_after(asked.timeout);
   co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return not_reached();

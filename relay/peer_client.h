@@ -17,7 +17,7 @@ struct PeerAsked {
   std::string method, target, body;
   std::string authorization;
   std::chrono::milliseconds timeout{};
-  std::size_t max_bytes = 0;  // Of the answer.
+  std::size_t max_bytes = 0;  // The bound of the answer.
 };
 
 struct PeerAnswer {

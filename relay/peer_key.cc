@@ -97,6 +97,7 @@ std::optional<Signer> PeerChecks::signer(std::string_view authorization, const P
   std::int64_t sent = 0;
   const auto read = std::from_chars(time.data(), time.data() + time.size(), sent);
   if (read.ec != std::errc{} || read.ptr != time.data() + time.size()) return {};
+  // Clocks of members may differ to either side.
   if (sent < to_ms(now - max_age) || sent > to_ms(now + max_age)) return {};
   if (nonce.size() != nonce_digits || nonces_.contains(nonce)) return {};
   const auto key_read = from_hexadecimal<key_bytes>(key);

@@ -7,7 +7,7 @@
 //   Authorization: Tarry-Peer KEY TIME NONCE SIGNATURE      Ed25519, all but the time in
 //   hexadecimal
 //
-// What is signed names the method, the target, the body, and the address and the key of the member
+// The signed text names the method, the target, the body, and the address and the key of the member
 // that it is meant for, so it is good for that one request to that one member, whoever else has the
 // same address; a nonce is taken once, and within max_age.  Whoever may join the
 // group may ask its members for what an operator may ask; nobody else can.
@@ -31,11 +31,11 @@ namespace tarry::relay {
 
 struct PeerRequest {
   std::string_view method, target, body;
-  std::string_view address;  // Of the member that is asked,
+  std::string_view address;  // The address of the member that is asked,
   std::string_view key;      // and its key.
 };
 
-// Who has signed a request.
+// The member that has signed a request.
 struct Signer {
   std::string key, nonce;
 };

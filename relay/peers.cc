@@ -26,7 +26,7 @@ constexpr milliseconds listing_age{500};
 
 // Values nested deeper than members nest them could end the process.
 bool is_flat(std::string_view text) {
-  constexpr int most = 64;
+  constexpr int max_depth = 64;
   int depth = 0;
   bool is_text = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -38,7 +38,7 @@ bool is_flat(std::string_view text) {
     } else if (text[i] == '"') {
       is_text = true;
     } else if (text[i] == '[' || text[i] == '{') {
-      if (++depth > most) return false;
+      if (++depth > max_depth) return false;
     } else if (text[i] == ']' || text[i] == '}') {
       --depth;
     }
@@ -82,7 +82,7 @@ struct Peers::Round {
 
   std::vector<Peer> to_ask;
   std::vector<PeerTold> told;
-  std::size_t bytes = 0;  // Of the answers that have come.
+  std::size_t bytes = 0;  // The size of the answers that have come.
   std::size_t open = 0;   // Coroutines that still ask.
   asio::steady_timer done;
 };
@@ -100,6 +100,7 @@ Peers::Peers(asio::io_context& io, Directory& directory, const Clock& clock, Ran
       rounds_(std::make_shared<Slots>(io, limits.rounds_at_once)) {}
 
 Peers::~Peers() {
+  // A question that is under way uses the directory, which our owner destroys next.
   kafka_.join();
 }
 
@@ -110,12 +111,15 @@ awaitable<void> Peers::sleep(milliseconds time) {
 
 awaitable<Result<Listing>> Peers::listing() {
   if (listed_at_ != MonoTime{} && clock_.mono() - listed_at_ < listing_age) co_return last_listing_;
+  // Requests that come together share one question to Kafka.
   if (is_listing_) {
     const auto under_way = is_listing_;
     co_await wait_for(*under_way);
     co_return last_answer_;
   }
   is_listing_ = std::make_shared<asio::steady_timer>(io_, asio::steady_timer::time_point::max());
+  // The directory is an argument, because a capture dies with the lambda and not with its
+  // coroutine.
   auto question = [](Directory* from) -> awaitable<Result<Listing>> { co_return from->list(); };
   auto listed =
       co_await asio::co_spawn(kafka_.get_executor(), question(&directory_), asio::use_awaitable);
@@ -143,13 +147,16 @@ awaitable<bool> Peers::has_signed(const web::Question& question) {
     const auto again = co_await listing();
     is_known = again && std::ranges::any_of(again->peers, is_signer);
   }
+  // Only a member's nonces are kept, so that no stranger fills the list.
   co_return is_known&& checks_.take(*signer, clock_.wall());
 }
 
 awaitable<PeerTold> Peers::ask(Peer peer, std::string method, std::string target, std::string body,
                                milliseconds timeout) {
+  // Everyone that waits is woken for one free slot.
   while (questions_->free == 0) co_await wait_for(questions_->freed);
   const Slots::Taken slot(questions_);
+  // Signed only now, because a signature grows old while it waits for a slot.
   const std::string nonce = fmt::format("{:016x}{:016x}", random_.u64(), random_.u64());
   std::string signature =
       key_.sign({method, target, body, peer.address, peer.key}, clock_.wall(), nonce);

@@ -7,7 +7,7 @@
 //   ask()      one member, with a signature that is good for this one request
 //   ask_all()  the same of all others, several at a time
 //
-// What members answer is bounded over all requests together, because anybody may listen at a
+// Members' answers are bounded over all requests together, because anybody may listen at a
 // member's address: each answer, the answers of one request, and the requests that ask at once.
 //
 // Belongs to the AdminServer; on its thread, but for questions to Kafka, which have one of their
@@ -41,12 +41,12 @@ namespace tarry::relay {
 inline constexpr std::chrono::milliseconds peer_timeout{3'000};
 inline constexpr std::string_view no_sense = "its answer makes no sense";
 
-// What another member has answered.  Errc::io: it is not known whether it has done what it was
+// The answer of another member.  Errc::io: it is not known whether it has done what it was
 // asked for; Errc::invalid: it has refused it.
 struct PeerTold {
   Peer peer;
   Result<Json> json;
-  std::size_t bytes = 0;  // Of the answer.
+  std::size_t bytes = 0;  // The size of the answer.
 };
 
 class Peers {
@@ -55,7 +55,7 @@ class Peers {
   struct Limits {
     std::size_t answer_bytes = 32u << 20;
     std::size_t round_bytes = 64u << 20;  // All answers to one request.
-    std::size_t questions_at_once = 16;   // Of all requests.
+    std::size_t questions_at_once = 16;   // The bound for all requests together.
     std::size_t rounds_at_once = 4;       // Requests that ask all others.
   };
 
@@ -102,7 +102,7 @@ class Peers {
   Result<Listing> last_answer_{};  // Kafka's, perhaps an error.
   MonoTime listed_at_{};
   MonoTime forced_at_{};
-  // Those that wait for the listing that is under way; empty: none is.
+  // Requests wait on it for the listing that is under way; empty: none is.
   std::shared_ptr<boost::asio::steady_timer> is_listing_;
   // Shared with the coroutines that have taken one, which may outlive this.
   const std::shared_ptr<Slots> questions_, rounds_;

@@ -43,6 +43,7 @@ constexpr std::size_t number_bytes = 8;
 
 std::string number_key(std::int64_t number) {
   Buffer bytes;
+  // With the sign bit turned around numbers sort as their bytes do, negative ones first.
   append_be(bytes, static_cast<std::uint64_t>(number) ^ (std::uint64_t{1} << 63));
   return std::string(as_text(bytes));
 }
@@ -62,6 +63,7 @@ std::int64_t number_at(std::string_view bytes, std::size_t index) {
 std::string source_key(const Source& source) {
   Buffer bytes;
   append_bytes(bytes, as_bytes(source.topic));
+  // No name has this byte, so no topic's keys lie among those of another one that begins like it.
   bytes.push_back(0);
   append_be(bytes, source.partition);
   return std::string(as_text(bytes));
@@ -126,6 +128,7 @@ Result<Pending> decode_row(Bytes bytes) {
 PendingRecords::PendingRecords(storage::SortedRows& store, const Source& source)
     : store_(store), source_(source_key(source)) {
   const auto place = store_.get(key('p'));
+  // Without a place the rows that may be there do not count: rows_from() forgets them.
   if (!place || place->size() != 4 * number_bytes) return;
   place_ = {number_at(*place, 0), number_at(*place, 1), from_ms(number_at(*place, 2))};
   bytes_ = static_cast<std::size_t>(number_at(*place, 3));
@@ -168,6 +171,7 @@ void PendingRecords::count(WallTime due, int by) {
 }
 
 void PendingRecords::put(Offset offset, const Pending& record) {
+  // A record that recurs or was moved is put again, and its old due time has a row.
   erase(offset);
   if (!record.id.empty()) {
     if (const auto known = find_id(record.id)) erase(*known);
@@ -217,6 +221,7 @@ void PendingRecords::clear() {
 
 void PendingRecords::commit(const RowsPlace& place) {
   for (const auto& minute : changed_minutes_) {
+    // Without a value the row is removed: a minute without records has none.
     auto& row = changes_.rows[key('m', number_key(minute.time_since_epoch().count()))];
     if (const auto count = by_minute_.find(minute); count != by_minute_.end())
       row = number_key(static_cast<std::int64_t>(count->second));
@@ -228,6 +233,7 @@ void PendingRecords::commit(const RowsPlace& place) {
   changes_ = {};
   changed_minutes_.clear();
   place_ = place;
+  // Behind the write, because a walk sees only what is in the store.
   if (is_first_gone_) find_first(*first_);
 }
 

@@ -59,7 +59,7 @@ struct Pending {
   std::string target;
   Buffer body;
 
-  // Of its row, about.
+  // The size of its row, about.
   std::size_t bytes() const {
     constexpr std::size_t fixed = 22;
     return fixed + id.size() + target.size() + body.size();
@@ -120,7 +120,7 @@ class PendingRecords {
   const std::optional<Place>& first() const { return first_; }
   const ByMinute& by_minute() const { return by_minute_; }
   std::size_t size() const { return size_; }
-  std::size_t bytes() const { return bytes_; }  // Of their rows.
+  std::size_t bytes() const { return bytes_; }  // The size of their rows.
   const RowsPlace& place() const { return place_; }
 
   // The sources in a store that were known to be complete before `before`.
@@ -140,7 +140,7 @@ class PendingRecords {
   RowsPlace place_;
   std::optional<Place> first_;
   bool is_first_gone_ = false;
-  ByMinute by_minute_;  // Those with a record.
+  ByMinute by_minute_;  // The minutes that have a record.
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;
 };

@@ -43,7 +43,8 @@ std::string_view result_name(ControlOutcome outcome, Order::Kind kind) {
                                      : "delivered";
 }
 
-// What is there, unless something is missing: that is an error that shows the rest all the same.
+// Answers with `body`.  If something is missing the answer is an error that shows the rest all the
+// same.
 Reply reply_of(Json body, const Json& lacks) {
   body["missing"] = lacks;
   if (lacks.empty()) return json_reply(body);
@@ -102,6 +103,7 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
   std::set<Source> covered = covered_by(here);
   parts.push_back(std::move(here));
   for (auto& each : told) {
+    // It may be of another version, or not a member at all.
     if (each.json && !has_lists(*each.json, {"covers", list}))
       each.json = fail(Errc::io, std::string(no_sense));
     if (!each.json) continue;
@@ -109,6 +111,7 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
     parts.push_back(*each.json);
   }
   Json lacks = missing_json(*known, call, covered, told);
+  // A partition may have moved: the next request asks Kafka anew.
   if (!lacks.empty()) peers_.forget_listing();
   co_return lacks;
 }
@@ -166,7 +169,8 @@ Json PendingRoutes::list_here(const Call& call) const {
           400, fmt::format("after={}: give the `next` of the previous page", printable(*text))};
   }
   const auto* values = call.parameter("values");
-  // Which partitions it covers first: one that comes later has perhaps not all of its records yet.
+  // The covered partitions are asked for first: one that comes later has perhaps not all of its
+  // records yet.
   Json json{
       {"covers", covers_json(member_.status())}, {"records", Json::array()}, {"next", nullptr}};
   const auto page = member_.pending(query, after, limit);

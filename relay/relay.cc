@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 // A stop is noticed after this time at most.
 constexpr auto longest_wait = 100ms;
-// Of the rows in the store (pending.h).
+// The format of the rows in the store (pending.h).
 constexpr std::string_view rows_format = "tarry-relay-pending-1";
 
 MemberOptions member_options(const RelayOptions& options) {
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   relay->has_sources_ = !sources->empty();
   if (sources->empty())
     log_warn("relay", "no topic matches --source {} yet; the relay waits for one", options.source);
-  // What it has is the group's in this cluster.
+  // The store belongs to the group in this cluster.
   auto store = storage::DiskRows::open(
       relay->data_.path() + "/pending",
       fmt::format("{} {} {}", rows_format, facts.cluster_id, options.group), options.memory);

@@ -77,6 +77,7 @@ class BlockingPool::Queue {
       auto job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
+      // No one here could tell its shard that it failed, so an exception ends the process.
       [&]() noexcept { job->work(); }();
       job->work = nullptr;  // Frees what it holds before `then` runs: `then` may depend on that.
       hand_on(std::move(job));

@@ -39,7 +39,7 @@ std::string ConfigKey::canonical(std::string_view value) const {
   } else if (unit == "bytes") {
     if (const auto parsed = parse_size(value)) return std::to_string(*parsed);
   }
-  // What could not be read stays as it was written; the key's check refuses it.
+  // A value that could not be read stays as it was written; the key's check refuses it.
   return std::string(value);
 }
 

@@ -280,8 +280,8 @@ std::vector<ConfigKey> storage_keys() {
   };
 }
 
-// Those that clients can change while the broker runs, besides the defaults of topics.  The others
-// are read once: what is made from them is there for the life of the process.
+// The keys that clients can change while the broker runs, besides the defaults of topics.  The
+// others are read once: what is made from them is there for the life of the process.
 constexpr std::array<std::string_view, 31> dynamic_keys = {
     "auto.create.topics.enable",
     "connections.max.idle.ms",

@@ -181,7 +181,7 @@ Result<> check_listen_flag(std::span<const std::vector<Setting>> layers) {
                                          setting_text(*flag), setting_text(*key)));
 }
 
-// Those of "listener.name.NAME.": what is given, and what clients may set.
+// Adds the entries of "listener.name.NAME.": given ones, and those that clients may set.
 void add_listener_entries(const Config& config, const Values& values,
                           std::vector<broker::ConfigEntry>& entries) {
   const auto add = [&](std::string name, const ConfigKey& key, const std::string* given) {
@@ -199,11 +199,13 @@ void add_listener_entries(const Config& config, const Values& values,
   }
   for (const auto& listener : config.listeners) {
     std::string lower = listener.name;
+    // In keys the names of listeners stand in small letters.
     for (char& c : lower) {
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     }
     for (const auto& key : config_keys()) {
       if (!key.is_per_listener || !key.is_dynamic) continue;
+      // On a listener without TLS these have no effect.
       if (key.name.starts_with("ssl.") && !has_tls(listener.protocol)) continue;
       auto name = fmt::format("listener.name.{}.{}", lower, key.name);
       if (!values.contains(name)) add(std::move(name), key, nullptr);

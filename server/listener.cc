@@ -69,6 +69,7 @@ Result<std::vector<tcp::endpoint>> addresses_of(const HostPort& where, const std
     std::memcpy(endpoint.data(), entry->ai_addr, entry->ai_addrlen);
     endpoint.resize(entry->ai_addrlen);
     endpoint.port(where.port);
+    // getaddrinfo() may give one twice, and the second socket would find its port taken.
     if (std::ranges::find(endpoints, endpoint) == endpoints.end()) endpoints.push_back(endpoint);
   }
   ::freeaddrinfo(found);
@@ -222,6 +223,7 @@ Result<> Listener::start() {
 }
 
 void Listener::stop() {
+  // The destructor comes here as well.
   if (std::exchange(stopped_, true)) return;
   boost::system::error_code ignored;
   for (auto& door : doors_) {
@@ -284,6 +286,7 @@ void Listener::accept_some(Door& door) {
                      fmt::format("a connection from {} is refused: its address makes them faster "
                                  "than its quota connection_creation_rate allows",
                                  text));
+      // Closed at once, its client would try again at once.
       close_later(socket, admission.close_after);
       continue;
     }

@@ -58,6 +58,7 @@ Result<std::vector<NamedAddress>> parse_addresses(std::string_view value) {
     NamedAddress one;
     if (const auto end = part.find("://"); end != std::string_view::npos) {
       if (!is_listener_name(part.substr(0, end))) return refuse();
+      // Names are compared in capitals, because in keys they stand in small letters.
       one.name = in_capitals(part.substr(0, end));
       part.remove_prefix(end + 3);
     }

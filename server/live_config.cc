@@ -40,8 +40,9 @@ Result<Config> LiveConfig::merged(const broker::DynamicSettings& dynamic) const 
     config.broker.given_topic_defaults = config.broker.topic_defaults;
     return config;
   }
-  // What clients have set are two layers above all that was given at the start.
+  // Clients' settings are two layers above all that was given at the start.
   auto layers = at_start_.given;
+  // In this order: a broker's own setting takes precedence over that of the cluster.
   for (const auto* configs : {&dynamic.of_cluster, &dynamic.of_broker}) {
     auto& layer = layers.emplace_back();
     for (const auto& [key, value] : *configs) layer.push_back({"a client's", key, value});

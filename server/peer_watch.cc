@@ -38,7 +38,7 @@ bool PeerWatch::open() {
   return true;
 }
 
-void PeerWatch::add(int socket, Event awaited, Gone gone) {
+void PeerWatch::add(int socket, Event awaited, OnEvent on_event) {
   if (!open()) return;
   epoll_event event{};
   event.events = EPOLLONESHOT;  // A broken connection is always told.
@@ -46,7 +46,7 @@ void PeerWatch::add(int socket, Event awaited, Gone gone) {
   event.data.fd = socket;
   // Not watched then: the session notices the end of its client when it reads again.
   if (::epoll_ctl(waiting_.native_handle(), EPOLL_CTL_ADD, socket, &event) != 0) return;
-  watched_.insert_or_assign(socket, std::move(gone));
+  watched_.insert_or_assign(socket, std::move(on_event));
   if (!armed_) wait();
 }
 
@@ -73,7 +73,7 @@ void PeerWatch::wait() {
 
 void PeerWatch::look() {
   std::array<epoll_event, 64> events;
-  // What does not fit into `events` is still there for the next look.
+  // Events that do not fit into `events` are still there for the next look.
   const int count =
       ::epoll_wait(waiting_.native_handle(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
@@ -81,9 +81,10 @@ void PeerWatch::look() {
     const auto seen = events[static_cast<std::size_t>(i)].events;
     const auto found = watched_.find(socket);
     if (found == watched_.end()) continue;  // Removed by one before it.
-    auto gone = std::move(found->second);
+    auto on_event = std::move(found->second);
+    // Before the callback, which may watch the same socket again.
     remove(socket);
-    gone((seen & (EPOLLHUP | EPOLLERR)) != 0 ? Event::broken : Event::ended);
+    on_event((seen & (EPOLLHUP | EPOLLERR)) != 0 ? Event::broken : Event::ended);
   }
 }
 

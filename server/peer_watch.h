@@ -9,7 +9,7 @@
 // stream apart from that (EPOLLRDHUP).
 //
 //   socket --+
-//   socket --+--> an epoll of our own --> Asio waits for it alone --> `gone`
+//   socket --+--> an epoll of our own --> Asio waits for it alone --> `on_event`
 //
 // The sessions of a shard share one, on the shard's thread.  It opens nothing and waits for nothing
 // until a socket is watched.
@@ -33,12 +33,12 @@ class PeerWatch {
     ended,   // The peer sends no more.
     broken,  // Nor does it read any more.
   };
-  using Gone = std::move_only_function<void(Event)>;
-  // `gone` is called once, when the connection is broken, or the peer of `socket` sends no more if
-  // that is `awaited` too; it may call add() and remove().  When the system has no descriptor for
-  // the epoll, nothing is watched and a line in the log says so.  The caller calls remove() before
-  // it closes the socket.
-  void add(int socket, Event awaited, Gone gone);
+  using OnEvent = std::move_only_function<void(Event)>;
+  // `on_event` is called once, when the connection is broken, or the peer of `socket` sends no more
+  // if that is `awaited` too; it may call add() and remove().  When the system has no descriptor
+  // for the epoll, nothing is watched and a line in the log says so.  The caller calls remove()
+  // before it closes the socket.
+  void add(int socket, Event awaited, OnEvent on_event);
   void remove(int socket);
 
  private:
@@ -47,7 +47,7 @@ class PeerWatch {
   void look();
 
   boost::asio::posix::stream_descriptor waiting_;  // Open once a socket was watched.
-  std::unordered_map<int, Gone> watched_;
+  std::unordered_map<int, OnEvent> watched_;
   bool armed_ = false;  // While Asio waits for the epoll.
   const std::shared_ptr<int> alive_ = std::make_shared<int>();
 };

@@ -113,6 +113,7 @@ class LineParser {
       return fail(Errc::invalid, "\\u needs four hex digits, as in \\u00e9");
     };
     auto code = four_hex_digits(left_);
+    // The second half of a pair means nothing alone.
     if (!code || (*code >= 0xdc00 && *code < 0xe000)) return wrong();
     left_.remove_prefix(4);
     if (*code >= 0xd800 && *code < 0xdc00) {
@@ -130,6 +131,7 @@ class LineParser {
 
 // Whether the line ends in a backslash that is not escaped itself.
 bool is_continued(std::string_view line) {
+  // Two backslashes are one that stands for itself, so only an odd number joins lines.
   const auto last = line.find_last_not_of('\\');
   const auto backslashes = line.size() - (last == std::string_view::npos ? 0 : last + 1);
   return backslashes % 2 == 1;

@@ -47,6 +47,7 @@ Result<> check_jaas(std::string_view value) {
                 "user_alice=\"secret\";");
   }
   for (const auto* known : {"PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule"})
+    // Each stands in a package of its own.
     if (line->module.ends_with(known)) return {};
   return fail(Errc::invalid,
               "a line of PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule");

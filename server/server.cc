@@ -163,7 +163,7 @@ struct Server::Parts {
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
   std::unique_ptr<admin::AdminServer> admin;  // Null: off.
   std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
-  std::atomic<std::size_t> next_shard{0};     // Of the next connection.
+  std::atomic<std::size_t> next_shard{0};     // The shard of the next connection.
   std::mutex listeners_mutex;
   std::vector<ListenerConfig> listeners_now;       // With what clients have changed.
   std::shared_ptr<ConnectionRates::Broker> rates;  // Null: there are no listeners yet.
@@ -388,6 +388,7 @@ Result<> Server::Parts::open() {
       [this](const Config& now) -> Result<> {
         for (const auto& listener : now.listeners) {
           if (!has_tls(listener.protocol)) continue;
+          // Made for the check alone: settings_changed() makes them again once the setting holds.
           if (const auto made = TlsContext::make(listener, clock.wall()); !made)
             return std::unexpected(made.error());
         }
@@ -448,6 +449,7 @@ Result<> Server::start() {
   if (!bound) return std::unexpected(bound.error());
   for (std::uint32_t i = 0; i < parts.config.shards; ++i)
     parts.loops.push_back(std::make_unique<Parts::EventLoop>());
+  // Its address too is taken before the disk is touched.
   if (parts.config.admin) {
     admin::AdminOptions options;
     options.host = parts.config.admin->host;
@@ -490,6 +492,7 @@ Result<> Server::start() {
 
   for (std::size_t i = 0; i < parts.loops.size(); ++i)
     parts.loops[i]->thread = std::thread([&parts, i] { parts.run_loop(*parts.loops[i], i); });
+  // From here on stop() has threads to end.
   parts.running = true;
   const auto ready = std::make_shared<std::promise<void>>();
   parts.broker->start([ready] { ready->set_value(); });
@@ -504,6 +507,7 @@ Result<> Server::start() {
           !begun)
         return begun;
     }
+    // Last, so that clients find everything else at work.
     for (auto& entrance : parts.entrances) {
       if (auto begun = entrance.listener->start(); !begun) return begun;
     }
@@ -522,8 +526,8 @@ void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   try {
     run_turns(loop.context, broker->clock(), broker->shard(index).turns);
   } catch (const std::exception& e) {
-    // What a request throws ends its session.  This comes from the shard's own work, and no other
-    // shard can take over its partitions.
+    // An exception from a request ends its session.  This comes from the shard's own work, and no
+    // other shard can take over its partitions.
     on_failure({Errc::io, fmt::format("shard {} ended: {}", index, e.what())});
   }
 }

@@ -112,6 +112,7 @@ void Sessions::take(Arrival arrival) {
     ::close(arrival.descriptor);
     return refused(error.message());
   }
+  // end() has closed the others already, and nobody would close this one.
   if (ending_) return refused("the broker is stopping");
   std::shared_ptr<Session> session;
   try {
@@ -310,6 +311,7 @@ void Session::wait_readable() {
   if (reading_ || is_full()) return;
   reading_ = true;
   const auto readable = [self = shared_from_this()](const boost::system::error_code& error) {
+    // First: read_some() may want to wait again.
     self->reading_ = false;
     if (error || self->closed_) return;
     self->guarded([&] { self->read_some(); });
@@ -338,6 +340,7 @@ std::size_t Session::send(std::span<const asio::const_buffer> pieces,
 void Session::watch_peer(bool watched) {
   if (std::exchange(watched_, watched) == watched) return;
   if (!watched) return owner_.peers_.remove(socket_.native_handle());
+  // Behind the end of its stream only a broken connection is news.
   const bool ends = !ended_ && !linger_.armed();
   owner_.peers_.add(socket_.native_handle(),
                     ends ? PeerWatch::Event::ended : PeerWatch::Event::broken,
@@ -361,7 +364,7 @@ void Session::give_up_requests() {
   if (ended_) close("the client has gone", Ending::usual);
 }
 
-// The client sends no more.  What it has sent before is answered.
+// The client sends no more.  Requests that it has sent before are answered.
 void Session::stream_ended() {
   if (slots_.empty() && out_.empty())
     return close(boost::system::error_code(asio::error::eof).message(), Ending::usual);
@@ -383,8 +386,8 @@ void Session::read_some() {
   } else {
     const std::size_t got = receive({owner_.scratch_.get(), scratch_bytes}, error);
     const std::size_t taken = take({owner_.scratch_.get(), got});
-    // What the session has no room for is kept here, because the next session reads into the shared
-    // buffer.
+    // Bytes that the session has no room for are kept here, because the next session reads into the
+    // shared buffer.
     unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
   }
   if (closed_) return;
@@ -539,6 +542,7 @@ void Session::run(Request request) {
   // Looked at for each request, so that a quota holds for connections that are open when it is set.
   const auto& quotas = owner_.broker_.security(owner_.shard_).image->quotas();
   if (quotas.any(broker::QuotaKind::request) && !connection_.needs_login())
+    // Measured only where a quota asks for it.
     request.context.time = std::make_shared<broker::RequestTime>(owner_.shard_.clock().mono());
   const auto time = request.context.time;
   // The callback holds the frame until the answer is given, because the request consists of views
@@ -645,6 +649,7 @@ void Session::write_answers() {
     if (linger_.armed()) arm(linger_, max_linger_time);  // and has not gone.
     sent_ += sent;
     encrypted += tls_ ? sent : 0;
+    // Sent whole, so nothing shows these bytes any more.
     while (!viewing_.empty() && viewing_.front().ends <= sent_) {
       viewed_bytes_ -= viewing_.front().bytes;
       viewing_.pop_front();

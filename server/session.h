@@ -25,10 +25,11 @@
 // waits, and so do the requests behind it; and a connection at its limit is not read.  So a
 // connection exceeds its bound by one request and its answer at most.
 //
-// What all connections hold is bounded together, with everything else that clients make the broker
-// hold (tarry.memory.bytes, broker/context/ledger.h): frames, finished or not, and unread answers
-// are charged here, and what a request needs to be decoded before it begins.  A request that finds
-// no memory waits, then its connection is closed; so is the connection that holds the most.
+// The memory of all connections is bounded together, with everything else that clients make the
+// broker hold (tarry.memory.bytes, broker/context/ledger.h): frames, finished or not, and unread
+// answers are charged here, and what a request needs to be decoded before it begins.  A request
+// that finds no memory waits, then its connection is closed; so is the connection that holds the
+// most.
 //
 // A client that exceeds a quota is muted, as in Kafka: its answer, which says for how long, is sent
 // at once; then nothing is read from its connection, and no request that was read is begun, until
@@ -199,7 +200,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     std::size_t reserved = 0;  // While it runs: what its answer may become.
     bool answered = false;
     broker::Answer answer;
-    broker::SharedViews views = {};  // Of the answer.
+    broker::SharedViews views = {};  // The views of the answer.
     std::size_t viewed = 0;          // Bytes.
   };
   // The views of an answer are charged until it is sent.
@@ -306,7 +307,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   bool pumping_ = false;
 
   Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
-  Queue<Viewing> viewing_;  // Of answers on their way, in their order.
+  Queue<Viewing> viewing_;  // The views of answers on their way, in their order.
   std::size_t out_sent_ = 0;
   std::uint64_t queued_ = 0, sent_ = 0;  // Bytes that were put into out_, and left it.
   bool writing_ = false;                 // Waiting for the socket.

@@ -58,6 +58,7 @@ Result<Pem> read_file(const ListenerConfig& listener, const char* key) {
     return fail(Errc::io, fmt::format("{}: the file cannot be read: {}", pem.from,
                                       std::generic_category().message(error)));
   }
+  // One byte more than is allowed, by which a longer file is noticed.
   pem.text.resize(max_pem_bytes + 1);
   file.read(pem.text.data(), static_cast<std::streamsize>(pem.text.size()));
   pem.text.resize(static_cast<std::size_t>(file.gcount()));
@@ -216,7 +217,7 @@ Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
                             "ssl.truststore.certificates",
                             listener.name, auth));
   }
-  // Whom to trust matters only where clients are asked for certificates.
+  // Trust matters only where clients are asked for certificates.
   if (!is_asked || pem->text.empty()) return {};
   const auto trusted = certificates_in(*pem);
   if (!trusted) return std::unexpected(trusted.error());

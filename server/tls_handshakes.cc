@@ -83,6 +83,7 @@ class TlsHandshakes::Worker {
 
   void begin(Arrival arrival, std::shared_ptr<const TlsContext> context) {
     const auto now = clock_.mono();
+    // Only one that had its chance makes room, or a flood would end every handshake.
     if (all_.size() >= limits_.under_way && now - all_.front()->begun >= limits_.chance)
       end(all_.front(), fmt::format("{} handshakes are under way, which is the limit, and this is "
                                     "the oldest",
@@ -146,6 +147,7 @@ class TlsHandshakes::Worker {
     Arrival arrival = std::move(handshake->arrival);
     arrival.origin.tls_principal = std::move(*principal);
     boost::system::error_code error;
+    // Released, not closed: a session takes the descriptor over.
     arrival.descriptor = handshake->socket.release(error);
     remove(handshake);
     done_(std::move(arrival));

@@ -30,7 +30,8 @@
 namespace tarry::server {
 
 struct TlsHandshakeLimits {
-  std::size_t under_way = 1024;  // Of each thread; some 20 KB each while it computes.
+  // The bound of each thread; a handshake takes some 20 KB while it computes.
+  std::size_t under_way = 1024;
   std::chrono::milliseconds time{10'000};
   std::chrono::milliseconds chance{2'000};
 };

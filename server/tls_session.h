@@ -35,7 +35,7 @@ class TlsSession {
   // These behave like a socket's: would_block when the socket has to become readable or writable
   // first.
   std::size_t read_some(std::span<std::uint8_t> into, boost::system::error_code& error);
-  // One record at most.  What would block is given again, from the same byte on.
+  // One record at most.  Bytes that would block are given again, from the same byte on.
   std::size_t write_some(std::span<const boost::asio::const_buffer> pieces,
                          boost::system::error_code& error);
   // Bytes that were received and can be read though the socket has none.

@@ -68,6 +68,7 @@ Result<CipherSuites> parse_cipher_suites(std::string_view value) {
     // Kafka has the names of the standards; OpenSSL takes its own alone.
     const std::string own = OPENSSL_cipher_name(name.c_str());
     const std::string known = own == "(NONE)" ? name : own;
+    // OpenSSL also takes whole expressions, such as ALL:!aNULL, which Kafka does not.
     const bool is_one_name = std::ranges::all_of(
         known, [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; });
     if (known.empty() || !is_one_name ||
@@ -147,6 +148,7 @@ Result<> check_principal_rules(std::string_view value) {
 std::optional<std::string> PrincipalRules::apply(const std::string& name) const {
   if (name.size() > max_name_bytes) return std::nullopt;
   for (const auto& rule : rules_) {
+    // This is DEFAULT.
     if (!rule.pattern) return name;
     if (!std::regex_match(name, *rule.pattern)) continue;
     std::string mapped = std::regex_replace(name, *rule.pattern, rule.replacement,

@@ -28,6 +28,7 @@ void WheelDriver::start() {
 
 void WheelDriver::stop() {
   if (std::exchange(stopped_, true)) return;
+  // The wheel outlives this object.
   shard_.wheel().set_wakeup_listener({});
   timer_.cancel();
 }
@@ -58,6 +59,7 @@ void WheelDriver::step() {
   const auto progress = shard_.wheel().advance(shard_.tick(), step_budget);
   if (progress.more) {
     step_posted_ = true;
+    // Other work of the shard comes between.
     return boost::asio::post(context_, [this] { step(); });
   }
   arm();

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What one call does: short enough that other work of the pool gets between.
+// The work of one call: short enough that other work of the pool gets between.
 constexpr std::size_t directories_a_step = 200;
 constexpr std::size_t bytes_a_step = 8 << 20;
 constexpr std::size_t files_a_step = 100;
@@ -40,7 +40,7 @@ constexpr std::size_t copy_buffer_bytes = 1 << 20;
 // Dirty pages beyond this would make the journals' syncs slow.
 constexpr std::uint64_t sync_every_bytes = 8 << 20;
 constexpr std::uint64_t look_at_space_every = 128 << 20;
-// What take_stage() writes first and removes last.  No partition has such a name.
+// The file that take_stage() writes first and removes last.  No partition has such a name.
 constexpr const char* stage_marker = "/.tarry";
 
 // Directories and the ends of blocks.

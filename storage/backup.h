@@ -17,9 +17,9 @@
 // The copy is what a power cut in that one moment might have left: segments and databases are
 // between the journals' checkpoints and the moment, in whatever state each of them was, and the
 // journals have all the rest.  So a start recovers it as it recovers from a crash, and needs
-// nothing else.  What was durable before the moment is in it, nothing behind it is; and because it
-// is one moment for all shards, no effect is in it without its cause: no committed offset is beyond
-// its log.
+// nothing else.  All that was durable before the moment is in it, nothing behind it is; and because
+// it is one moment for all shards, no effect is in it without its cause: no committed offset is
+// beyond its log.
 //
 // Segments are copied, because the end of a log is written in place.  The databases' tables never
 // change once they are written: on one file system they stay links.
@@ -132,7 +132,7 @@ class Backup {
   std::uint64_t checked_at_ = 0;  // copied_ at the last look at the free space.
 };
 
-// What a broker that was killed in a backup has left in its own directories.
+// Removes the files that a broker that was killed in a backup has left in its own directories.
 Result<> remove_backup_leftovers(const std::string& data, const std::string& logs);
 
 }  // namespace tarry::storage

@@ -71,9 +71,9 @@ struct ScheduleEvent {
   };
   Kind kind = Kind::scheduled;
   WallTime at{};
-  PendingKey key;      // Of the record.
+  PendingKey key;      // The key of the record.
   WallTime first{};    // Its handle's due time.
-  Offset offset = -1;  // Of what was delivered.
+  Offset offset = -1;  // The offset of a delivered record.
 
   bool operator==(const ScheduleEvent&) const = default;
 };
@@ -99,7 +99,7 @@ struct Piece {
   // and those in chunks that the caller has.
   PendingKey until;
   std::vector<LoadedChunk> chunks;
-  BucketLevel level = BucketLevel::hour;  // Of the buckets that were small enough.
+  BucketLevel level = BucketLevel::hour;  // The level of the buckets that were small enough.
 };
 
 // The contents of a level of buckets.
@@ -108,7 +108,7 @@ struct LevelSize {
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 0;
   std::uint64_t downgrades = 0;  // Records that were dealt to it, since the start.
-  BucketSlots slots = {};        // Those with chunks.
+  BucketSlots slots = {};        // The slots with chunks.
 };
 using LevelSizes = std::array<LevelSize, bucket_levels>;
 

@@ -26,7 +26,7 @@ class Deal {
  public:
   explicit Deal(const BucketTables& store) : store_(store) {}
 
-  // Its live entries are for `to`, which says where each goes.  Those before `from` are left out.
+  // Its live entries are for `to`, which says where each goes.  Entries before `from` are left out.
   template <typename To>
   void take(const Owner& owner, LoadedChunk loaded, const To& to,
             const PendingKey& from = {WallTime::min(), 0}) {
@@ -43,16 +43,20 @@ class Deal {
   // Returns the bytes of the new chunks.
   Result<std::uint64_t> write() {
     rocksdb::WriteBatch batch;
+    // In the same batch as the new chunks: a crash leaves the one or the other, never both or
+    // neither.
     for (const auto& [owner, key] : sources_) store_.delete_chunk(batch, owner, key);
     std::uint64_t bytes = 0;
     for (auto& [to, entries] : parts_) {
       const auto& [owner, bucket] = to;
+      // A chunk whose numbers are in order is searched without a table of its own.
       std::ranges::sort(entries, {}, [](const Part& part) { return part.entry.key.sequence; });
       for (auto at = entries.begin(); at != entries.end();) {
         Chunk chunk(bucket);
         ChunkKey key{bucket, at->entry.key.sequence, {}};
         for (; at != entries.end() && !chunk.is_full(); ++at) {
           chunk.append(at->entry);
+          // Only live entries are here: marks before the newest source have done their work.
           key.place = std::max(key.place, at->place);
         }
         const Buffer encoded = chunk.encode({});
@@ -132,6 +136,7 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
   bool more = false;
   auto looked = in.for_level(owner, bucket.level, bucket.start, bucket.end(),
                              [&](const ChunkRow& row) -> Result<bool> {
+                               // The caller writes those that he has in memory.
                                if (have.contains(row.key)) return true;
                                more = bytes >= in.limits.step_bytes;
                                if (more) return false;
@@ -141,6 +146,7 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
                              });
   if (!looked) return std::unexpected(looked.error());
   if (sources.empty()) return false;
+  // Once for all the chunks: they lie in the same home.
   const auto marks = in.marks_of(bucket);
   if (!marks) return std::unexpected(marks.error());
   std::vector<LoadedChunk> chunks;
@@ -165,6 +171,7 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
 
 Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of) {
   BucketTables& in = *tables_;
+  // Two shards may need the same home at once.
   const std::lock_guard lock(in.adopting);
   const auto found = in.owners();
   if (!found) return std::unexpected(found.error());
@@ -186,6 +193,7 @@ Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const 
           return true;
         });
     if (!looked) return std::unexpected(looked.error());
+    // The marks of a home are read only where there is something to apply them to.
     if (sources.empty()) continue;
     const auto marks = in.marks_of(home);
     if (!marks) return std::unexpected(marks.error());
@@ -193,6 +201,7 @@ Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const 
       auto loaded = in.load_chunk(owner, key, *marks);
       if (!loaded) return std::unexpected(loaded.error());
       deal.take(owner, std::move(*loaded), [&](const PendingView& entry) {
+        // Adopting changes the owner alone; the level stays as it was.
         return std::pair(Owner{owner_of(entry.partition), shards}, key.bucket);
       });
     }
@@ -216,11 +225,13 @@ Result<BucketStore::Swept> BucketStore::sweep(const Owner& owner, const Bucket& 
   std::uint64_t entries = 0;
   for (const auto& row : *rows) entries += row.entries;
   Swept out;
+  // Rewriting less would cost more writes than it frees.
   out.worth = gone >= entries / 2;
   if (!out.worth) return out;
 
   const auto marks = in.marks_of(home);
   if (!marks) return std::unexpected(marks.error());
+  // The rows come level by level, but `after` goes by keys.
   std::ranges::sort(*rows, {}, &ChunkRow::key);
   Deal deal(in);
   std::uint64_t read = 0, before = 0;
@@ -236,6 +247,7 @@ Result<BucketStore::Swept> BucketStore::sweep(const Owner& owner, const Bucket& 
     auto loaded = in.load_chunk(owner, row.key, *marks);
     if (!loaded) return std::unexpected(loaded.error());
     const auto live = static_cast<std::size_t>(std::ranges::count(loaded->live, true));
+    // The home as a whole is worth it, this chunk alone is not.
     if (live * 2 > loaded->chunk->size()) continue;
     const auto same = [&](const PendingView&) { return std::pair(owner, row.key.bucket); };
     deal.take(owner, std::move(*loaded), same);
@@ -300,6 +312,7 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
       break;
     }
     if (own) {
+      // One step at a time: the caller asks again.
       if (auto dealt = downgrade(owner, bucket, have, from); !dealt)
         return std::unexpected(dealt.error());
       return piece;
@@ -320,6 +333,7 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
     const Bucket next{piece.level, piece.until.due};
     const auto more = in.rows_within(owner, next, have, max_bytes);
     if (!more) return std::unexpected(more.error());
+    // It comes with the next piece, whole.
     if (bytes + bytes_of_rows(*more) > max_bytes) break;
     bytes += bytes_of_rows(*more);
     rows.insert(rows.end(), more->begin(), more->end());

@@ -33,12 +33,15 @@ class Sweep {
       if (!span) return std::unexpected(span.error());
       if (!*span || (*span)->start >= until) return true;
       at = std::max(at, (*span)->start);
+      // Everything before this home has been taken, and its own chunks may be many.
       if (ends(PendingKey{at, 0})) return false;
       const auto chunks = chunks_of(**span, std::max(from, PendingKey{at, 0}), until);
       if (!chunks) return std::unexpected(chunks.error());
       const auto marks = in_.marks_of(**span, &moment_);
       if (!marks) return std::unexpected(marks.error());
       for (const auto& [owner, row] : *chunks) {
+        // The chunks are in the order of their first possible keys, so no later one has a smaller
+        // key.
         if (ends(first_of(row))) return false;
         const auto loaded = in_.load_chunk(owner, row.key, *marks, &moment_);
         if (!loaded) return std::unexpected(loaded.error());
@@ -60,7 +63,9 @@ class Sweep {
   static PendingKey first_of(const ChunkRow& row) { return {row.key.bucket.start, row.key.first}; }
   static PendingKey last_of(const ChunkRow& row) {
     const Bucket& bucket = row.key.bucket;
+    // From here on all keys have the same time, so the sequences of the chunk bound them.
     if (bucket.level >= BucketLevel::tick) return {bucket.start, row.last};
+    // The row does not say which time is the last, so it may be the last of the bucket.
     return {bucket.end() - std::chrono::milliseconds(1), std::numeric_limits<Sequence>::max()};
   }
 
@@ -87,6 +92,7 @@ class Sweep {
             [&](const ChunkRow& row) -> Result<bool> {
               const Bucket home =
                   bucket_of(std::min(level, BucketLevel::hour), row.key.bucket.start);
+              // Each owner has its own chunks; the earliest home of all of them counts.
               if (!first || home.start < first->start) first = home;
               return false;
             },
@@ -99,7 +105,8 @@ class Sweep {
     return hour->start < month->start ? hour : month;
   }
 
-  // Those that have not been asked for are left out, and those of writes that do not count yet.
+  // Chunks that have not been asked for are left out, and so are those of writes that do not count
+  // yet.
   Result<std::vector<OwnedRow>> chunks_of(const Bucket& span, PendingKey from,
                                           WallTime until) const {
     std::vector<OwnedRow> out;
@@ -141,6 +148,7 @@ class PageRecords {
     }
     const auto added = records_.emplace(entry.key, entry.owned());
     if (added.second) bytes_ += entry.record.size();
+    // One record is kept however large it is, or the reader would never come past it.
     while (records_.size() > limit_ || (bytes_ > max_bytes_ && records_.size() > 1)) {
       const auto last = std::prev(records_.end());
       bytes_ -= last->second.record.size();
@@ -190,11 +198,13 @@ Result<PendingPage> page_of(const BucketTables& in, const std::optional<Owner>& 
   Sweep sweep(in, owner);
   const auto ends = [&](const PendingKey& key) {
     if (records.is_full() && !records.wants(key)) return true;
+    // Only where no chunk seen so far reaches on: the next page begins behind the last of them.
     return sweep.scanned() >= in.limits.scanned_per_page && sweep.reach() < key;
   };
   const auto take = [&](const LoadedChunk& loaded) {
     for (std::size_t i = 0; i < loaded.chunk->size(); ++i) {
       if (!loaded.live[i]) continue;
+      // A record for which the page has no place need not be decoded.
       if (records.is_cut() && !records.wants(loaded.chunk->key_at(i))) continue;
       const PendingView entry = loaded.chunk->at(i);
       if (fits(query, entry)) records.add(entry);
@@ -205,6 +215,7 @@ Result<PendingPage> page_of(const BucketTables& in, const std::optional<Owner>& 
   const bool full = records.is_full(), cut = records.is_cut();
   page.records = records.take();
   if (full && (cut || !*ended)) {
+    // The reader goes on behind what he was given, not behind what was looked at.
     page.next = page.records.back().key;
   } else if (!*ended) {
     page.next = sweep.reach();
@@ -216,6 +227,7 @@ Result<PendingPage> page_of(const BucketTables& in, const std::optional<Owner>& 
 WallTime stretch_of(WallTime due, std::chrono::milliseconds by) {
   const std::int64_t ms = to_ms(due), span = by.count();
   std::int64_t index = ms / span;
+  // Division rounds towards zero, so times before 1970 would share a stretch with those after it.
   if (ms % span < 0) --index;
   return from_ms(index * span);
 }
@@ -238,6 +250,7 @@ Result<BucketStore::Counted> BucketStore::count(const PendingQuery& query, WallT
   Sweep sweep(*tables_, std::nullopt);
   from = std::max(from, query.from);
   const auto ends = [&](const PendingKey& key) {
+    // `next` is a time, so no chunk that reaches past it may have been counted.
     if (sweep.scanned() < tables_->limits.scanned_per_page || key.due <= sweep.reach().due)
       return false;
     out.next = key.due;

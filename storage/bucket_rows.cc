@@ -35,6 +35,7 @@ std::optional<Bucket> take_bucket(Fields& fields) {
   // Further from now than any due time, so that the bucket's bounds are numbers.
   const auto since = start.time_since_epoch(), longest = -2 * before_all.time_since_epoch();
   if (since < -longest || since > longest) return std::nullopt;
+  // Everything else takes a bucket's beginning for a multiple of its span.
   if (bucket_of(out.level, start) != out) return std::nullopt;
   return out;
 }
@@ -72,6 +73,7 @@ class CountMerge final : public rocksdb::AssociativeMergeOperator {
  public:
   bool Merge(const rocksdb::Slice&, const rocksdb::Slice* before, const rocksdb::Slice& more,
              std::string* out, rocksdb::Logger*) const override {
+    // A merge that fails makes the row unreadable, which is told; a guess would be kept for good.
     if (more.size() != 8 || (before != nullptr && before->size() != 8)) return false;
     const auto number = [](const rocksdb::Slice& of) {
       return load_be<std::uint64_t>(bytes_of(of).data());
@@ -101,6 +103,7 @@ class IdMerge final : public rocksdb::AssociativeMergeOperator {
       std::erase(events, event);
       events.push_back(event);
     }
+    // A row that grew with every schedule of its id would make each merge dearer.
     if (events.size() > max_id_events)
       events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(max_id_events));
     out->assign(as_text(encode_events(events)));
@@ -196,6 +199,7 @@ std::optional<PlaceRow> decode_place(Bytes value) {
   PlaceRow out;
   out.place = take_place(fields);
   out.shards = fields.number<std::uint16_t>();
+  // The number of unfinished chunks is not written down: they go up to the end of the row.
   while (fields.whole() && !fields.good()) {
     const auto key = take_chunk_key(fields);
     if (!key) return std::nullopt;
@@ -228,7 +232,9 @@ std::uint32_t gone_epoch(Bytes key) {
 
 Buffer gone_value(std::vector<Sequence> gone) {
   std::ranges::sort(gone);
+  // A record counts once, however often it was marked.
   gone.erase(std::ranges::unique(gone).begin(), gone.end());
+  // The checksum has its place here; a mark that is lost would bring a record back.
   Buffer out(4);
   append_be(out, static_cast<std::uint32_t>(gone.size()));
   Sequence before = 0;
@@ -258,6 +264,7 @@ bool Marks::add(Bytes key, Bytes value) {
   for (; count > 0; --count) {
     std::uint64_t delta = 0;
     for (int shift = 0;; shift += 7) {
+      // More bytes than a number has would shift past its end.
       if (at == value.size() || shift > 63) return false;
       const std::uint8_t byte = value[at++];
       delta |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
@@ -266,6 +273,7 @@ bool Marks::add(Bytes key, Bytes value) {
     sequence += delta;
     marks_.push_back({sequence, place});
   }
+  // Bytes behind the last number mean that the count is wrong.
   return at == value.size();
 }
 
@@ -273,6 +281,7 @@ void Marks::finish() {
   std::ranges::sort(marks_, [](const Mark& a, const Mark& b) {
     return a.sequence != b.sequence ? a.sequence < b.sequence : b.place < a.place;
   });
+  // Of several marks the newest one applies to the most chunks, so it alone is kept.
   marks_.erase(std::ranges::unique(marks_, {}, &Mark::sequence).begin(), marks_.end());
 }
 

@@ -45,7 +45,7 @@ struct ChunkRow {
 
 struct PlaceRow {
   JournalPlace place;                // The home is written up to here.
-  std::uint16_t shards = 1;          // Of the owner of these chunks:
+  std::uint16_t shards = 1;          // Its owner's number of shards.
   std::vector<ChunkKey> unfinished;  // A write of them has begun, and is not finished.
 };
 

@@ -5,7 +5,7 @@
 //   from        + span     + 2 span                           1024 spans
 //   [in use]    [     ]    [in use]    [     ]   ...   [     ] | `later`: there are others
 //
-// What lies before `from` is overdue and counts as in the first.  Pure; any thread.
+// A record before `from` is overdue and counts as in the first.  Pure; any thread.
 
 #include <array>
 #include <bitset>
@@ -35,7 +35,7 @@ class BucketSlots {
     }
   }
   void add_later() { later_ = true; }
-  // Those of another part of the same level, perhaps as of another moment.
+  // Adds the slots of another part of the same level, perhaps as of another moment.
   void merge(const BucketSlots& other) {
     for (std::size_t place = 0; place < count; ++place) {
       if (!other.used_[place]) continue;

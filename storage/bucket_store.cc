@@ -59,9 +59,11 @@ Result<std::set<Bucket>> BucketStore::homes(const Owner& owner) {
 }
 
 Result<std::uint32_t> BucketStore::epoch(std::uint16_t shards) {
+  // Every shard asks, and one alone begins the epoch.
   const std::lock_guard lock(tables_->adopting);
   const auto known = tables_->layout();
   if (!known) return std::unexpected(known.error());
+  // Places and marks stay comparable as long as the shards are the same.
   if (known->shards == shards) return known->epoch;
   const std::uint32_t epoch = known->epoch + 1;
   Buffer now;
@@ -122,6 +124,7 @@ Result<std::vector<ChunkKey>> BucketStore::write(const Owner& owner, const HomeW
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const HomeWrite::Part& part = change.parts[i];
     if (batch.GetDataSize() >= in.limits.step_bytes) {
+      // Noted with the first batch: after a crash open() removes what there is of the others.
       if (!std::exchange(in_parts, true)) {
         if (auto noted = in.note_unfinished(batch, owner, change.home, keys); !noted)
           return std::unexpected(noted.error());
@@ -131,16 +134,19 @@ Result<std::vector<ChunkKey>> BucketStore::write(const Owner& owner, const HomeW
     }
     in.put_chunk(batch, owner, keys[i], *part.chunk, part.chunk->encode(part.live), entries[i]);
   }
+  // With the last batch: until then the old chunks are what counts.
   for (const auto& key : change.dead) in.delete_chunk(batch, owner, key);
   if (!change.gone.empty()) {
     batch.Put(rows, slice(gone_key(change.home, change.place, owner.shard)),
               slice(gone_value(change.gone)));
   }
   for (const auto& [topic, difference] : change.counts) {
+    // A row of zero would be written only to be dropped by the next compaction.
     if (difference == 0) continue;
     in.add_count(batch, count_key(topic, change.home), difference);
     in.add_count(batch, total_key(topic), difference);
   }
+  // With this row the write counts: it has the place, and no chunk is unfinished any more.
   batch.Put(rows, slice(home_key(row::place, owner.shard, change.home)),
             slice(place_value({change.place, owner.shards, {}})));
   if (auto written = rocks.write(batch); !written) return std::unexpected(written.error());
@@ -173,11 +179,13 @@ Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
   Rocks& rocks = *tables_->rocks;
   Family* const rows = rocks.family(bucket_family::rows);
   rocksdb::WriteBatch batch;
+  // Chunks that move between owners meanwhile might be taken for none.
   const std::lock_guard lock(tables_->adopting);
   const auto known = places(shard);
   if (!known) return std::unexpected(known.error());
   for (const auto& home : homes) {
     const auto at = known->find(home);
+    // The home was written behind the checkpoint, and a replay has to know how far.
     if (at == known->end() || noted < at->second) continue;
     batch.Delete(rows, slice(home_key(row::place, shard, home)));
     // Marks of a former number of shards are for chunks of any owner, as long as there are some.
@@ -194,6 +202,7 @@ Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
 
 Result<> BucketStore::drop_topic(const TopicId& topic) {
   BucketTables& in = *tables_;
+  // First, so that nobody reads a topic of which a part is gone.
   hide_topic(topic);
   const std::lock_guard lock(in.adopting);  // One at a time.
   const auto pending = counts(topic);
@@ -215,6 +224,7 @@ Result<> BucketStore::drop_topic(const TopicId& topic) {
   }
   put(value, end);
   batch.Put(in.rocks->family(bucket_family::rows), slice(key), slice(value));
+  // Not row by row: a topic may have millions of ids.
   const Buffer behind = behind_prefix(topic.bytes);
   for (const auto family : {bucket_family::counts, bucket_family::ids})
     batch.DeleteRange(in.rocks->family(family), slice(topic.bytes), slice(behind));
@@ -229,8 +239,10 @@ void BucketStore::hide_topic(const TopicId& topic) {
   BucketTables& in = *tables_;
   const std::lock_guard lock(in.hiding);
   auto topics = *in.dropped();
+  // It may be hidden already, and a mark with a known end stays.
   if (!topics.insert(topic).second) return;
   in.hidden.insert(topic);
+  // Readers hold the former set as long as they need it, so nothing is changed in place.
   in.forgotten->dropped.store(std::make_shared<const TopicSet>(std::move(topics)));
 }
 
@@ -240,11 +252,13 @@ Result<> BucketStore::flush() {
   Rocks& rocks = *in.rocks;
   if (auto marked = in.mark_hidden(); !marked) return marked;
   std::uint64_t active = 0, waiting = 0;
+  // Otherwise each checkpoint of an idle broker would write a table with nothing but its number.
   if (rocks.db->GetAggregatedIntProperty("rocksdb.num-entries-active-mem-table", &active) &&
       rocks.db->GetAggregatedIntProperty("rocksdb.num-entries-imm-mem-tables", &waiting) &&
       active + waiting == 0)
     return {};
   Buffer value;
+  // Part of the same flush, so the files say themselves how new they are.
   append_be(value, in.generation.load() + 1);
   rocksdb::WriteBatch batch;
   batch.Put(rocks.family(bucket_family::rows), slice(Buffer(1, row::generation)), slice(value));
@@ -256,6 +270,7 @@ Result<> BucketStore::flush() {
   if (flushed.IsNoSpace() && rocks.db->Resume().ok())
     flushed = rocks.db->Flush(options, rocks.families);
   if (!flushed.ok()) return std::unexpected(rocks_error(flushed, rocks.directory));
+  // Only now: a flush that failed must not be noted elsewhere as one that there was.
   ++in.generation;
   return {};
 }
@@ -281,15 +296,18 @@ Result<std::vector<std::optional<PendingRecord>>> BucketStore::find(
     const PendingKey key = keys[i];
     const auto look = [&](const LoadedChunk& in_chunk) {
       const auto at = in_chunk.chunk->find(key.sequence);
+      // The number may be there with another time: the record was moved since.
       if (!at || !in_chunk.live[*at] || in_chunk.chunk->key_at(*at) != key) return false;
       out[i] = in_chunk.chunk->at(*at).owned();
       return true;
     };
+    // Reading and checking a chunk is far dearer than this look.
     if (last && last->key.bucket.holds(key.due) && look(*last)) continue;
     for (std::size_t level = 0; level < bucket_levels && !out[i]; ++level) {
       const Bucket bucket = bucket_of(static_cast<BucketLevel>(level), key.due);
       const Buffer from = chunk_rows_from(owner, bucket);
       Buffer until = from;
+      // A chunk that begins behind the record cannot have it.
       append_be(until, key.sequence + 1);
       rocksdb::ReadOptions options;
       const rocksdb::Slice lower = slice(from), upper = slice(until);
@@ -329,6 +347,7 @@ Result<std::optional<PendingKey>> BucketStore::forward(PendingKey handle) {
 
 Result<std::vector<ScheduleEvent>> BucketStore::id_events(const TopicPartition& partition,
                                                           std::string_view id) {
+  // Its rows go later, by a compaction.
   if (tables_->dropped()->contains(partition.topic)) return std::vector<ScheduleEvent>();
   rocksdb::PinnableSlice value;
   const Buffer key = id_row_key(partition, id);
@@ -342,6 +361,7 @@ Result<std::vector<ScheduleEvent>> BucketStore::id_events(const TopicPartition& 
 
 Result<std::vector<std::optional<ScheduleEvent>>> BucketStore::last_events(
     const TopicPartition& partition, std::span<const std::string_view> ids) {
+  // One call holds the values of all its keys in memory.
   constexpr std::size_t at_once = 256;
   std::vector<std::optional<ScheduleEvent>> out(ids.size());
   if (tables_->dropped()->contains(partition.topic)) return out;
@@ -390,6 +410,7 @@ Result<std::map<TopicId, std::uint64_t>> BucketStore::totals() {
   rocksdb::PinnableSlice value;
   // From topic to topic, over the rows of its homes.
   for (Buffer from;;) {
+    // Longer than a topic's name and larger than any.
     BoundedIterator at(*tables_->rocks, bucket_family::counts, from, Buffer(17, 0xff));
     at.seek_to_first();
     if (!at.valid()) {
@@ -406,6 +427,7 @@ Result<std::map<TopicId, std::uint64_t>> BucketStore::totals() {
       const auto count = load_be<std::int64_t>(bytes_of(value).data());
       if (count > 0) out[topic] = static_cast<std::uint64_t>(count);
     }
+    // The total is the last row of its topic.
     from = behind_prefix(total);
   }
 }
@@ -454,12 +476,14 @@ Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now, WallTime wall)
   }
   for (std::size_t level = 0; level < bucket_levels; ++level)
     out[level].downgrades = in.dealt[level].load();
+  // A small store is looked at each time, which keeps its numbers fresh.
   if (chunks >= few_chunks) in.levels_until = now + kept;
   in.levels = out;
   return out;
 }
 
 Result<> BucketStore::reclaim(double garbage_share, WallTime now) {
+  // Compactions of the ids, whenever they come, forget by this time.
   tables_->forgotten->now_ms.store(to_ms(now));
   std::set<Bucket> left;
   const auto owners = tables_->owners();

@@ -10,7 +10,7 @@
 //
 //   pending = chunks - marks of what is gone + what the shard's memory has
 //
-// What a shard wrote for a home (bucket.h) is exactly the state of that home after all operations
+// The rows that a shard wrote for a home (bucket.h) are exactly its state after all operations
 // before a place in the shard's journal.  Chunks, marks, counters and this place are written
 // together; so a replay skips an operation that lies before the place of its home, and neither a
 // record nor a counter can come twice.
@@ -22,8 +22,7 @@
 //     place.  So a record that comes back under the same key (it was moved away and back, or it
 //     recurs) is pending again.
 //   - Chunks are dealt, adopted and rewritten in one write batch that also removes their sources:
-//   by
-//     their keys, never by a range.  What a write batch has reaches the disk whole or not at all,
+//     by their keys, never by a range.  A write batch reaches the disk whole or not at all,
 //     in the order of the write batches (atomic_flush; RocksDB's own log is off).
 //   - A write larger than step_bytes is made of several write batches; it counts when the last of
 //     them is there.  open() removes what an unfinished one left.
@@ -116,9 +115,9 @@ class BucketStore {
 
   // Loads what is due from `from` on in `home`, not more than about `max_bytes` of chunks, or, if
   // that is not possible, downgrades a part of what is too large.  `have` are chunks that the
-  // caller has in memory, which are neither read nor downgraded.  What is due before `from` in
-  // other chunks is gone, marked already or not: a downgrade leaves it out, so that no chunk is
-  // left behind that nobody will load again, and that would outlive its marks.
+  // caller has in memory, which are neither read nor downgraded.  A record that is due before
+  // `from` in other chunks is gone, marked already or not: a downgrade leaves it out, so that no
+  // chunk is left behind that nobody will load again, and that would outlive its marks.
   Result<Piece> next_piece(const Owner& owner, const Bucket& home, PendingKey from,
                            std::size_t max_bytes, const ChunkKeys& have);
   // Deals about step_bytes of the chunks of `bucket` to those of the next level; false: there is
@@ -175,9 +174,9 @@ class BucketStore {
   // --- Space.
 
   struct Sizes {
-    std::uint64_t blob_bytes = 0;     // Of blob files.
+    std::uint64_t blob_bytes = 0;     // The size of blob files.
     std::uint64_t garbage_bytes = 0;  // In them, known to be dead.
-    std::uint64_t table_bytes = 0;    // Of everything else.
+    std::uint64_t table_bytes = 0;    // The size of everything else.
     std::uint64_t chunks = 0;         // About.
   };
   Sizes sizes() const;

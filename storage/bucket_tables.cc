@@ -90,14 +90,17 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
 bool ForgottenIds::is_forgotten(Bytes key, Bytes value) const {
   if (Fields fields(key); dropped.load()->contains(fields.topic())) return true;
   const auto events = decode_events(value);
+  // A compaction is no place to tell of damage: the row stays, and its reader does.
   if (!events || events->empty()) return false;
   const ScheduleEvent& last = events->back();
+  // An id that is still pending is never forgotten, however old it is.
   return last.kind != ScheduleEvent::Kind::scheduled && last.kind != ScheduleEvent::Kind::moved &&
          now_ms.load() - to_ms(last.at) >= remember.count();
 }
 
 std::unexpected<Error> BucketTables::bad_row(Bytes key) const {
   return fail(Errc::corrupt,
+              // Marks and chunks are only right together, so a copy of a part would not do.
               fmt::format("database {}: a row is malformed (key {}); restore the whole data "
                           "directory from a copy",
                           rocks->directory, printable(as_text(key))));
@@ -134,6 +137,7 @@ Result<std::unique_ptr<BucketTables>> BucketTables::start(const std::string& dir
     for (const auto& name : pending_families.names) describe(name);
     std::vector<Family*> opened;
     status = db->CreateColumnFamilies(families, &opened);
+    // Before the status is looked at: handles that were opened have to be closed.
     rocks.families.insert(rocks.families.end(), opened.begin(), opened.end());
     if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   }
@@ -197,6 +201,7 @@ Result<> BucketTables::load(bool may_write) {
     const auto home = decode_home_key(places.key());
     const auto found = decode_place(places.value());
     if (!home || !found) return bad_row(places.key());
+    // A copy that is only looked at stays as it is; readers leave out what is unfinished.
     if (found->unfinished.empty() || !may_write) continue;
     if (auto removed = remove_unfinished(home->first, home->second, *found); !removed)
       return removed;
@@ -208,6 +213,7 @@ Result<> BucketTables::remove_unfinished(std::uint16_t shard, const Bucket& home
   rocksdb::WriteBatch batch;
   for (const auto& key : found.unfinished) delete_chunk(batch, {shard, found.shards}, key);
   found.unfinished.clear();
+  // In the same batch as the deletes: a note that is cleared first would leave chunks for good.
   batch.Put(rocks->family(bucket_family::rows), slice(home_key(row::place, shard, home)),
             slice(place_value(found)));
   return rocks->write(batch);
@@ -263,6 +269,8 @@ Result<std::vector<ChunkRow>> BucketTables::rows_within(const Owner& owner, cons
                          [&](const ChunkRow& row) -> Result<bool> {
                            if (have.contains(row.key)) return true;
                            rows.push_back(row);
+                           // The one that goes past the bound is kept: the caller sees by it that
+                           // there are too many.
                            return (bytes += row.bytes) <= max_bytes;
                          });
   if (!looked) return std::unexpected(looked.error());
@@ -278,6 +286,7 @@ Result<std::vector<Owner>> BucketTables::owners(const BucketMoment* as_of) const
                                  const auto decoded = decode_chunk_row(key, value);
                                  if (!decoded) return bad_row(key);
                                  out.push_back(decoded->first);
+                                 // The kind and the owner are the first five bytes.
                                  next = behind_prefix(key.first(5));
                                  return false;
                                });
@@ -292,6 +301,7 @@ Result<ChunkKeys> BucketTables::unfinished_in(const Owner& owner, const Bucket& 
   const auto take = [&](Bytes key, Bytes value) -> Result<bool> {
     const auto found = decode_place(value);
     if (!found) return bad_row(key);
+    // A write of a former number of shards had other owners.
     if (found->shards == owner.shards)
       out.insert(found->unfinished.begin(), found->unfinished.end());
     return true;
@@ -320,6 +330,7 @@ Result<Marks> BucketTables::marks_of(const Bucket& bucket, const BucketMoment* a
   const Bucket month = bucket_of(BucketLevel::month, bucket.start);
   const Bucket hour = bucket_of(BucketLevel::hour, bucket.start);
   if (auto done = look(month, month.end()); !done) return std::unexpected(done.error());
+  // Records of a month's chunk may have been marked in any of its hours.
   const WallTime until = bucket.level == BucketLevel::month ? month.end() : hour.end();
   if (auto done = look(hour, until); !done) return std::unexpected(done.error());
   marks.finish();
@@ -333,6 +344,7 @@ Result<std::vector<Buffer>> BucketTables::mark_keys(const Bucket& home,
                      gone_rows_from({home.level, home.end()}));
   for (at.seek_to_first(); at.valid(); at.next()) {
     const Bytes key = at.key();
+    // The shard and the epoch are read from fixed places.
     if (key.size() != gone_key_bytes) return bad_row(key);
     if (wanted(gone_shard(key), gone_epoch(key))) keys.emplace_back(key.begin(), key.end());
   }
@@ -384,11 +396,13 @@ Result<Chunk> BucketTables::read(const Owner& owner, const ChunkKey& key,
   if (!got.ok() && !got.IsNotFound()) return std::unexpected(rocks_error(got, rocks->directory));
   if (got.IsNotFound()) {
     return std::unexpected(damaged_database(
+        // The row and the chunk are written together, so only damage parts them.
         rocks->directory, fmt::format("a chunk of {} is missing", key.bucket.text())));
   }
   const Bytes bytes = bytes_of(value);
   auto chunk = Chunk::parse(key.bucket, SharedBytes(Buffer(bytes.begin(), bytes.end())));
   if (!chunk) {
+    // A newer Tarry wrote it; restoring a copy would not help.
     if (chunk.error().code == Errc::unsupported) return chunk;
     return std::unexpected(damaged_database(rocks->directory, chunk.error().message));
   }
@@ -398,6 +412,7 @@ Result<Chunk> BucketTables::read(const Owner& owner, const ChunkKey& key,
 LiveEntries BucketTables::live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
                                   const TopicSet& dropped) const {
   LiveEntries live(chunk.size(), true);
+  // No entry need be decoded then.
   if (marks.empty() && dropped.empty()) return live;
   for (std::size_t i = 0; i < chunk.size(); ++i) {
     if (marks.is_gone(chunk.key_at(i).sequence, place)) live[i] = false;
@@ -412,6 +427,7 @@ Result<LoadedChunk> BucketTables::load_chunk(const Owner& owner, const ChunkKey&
   auto chunk = read(owner, key, as_of);
   if (!chunk) return std::unexpected(chunk.error());
   auto shared = std::make_shared<const Chunk>(std::move(*chunk));
+  // Held until live_of() is through, which has a reference to it.
   const auto now = dropped();
   LiveEntries live = live_of(*shared, key.place, marks, as_of != nullptr ? as_of->dropped() : *now);
   return LoadedChunk{key, std::move(shared), std::move(live)};
@@ -433,6 +449,7 @@ Result<std::set<Bucket>> BucketTables::homes(const Owner& owner) const {
       const auto row = decode_chunk_row(at.key(), at.value());
       if (!row) return bad_row(at.key());
       const Bucket home =
+          // Finer levels belong to the hour that they lie in.
           bucket_of(std::min(level, BucketLevel::hour), row->second.key.bucket.start);
       out.insert(home);
       from = chunk_rows_from(owner, {level, home.end()});
@@ -478,6 +495,8 @@ Result<> BucketTables::note_unfinished(rocksdb::WriteBatch& batch, const Owner& 
   if (*found) {
     const auto decoded = decode_place(bytes_of(value));
     if (!decoded) return bad_row(key);
+    // It stays that of the last write that counts: a replay begins there if a crash undoes this
+    // one.
     before.place = decoded->place;
   }
   before.shards = owner.shards;
@@ -488,6 +507,7 @@ Result<> BucketTables::note_unfinished(rocksdb::WriteBatch& batch, const Owner& 
 
 // A topic's mark is kept until everything is gone that was due as late as its last record.
 Result<> BucketTables::forget_dropped(const std::set<Bucket>& homes) {
+  // drop_topic() must not note a later end meanwhile.
   const std::lock_guard lock(adopting);
   if (dropped()->empty()) return {};
   TopicSet ended;
@@ -499,6 +519,7 @@ Result<> BucketTables::forget_dropped(const std::set<Bucket>& homes) {
     const TopicId topic = key.topic();
     const WallTime end = value.time();
     if (!key.good() || !value.good()) return bad_row(at.key());
+    // Nobody knows yet when its last record is due.
     if (end == end_unknown) continue;
     if (std::ranges::any_of(homes, [&](const Bucket& home) { return home.start < end; })) continue;
     batch.Delete(rocks->family(bucket_family::rows), slice(at.key()));

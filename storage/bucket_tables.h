@@ -50,7 +50,7 @@ class BucketTables {
   static constexpr WallTime end_unknown = WallTime::max();
   std::mutex adopting;  // Chunks of another number of shards belong to nobody.
   std::array<std::atomic<std::uint64_t>, bucket_levels> dealt{};  // Records, to each level.
-  std::mutex sizing;  // Of what BucketStore::levels() found last:
+  std::mutex sizing;  // Guards what BucketStore::levels() found last:
   LevelSizes levels;
   MonoTime levels_until = MonoTime::min();  // It is looked at again.
 
@@ -82,8 +82,8 @@ class BucketTables {
   // The same of one level.
   Result<bool> for_level(const Owner& owner, BucketLevel level, WallTime from, WallTime until,
                          const TakeRow& take, const BucketMoment* as_of = nullptr) const;
-  // Those in `bucket` and the buckets that it consists of, but for those in `have`; the first ones
-  // whose chunks have more than `max_bytes`.
+  // The rows in `bucket` and in the buckets that it consists of, but for those in `have`; the first
+  // ones whose chunks have more than `max_bytes`.
   Result<std::vector<ChunkRow>> rows_within(
       const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
       std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) const;

@@ -39,7 +39,7 @@ struct Topic {
   TopicId id;
   std::string name;
   std::int32_t partitions = 0;
-  Configs configs;  // Those that differ from the defaults.
+  Configs configs;  // The settings that differ from the defaults.
 };
 
 // All topics at one moment.
@@ -106,7 +106,7 @@ class Catalog {
   ProducerId next_producer_id_ = 0;
   Sequence next_sequence_ = 1;                // 0 is no record's.
   std::shared_ptr<const TopicsImage> image_;  // The last one that was asked for.
-  std::vector<TopicId> changed_;              // Of topics_ since then.
+  std::vector<TopicId> changed_;              // The topics of topics_ that changed since then.
 };
 
 }  // namespace tarry::storage

@@ -8,7 +8,8 @@ namespace tarry::storage {
 
 Checkpoint::Checkpoint(const Policy& policy, Lsn noted, Lsn end, MonoTime now)
     : policy_(policy), noted_(noted), target_(noted), dirty_from_(noted), dirty_until_(noted) {
-  // What recovery has replayed lies between the two, and is dirty as if it had just come.
+  // The records that recovery has replayed lie between the two, and are dirty as if they had just
+  // come.
   if (end == noted) return;
   dirty_since_ = now;
   dirty_until_ = end - 1;

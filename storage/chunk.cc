@@ -97,6 +97,7 @@ std::string Bucket::text() const {
 }
 
 std::uint32_t Chunk::partition_index(const TopicPartition& partition) {
+  // A look at a few is cheaper than a hash.
   if (partitions_.size() <= few_partitions) {
     for (std::size_t i = partitions_.size(); i-- > 0;)
       if (partitions_[i] == partition) return static_cast<std::uint32_t>(i);
@@ -148,6 +149,7 @@ void Chunk::append(const PendingView& entry) {
   put_varint(own_, static_cast<std::uint64_t>(to_ms(entry.key.due) - to_ms(bucket_.start)));
   put_varint(own_, difference(to_ms(entry.first), to_ms(entry.key.due)));
   put_varint(own_, difference(to_ms(entry.accepted), base_accepted_));
+  // Zero is kept for this, so that every other expiry is one more.
   put_varint(own_, entry.expires == never_expires
                        ? 0
                        : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
@@ -246,6 +248,7 @@ Buffer Chunk::encode(const LiveEntries& live) const {
   store_be(&out[24], base_accepted_);
   store_be(&out[32], static_cast<std::uint32_t>(order.size()));
   store_be(&out[36], static_cast<std::uint32_t>(partitions_.size()));
+  // All of them, also those without a live entry: the entries name them by their place.
   for (const auto& partition : partitions_) put(out, partition);
   for (const auto i : order) append_bytes(out, entries().subspan(offsets_[i], entry_bytes(i)));
   store_be(&out[4], crc32c(Bytes(out).subspan(crc_from)));
@@ -267,6 +270,7 @@ Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
     return bad_chunk(
         bucket, fmt::format("its checksum is {:08x}, its bytes have {:08x}", stated, computed));
   }
+  // A chunk under another's key would put records at another time.
   if (in[1] != static_cast<std::uint8_t>(bucket.level) ||
       load_be<std::int64_t>(&in[8]) != to_ms(bucket.start))
     return bad_chunk(bucket, "it names another bucket");
@@ -311,6 +315,7 @@ Result<> Chunk::read_entries() {
     const std::uint64_t partition = in.number();
     in.take(in.number());
     in.take(in.number());
+    // A due time outside its bucket would not be found there.
     if (!in.whole() || due >= span || partition >= partitions_.size())
       return bad_chunk(bucket_, fmt::format("its entry at byte {} is malformed", offset));
     note({bucket_.start + std::chrono::milliseconds(static_cast<std::int64_t>(due)), sequence});

@@ -117,9 +117,9 @@ class Chunk {
   std::vector<TopicPartition> partitions_;
   // Only where there are many; few are searched from the back.
   std::unordered_map<TopicPartition, std::uint32_t> index_;
-  std::vector<std::uint32_t> offsets_;  // Of the entries in entries().
-  Buffer own_;                          // Of a chunk that is being filled;
-  SharedBytes parsed_;                  // or of one that was read.
+  std::vector<std::uint32_t> offsets_;  // The places of the entries in entries().
+  Buffer own_;                          // The bytes of a chunk that is being filled,
+  SharedBytes parsed_;                  // or the bytes of one that was read.
 };
 
 }  // namespace tarry::storage

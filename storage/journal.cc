@@ -257,11 +257,11 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
   // At most half of the journal, so that it fits while the other half waits for a checkpoint.
-  auto most = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
-  if (reserve == Reserve::keep) most -= delivery_overhead_bytes;
-  if (bytes > most) {
+  auto limit = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
+  if (reserve == Reserve::keep) limit -= delivery_overhead_bytes;
+  if (bytes > limit) {
     return fail(Errc::too_large, fmt::format("{}: a record has {} bytes; the limit is {}",
-                                             options_.directory, bytes, most));
+                                             options_.directory, bytes, limit));
   }
   if (!has_room(bytes, reserve)) {
     // A refused append is also a reason for a checkpoint, which frees files.
@@ -546,7 +546,7 @@ void Journal::finish_round(Outcome outcome) {
 // In the order of the appends.  Not `all`: those that wait for the write.
 void Journal::complete(Round& round, bool all, const Result<>& result) {
   for (auto& waiter : round.waiters) {
-    // Those that were told after the write are empty by the time of the sync.
+    // Waiters that were told after the write are empty by the time of the sync.
     if (!waiter.completion || (!all && waiter.durability != Durability::os)) continue;
     auto completion = std::exchange(waiter.completion, nullptr);
     completion(result);
@@ -648,7 +648,7 @@ void Journal::release_rounds() {
 
 void Journal::keep_files(bool keep) {
   keeping_files_ = keep;
-  // What checkpoints have passed meanwhile becomes free now.
+  // Files that checkpoints have passed meanwhile become free now.
   if (!keep && !failure_) release(checkpoint_);
 }
 

@@ -70,7 +70,7 @@ PendingRemoved take_removed(Fields& body) {
   PendingRemoved out{body.partition(), body.number<std::uint64_t>(),
                      body.time(),      static_cast<RemovalReason>(body.number<std::uint8_t>()),
                      body.time(),      body.short_text()};
-  // What may follow is one number: an offset, or the due time of what was moved.
+  // One number may follow: an offset, or the due time of a moved record.
   if (body.at_end()) return out;
   if (out.how == RemovalReason::moved) {
     out.moved_to = body.time();

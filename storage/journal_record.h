@@ -107,8 +107,8 @@ struct PendingRemoved {
   RemovalReason how = RemovalReason::delivered;
   WallTime at;
   std::string_view id;
-  Offset offset = -1;                                // Of what was delivered; -1: not told.
-  std::optional<WallTime> moved_to = std::nullopt;   // Of what was moved.
+  Offset offset = -1;  // The offset of a delivered record; -1: not told.
+  std::optional<WallTime> moved_to = std::nullopt;   // The new due time of a moved record.
   std::optional<WallTime> first_due = std::nullopt;  // As of PendingAdded.
 
   void set_first_due(WallTime first) {

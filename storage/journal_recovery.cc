@@ -204,7 +204,7 @@ class Recovery {
       }
       return end_unless_synced(reader, "the round");
     }
-    // What lies before the checkpoint is kept elsewhere: its payload is not even read.
+    // A round before the checkpoint is kept elsewhere: its payload is not even read.
     if (round->end() > found_.checkpoint) {
       const auto bytes =
           reader.view(at, static_cast<std::size_t>(round_header_bytes + round->payload_bytes));

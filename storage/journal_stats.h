@@ -14,7 +14,7 @@ struct JournalStats {
   std::uint64_t idle_notes = 0;  // Rounds without.
   std::uint64_t syncs = 0;
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;       // Of records.
+  std::uint64_t bytes = 0;       // The size of records.
   std::uint64_t disk_bytes = 0;  // Written: headers and zeros between records too.
   std::uint64_t files = 0;       // Begun.
   std::uint64_t live_bytes = 0;  // Now: what a recovery would read.

@@ -25,8 +25,8 @@
 //     which changes nothing.
 //   - Each is told in the order in which the parts asked to be told.
 //
-// Everything runs on the shard's thread.  What the operations view has to live until commit()
-// returns; a part keeps it in what it gives to on_settled().
+// Everything runs on the shard's thread.  The bytes that the operations view have to live until
+// commit() returns; a part keeps them in what it gives to on_settled().
 
 #include <cstdint>
 #include <functional>

@@ -265,7 +265,7 @@ std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes
   write.before = write.after = active();
   write.is_new = !active_exists_;
   const auto batches = tail();
-  // What is below flushed_end() stays in the tail for its readers alone.
+  // Batches below flushed_end() stay in the tail for their readers alone.
   auto batch = std::ranges::lower_bound(batches, flushed_end(), {}, &TailBatch::first);
   for (; batch != batches.end() && batch->last < durable_below; ++batch) {
     if (flush.bytes_ >= max_bytes) break;

@@ -199,7 +199,7 @@ class SegmentRead {
   Result<> run();
 
   bool took_any() const { return taken_ > 0; }
-  bool reached_limit() const { return reached_limit_; }  // What comes next may not be returned.
+  bool reached_limit() const { return reached_limit_; }  // The next batch may not be returned.
   Offset next() const { return next_; }                  // Behind what is taken.
   std::uint64_t end_position() const { return begin_ + taken_; }
   SharedBytes batches() && {

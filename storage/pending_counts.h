@@ -62,7 +62,7 @@ class PendingCounts {
   }
 
   mutable std::mutex mutex_;
-  std::deque<Counter> all_;  // Those of dropped topics too: some shard may know them.
+  std::deque<Counter> all_;  // Counters of dropped topics are here too: some shard may know them.
   std::map<TopicId, Counter*> counters_;
 };
 

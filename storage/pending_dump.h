@@ -3,7 +3,7 @@
 // PendingDump: reads a store of pending records that no broker has open, and changes nothing in it.
 //
 // It gives each chunk that can be read, and says which cannot; so one damaged chunk hides no other
-// one.  What a journal holds beyond the last checkpoint is not in the store.
+// one.  Records that a journal holds beyond the last checkpoint are not in the store.
 //
 // Blocks; one thread.
 

@@ -106,8 +106,8 @@ class PendingReplay {
   // All calls until end() come from the journal of `shard`; the last journal that was found is
   // that of `journals` - 1.
   virtual Result<> begin(std::uint32_t shard, std::uint32_t journals) = 0;
-  // Called for topics that exist at the end of all journals, in the journal's order.  What the
-  // operations view lives until the call ends.
+  // Called for topics that exist at the end of all journals, in the journal's order.  The bytes
+  // that the operations view live until the call ends.
   virtual Result<> added(JournalPlace at, const PendingAdded& added) = 0;
   virtual Result<> removed(JournalPlace at, const PendingRemoved& removed) = 0;
   // Everything since begin() is in the store when it returns, if not durable.

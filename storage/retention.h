@@ -69,7 +69,7 @@ class Removal {
 class LogRemoval {
  public:
   LogRemoval(Disk& disk, std::string directory, const TopicId& topic);
-  Result<> run();  // Once.  What it leaves over remove_deleted_logs() finds.
+  Result<> run();  // Once.  remove_deleted_logs() finds what it leaves over.
 
  private:
   Disk* disk_;

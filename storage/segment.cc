@@ -205,9 +205,9 @@ Result<Bytes> SegmentScanner::view(std::uint64_t at, std::size_t count) {
   if (at < buffer_at_ || at + count > buffer_at_ + buffer_.size()) {
     const std::uint64_t start = at / block_bytes * block_bytes;
     const auto wanted = std::max<std::uint64_t>(piece_, at + count - start);
-    const auto most = round_up_to_block(end_ - start);
+    const auto left = round_up_to_block(end_ - start);
     buffer_.clear();
-    buffer_.resize(static_cast<std::size_t>(std::min(round_up_to_block(wanted), most)));
+    buffer_.resize(static_cast<std::size_t>(std::min(round_up_to_block(wanted), left)));
     buffer_at_ = start;
     const auto got = file_.pread(start, buffer_.span());
     if (!got) {
@@ -298,16 +298,16 @@ bool must_roll(const SegmentState& state, const LogConfig& config, std::uint64_t
   // A batch that is larger than a segment may be gets one of its own, so an empty segment takes
   // anything.
   if (state.empty()) return false;
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t max_delta = std::numeric_limits<std::int32_t>::max();
   const auto segment_bytes =
-      static_cast<std::uint64_t>(std::clamp<std::int64_t>(config.segment_bytes, 0, most));
+      static_cast<std::uint64_t>(std::clamp<std::int64_t>(config.segment_bytes, 0, max_delta));
   const std::int64_t index_bytes = config.segment_index_bytes;
   return state.bytes + batch_bytes > segment_bytes ||
          appended - state.first_append > config.segment_ms ||
          state.index_entries >= index_bytes / std::int64_t{index_entry_bytes} ||
          // One less: closing needs an entry.
          state.time_entries >= index_bytes / std::int64_t{time_entry_bytes} - 1 ||
-         batch_last - state.base > most;
+         batch_last - state.base > max_delta;
 }
 
 Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrite& write,

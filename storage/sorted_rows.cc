@@ -95,6 +95,7 @@ rocksdb::Status open_rocks(Rocks& rocks, std::size_t memory) {
 }  // namespace
 
 std::string behind_all_of(std::string prefix) {
+  // This byte has no next one, so the one before it is counted up.
   while (prefix.back() == '\xff') prefix.pop_back();
   prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
   return prefix;
@@ -106,10 +107,12 @@ DiskRows::~DiskRows() = default;
 Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
                                                  const std::string& version, std::size_t memory) {
   std::error_code unknown;
+  // Opening it may succeed: the damage lies deeper.
   if (fs::exists(directory + "/" + damage_mark, unknown)) {
     log_warn("storage", "{} is emptied: it was found damaged", directory);
     fs::remove_all(directory, unknown);
   }
+  // Its rows are a copy, so emptying it loses nothing.
   for (const bool is_first : {true, false}) {
     auto rocks = std::make_unique<Rocks>();
     rocks->directory = directory;
@@ -130,9 +133,11 @@ Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
       why = got.ok() ? "another version made it" : got.ToString();
     }
     const auto error = rocks_error(opened, directory);
+    // Emptying it would take it from another process, or not help.
     if (!is_first || (!opened.ok() && (error.code == Errc::in_use || error.code == Errc::no_space)))
       return fail(error.code, error.message);
     log_warn("storage", "{} is emptied: {}", directory, why);
+    // It holds files of the directory that goes.
     rocks.reset();
     std::error_code failed;
     fs::remove_all(directory, failed);
@@ -142,6 +147,7 @@ Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
 }
 
 void DiskRows::condemn(const std::string& directory) {
+  // The database is open, so the directory goes at the next start.
   if (!std::ofstream(directory + "/" + damage_mark))
     log_error("storage", "{}: remove this directory: it is damaged", directory);
 }
@@ -178,10 +184,12 @@ void DiskRows::write(const Changes& changes) {
 
 bool DiskRows::has_room() const {
   const auto now = std::chrono::steady_clock::now();
+  // A system call for each row would be much.
   if (now - room_asked_ < ask_for_room_again) return has_room_;
   room_asked_ = now;
   std::error_code failed;
   const auto space = fs::space(rocks_->directory, failed);
+  // If there is none after all, a write will fail and tell.
   has_room_ = failed || space.available >= kept_free;
   return has_room_;
 }

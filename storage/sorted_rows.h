@@ -37,7 +37,7 @@ class RowsFailed : public std::runtime_error {
   explicit RowsFailed(const std::string& why, Kind kind = Kind::passing)
       : std::runtime_error(why), kind_(kind) {}
 
-  // What is in the directory cannot be read, now or later: DiskRows::condemn().
+  // The directory's content cannot be read, now or later: DiskRows::condemn().
   bool is_damage() const { return kind_ == Kind::damaged; }
 
  private:
@@ -66,7 +66,7 @@ class SortedRows {
   virtual ~SortedRows() = default;
 
   virtual std::optional<std::string> get(const std::string& key) const = 0;
-  // Those of [from, until).
+  // Walks over the rows of [from, until).
   virtual std::unique_ptr<Cursor> walk(const std::string& from, const std::string& until) const = 0;
   virtual void write(const Changes& changes) = 0;
   // The disk has room for more.

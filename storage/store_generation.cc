@@ -28,6 +28,7 @@ Result<std::uint64_t> noted(Database& meta) {
 Result<> note_generation(Database& meta, std::uint64_t generation) {
   const auto before = noted(meta);
   if (!before) return std::unexpected(before.error());
+  // It never shrinks, or an older copy would pass for whole.
   if (*before >= generation) return {};
   Buffer value;
   append_be(value, generation);

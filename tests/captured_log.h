@@ -1,6 +1,6 @@
 #pragma once
 
-// What is logged while it lives.
+// Captures the log while it lives.
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a process says before it aborts: for assertions, which end it.
+// Runs code in a process of its own and returns its last words: for assertions, which end it.
 
 #include <sys/wait.h>
 #include <unistd.h>

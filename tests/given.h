@@ -1,6 +1,6 @@
 #pragma once
 
-// What a test gives to those who ask for it: chance from a printed seed, time that it sets, and
+// The inputs that a test gives: chance from a printed seed, time that it sets, and
 // work that waits until the test lets it run.
 
 #include <chrono>

@@ -26,7 +26,7 @@ bool is_root(const std::string& path) {
   return path.empty() || path == "." || path == "/";
 }
 
-// What lies below `directory` begins with this.
+// The paths below `directory` begin with this.
 std::string prefix_of(const std::string& directory) {
   if (directory.empty() || directory == ".") return "";
   return directory.back() == '/' ? directory : directory + "/";
@@ -58,7 +58,7 @@ struct MemoryDisk::Inode {
     std::ranges::copy(change.bytes, to.begin() + static_cast<std::ptrdiff_t>(at));
   }
 
-  // What of a change survives when chance decides: all, nothing, or any of its sectors.
+  // The part of a change that survives by chance: all, nothing, or any of its sectors.
   static std::vector<Change> some_of(const Change& change, MemoryDisk& disk) {
     const auto kind = disk.random_.u64() % 4;
     if (kind == 0 || (change.resize && kind == 2)) return {change};

@@ -4,7 +4,7 @@
 // written, so that a test can take away what a crash may take away:
 //
 //   kill()       a process dies: everything written stays.
-//   cut_power()  the machine dies: what no sync covered survives in part.  Of each unsynced
+//   cut_power()  the machine dies: what no sync covered survives in part.  In each unsynced
 //                write every 512-byte sector is kept or lost by chance, a grown size is kept or
 //                lost, and so is each unsynced create, rename and remove (a rename wholly).
 //
@@ -51,11 +51,11 @@ class MemoryDisk final : public Disk {
   // and crash_call(); empty: all.
   void count_only(std::string call) { counted_call_ = std::move(call); }
 
-  // What preallocate() and growing writes may take; no_space beyond it.
+  // The space that preallocate() and growing writes may take; no_space beyond it.
   void set_space(std::uint64_t bytes) { space_ = bytes; }
   std::uint64_t used() const;
 
-  // What File::modified() says of files that are changed from here on.
+  // The File::modified() of files that are changed from here on.
   void set_time(WallTime now) { time_ = now; }
 
   // A file's bytes as they would be read, for tests that look or do damage behind our back:

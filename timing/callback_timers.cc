@@ -10,7 +10,7 @@ CallbackTimers::~CallbackTimers() {
   for (const auto& block : blocks_) {
     for (Node& node : *block) {
       node.cancel();
-      node.life = 0;  // What the callbacks hold may still use its handles as it goes.
+      node.life = 0;  // Objects that the callbacks hold may still use their handles as they go.
     }
   }
   for (const auto& block : blocks_) {

@@ -191,7 +191,7 @@ class TimingWheel {
 
   // An element of a bucket's arrays: the timer's address, and in the upper 8 bits the last digit of
   // the deadline by which it was placed, so that a crowded bucket of level 1 is moved down without
-  // a look at its timers.  What such a move leaves behind is the timer's new place, which is odd.
+  // a look at its timers.  Such a move leaves the timer's new place odd.
   class Entry {
    public:
     Entry() = default;

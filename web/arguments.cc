@@ -26,13 +26,13 @@ std::chrono::milliseconds shift_given(const char* name, std::string_view text) {
 
 }  // namespace
 
-std::size_t number_given(const char* name, const std::string& text, std::size_t least,
-                         std::size_t most) {
+std::size_t number_given(const char* name, const std::string& text, std::size_t min,
+                         std::size_t max) {
   std::size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+  if (error != std::errc{} || end != text.data() + text.size() || value < min || value > max) {
     throw Refused{400, fmt::format("{}={}: a number from {} to {} is expected, as in {}={}", name,
-                                   printable(text), least, most, name, least)};
+                                   printable(text), min, max, name, min)};
   }
   return value;
 }
@@ -42,7 +42,7 @@ WallTime time_given(const char* name, const std::string& text, WallTime now) {
   // A + that was not escaped came as a blank, which stands in no time.
   std::ranges::replace(given, ' ', '+');
   if (given == "now") return now;
-  // What is no duration goes on to parse_time(), whose error shows the whole text.
+  // A text that is no duration goes on to parse_time(), whose error shows the whole text.
   if (given.starts_with('+') || given.starts_with('-')) {
     const auto by = std::string_view(given).substr(1);
     if (parse_duration(by)) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What clients write in the query and in the body of a request about pending records, read in one
+// Reads the arguments in the query and the body of a request about pending records, in one
 // way for broker and relay.
 //
 // A mistake is thrown as Refused, with status 400, the name of the argument and its value.
@@ -20,8 +20,8 @@
 
 namespace tarry::web {
 
-std::size_t number_given(const char* name, const std::string& text, std::size_t least,
-                         std::size_t most);
+std::size_t number_given(const char* name, const std::string& text, std::size_t min,
+                         std::size_t max);
 
 // Also now, +1h and -10m, from `now`.
 WallTime time_given(const char* name, const std::string& text, WallTime now);

@@ -232,8 +232,8 @@ struct HttpServer::Impl {
   bool loopback = false;
   std::vector<tcp::acceptor> acceptors;
   std::optional<asio::steady_timer> pause;  // While there are no descriptors.
-  std::shared_ptr<SSL_CTX> tls;             // Of new connections; null: plain HTTP.
-  std::list<Stream*> streams;               // Those that are served,
+  std::shared_ptr<SSL_CTX> tls;             // The context of new connections; null: plain HTTP.
+  std::list<Stream*> streams;               // The streams that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
   // From start() on.
   Handler handler;
@@ -257,6 +257,7 @@ Result<> HttpServer::Impl::bind() {
       endpoint.port(port);
       tcp::acceptor acceptor(executor);
       acceptor.open(endpoint.protocol(), error);
+      // A restart would have to wait for the last run's closed connections (TIME_WAIT).
       if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
       // Without it [::] takes the port on IPv4 too, where the other socket has it.
       if (!error && endpoint.address().is_v6() && endpoints->size() > 1)
@@ -352,6 +353,8 @@ asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Impl>, tcp::socket
   Stream stream(std::move(socket), tls);
   const Listed listed(streams, stream);
   error_code ignored;
+  // An answer may be several writes, and each of them would wait for the last one's
+  // acknowledgement.
   stream.socket().set_option(tcp::no_delay(true), ignored);
   if (!co_await stream.begin(options.request_timeout) || stopped) co_return;
 

@@ -26,7 +26,7 @@ namespace tarry::web {
 class JsonFields final : public MetricSink {
  public:
   enum class Histograms : std::uint8_t {
-    recent,  // Of the last minutes.
+    recent,  // The figures of the last minutes.
     whole,   // Since the start, with sum and buckets; `recent` beside them.
   };
 

@@ -144,6 +144,7 @@ void MetricsText::put(MetricType type, const Metric& metric, const MetricValue& 
 void MetricsText::histogram(const Metric& metric, const Distribution& values, TimeUnit unit) {
   Family& of = family(metric, "histogram");
   of.units_per_second = unit == TimeUnit::microseconds ? 1e6 : 1e3;
+  // Over all shards, because each histogram is some dozen lines.
   of.histograms[label_text("shard")].add(values.total);
 }
 

@@ -47,7 +47,7 @@ class MetricsText final : public MetricSink {
     std::string_view type;
     std::map<std::string, MetricValue> values;
     std::map<std::string, Histogram> histograms;
-    double units_per_second = 1;  // Of the histograms.
+    double units_per_second = 1;  // The unit of the histograms.
   };
 
   void put(MetricType type, const Metric& metric, const MetricValue& value) override;

@@ -60,6 +60,7 @@ Result<Target> parse_target(std::string_view text) {
   std::string_view path = text.substr(1, question == text.npos ? text.npos : question - 1);
   for (;;) {
     const auto end = path.find('/');
+    // In a path a + stands for itself.
     auto part = decode(path.substr(0, end), false);
     if (!part) return std::unexpected(part.error());
     target.path.push_back(std::move(*part));

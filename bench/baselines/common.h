@@ -25,8 +25,8 @@ struct Callback {
   void operator()() const { function(argument); }
 };
 
-// Nodes in slabs that double up to 4096, and a free list through their member `next`.  What costs
-// an allocation in the language that a design comes from, costs a few instructions here.
+// Nodes in slabs that double up to 4096, and a free list through their member `next`.  A step that
+// costs an allocation in the language that a design comes from, costs a few instructions here.
 template <class Node>
 class NodePool {
  public:

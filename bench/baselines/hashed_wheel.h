@@ -9,9 +9,9 @@
 //                                                      bucket 4711 mod N: rounds 0 runs, others - 1
 //
 // Descends from Netty's HashedWheelTimer (Java).  The wheel belongs to the worker (whoever calls
-// advance()); the others only hand over, without a lock.  What is cancelled before the hand-over
-// never enters a bucket.  A bound on what is pending, with a refusal; stop() gives back what did
-// not run and refuses what comes later.
+// advance()); the others only hand over, without a lock.  A timer that is cancelled before the
+// hand-over never enters a bucket.  A bound on what is pending, with a refusal; stop() gives back
+// what did not run and refuses what comes later.
 //
 // A Timeout is freed by the second of its two holders to let go, where Java has its collector: the
 // worker, and whoever got it from new_timeout(), who ends with cancel() or release().

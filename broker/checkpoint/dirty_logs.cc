@@ -57,7 +57,7 @@ void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
   auto run = std::make_shared<Run>();
   run->logs.assign(dirty_.begin(), dirty_.end());
   run->done = std::move(done);
-  // What is noted from here on is for the next flush.
+  // Logs that are noted from here on are for the next flush.
   clear();
   next_batch(std::move(run));
 }

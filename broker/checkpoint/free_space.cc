@@ -10,7 +10,7 @@
 namespace tarry::broker {
 namespace {
 
-// While the disk is full: how often it is looked at.
+// How often free space is measured while the disk is full.
 constexpr std::chrono::milliseconds look_every{1000};
 
 // RocksDB's memory is written before it gets larger than this, whatever the journals say.

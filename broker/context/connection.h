@@ -93,10 +93,11 @@ class Connection : public ClientHook {
     ~CloseListener() = default;
   };
 
-  std::shared_ptr<ClientMeters> meters;  // Of its last client id; null: not looked up yet.
-  std::shared_ptr<SaslExchange> sasl;    // Null: no login has begun.
-  bool takes_raw_tokens = false;         // After SaslHandshake 0: its next frame is no request.
-  bool ends_when_answered = false;       // It is closed when it has its answers.
+  // The meters of its last client id; null: not looked up yet.
+  std::shared_ptr<ClientMeters> meters;
+  std::shared_ptr<SaslExchange> sasl;  // Null: no login has begun.
+  bool takes_raw_tokens = false;       // After SaslHandshake 0: its next frame is no request.
+  bool ends_when_answered = false;     // It is closed when it has its answers.
 
   // The name that ApiVersions gave; empty until then.
   std::string client_software_name;

@@ -20,7 +20,7 @@
 //
 // An eighth of the pool is kept from grow(): small requests go on while work waits.  Bytes that
 // have come cannot wait; if they fill that eighth too, the connection that holds the most is closed
-// at once.  What is left above the limit then is less than one read from each socket.
+// at once.  The excess above the limit is then less than one read from each socket.
 //
 // Views of the log's tail cost no memory of their own while the tail is there; afterwards they keep
 // it alive, once for all that begin with the same byte (SharedViews).
@@ -82,7 +82,8 @@ class Debtor : public boost::intrusive::list_base_hook<
   explicit Debtor(Ledger& ledger);
   virtual ~Debtor() = default;
 
-  std::size_t viewed_bytes_ = 0;  // What it may share with others; the second to be asked for.
+  // Bytes that it may share with others; the second to be asked for.
+  std::size_t viewed_bytes_ = 0;
 
  private:
   friend class Ledger;

@@ -52,18 +52,18 @@ struct ListenerInfo {
 
   std::shared_ptr<TokenLogins> token_logins;  // Null: no OAUTHBEARER.
 
-  // That of a mechanism if there is one ("plain.sasl.jaas.config"), else that of all; empty: not
-  // given.
+  // The setting of a mechanism if there is one ("plain.sasl.jaas.config"), else the one for all;
+  // empty: not given.
   std::string_view sasl_setting(std::string_view mechanism, std::string_view key) const;
 };
 
-// What has come and gone over a connection.
+// The traffic of a connection.
 struct ConnectionUse {
   std::optional<MonoTime> since;  // Its handshake is over.
   std::uint64_t requests = 0;
   std::uint64_t bytes_in = 0;  // Without what TLS adds.
   std::uint64_t bytes_out = 0;
-  std::string client_id;  // Of its last request, cut off after 255 bytes.
+  std::string client_id;  // The id in its last request, cut off after 255 bytes.
 };
 
 struct ConnectionOrigin {
@@ -74,7 +74,7 @@ struct ConnectionOrigin {
   std::string tls_principal;
   // The user who has logged in over SASL; empty until then.
   std::string sasl_user;
-  std::string sasl_mechanism;  // By which that was.
+  std::string sasl_mechanism;  // The mechanism of that login.
   MonoTime logged_in_at{};     // When that was last.
   // Later than this the client has to log in again before it is served.
   std::optional<MonoTime> login_ends;

@@ -23,7 +23,7 @@ class Broker;
 class Shard;
 
 // The time that a request takes of its shard's thread: until it waits for the first time, or for as
-// long as it runs if it never does.  What it does after a wait, and on other shards, is not
+// long as it runs if it never does.  Its work after a wait, and on other shards, is not
 // counted.
 struct RequestTime {
   MonoTime begun;

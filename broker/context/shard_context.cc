@@ -87,7 +87,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   auto lsn = journal_->append(
       pieces,
       [this, kept](const Result<>& safe) {
-        // What it changes is applied first, so that the requests that wait for it find it.
+        // Its changes are applied first, so that the requests that wait for it find it.
         kept->tell_settled(safe);
         if (safe) told_through(kept->lsn(), kept->durability());
         record_completed();

@@ -158,7 +158,8 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     answer.error_code = ErrorCode::member_id_required;
     answer.member_id = id;
     // Clients that take ids and do not come back lock nobody out: each takes the place of another,
-    // of the same client id if there is one.  Who comes back without a place is given another id.
+    // of the same client id if there is one.  A client that comes back without a place is given
+    // another id.
     if (pending_.size() >= max_size) pending_.erase(most_similar(pending_, id));
     const milliseconds session_timeout{request.session_timeout_ms};
     auto session =
@@ -594,7 +595,7 @@ void Group::begin_generation() {
   phase_end_ = host_.tick_after(members_.rebalance_timeout());
   arm_phase_timer();
   for (auto& [id, member] : members_.all()) {
-    // What the generation before assigned does not hold any more.
+    // The last generation's assignments do not hold any more.
     members_.assign(member, {});
     if (member.joining == nullptr) continue;
     auto answer = join_answer(member);
@@ -639,7 +640,7 @@ void Group::on_sync_timeout() {
   rebalance();
 }
 
-// --- Who has gone
+// --- Departures of members
 
 void Group::forget_join(GroupMember& member) {
   member.joining->forget();
@@ -717,7 +718,7 @@ void Group::die() {
   become(GroupState::dead);
 }
 
-// --- What is stored
+// --- The stored record
 
 GroupRecord Group::record() const {
   GroupRecord out;

@@ -129,7 +129,7 @@ void GroupMembers::count_protocols(const GroupMember& member, int by) {
   }
 }
 
-// --- What they have in common
+// --- Protocols in common
 
 bool GroupMembers::share_one_of(std::span<const GroupProtocol> protocols,
                                 const GroupMember* instead_of) const {

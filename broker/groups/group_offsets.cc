@@ -45,7 +45,7 @@ struct GroupOffsets::State {
   const std::string group;
   std::move_only_function<void()> on_empty;
   Map offsets;
-  std::size_t bytes = 0;          // Of `offsets`, without those on their way.
+  std::size_t bytes = 0;          // The size of `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 
@@ -199,7 +199,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> p
 
 // The erasure is durable, or need not be.  The group may be destroyed in here.
 void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone) {
-  // A copy: became_empty may end the group, and with it the state that `held` is part of.
+  // A copy: on_empty may end the group, and with it the state that `held` is part of.
   const std::shared_ptr<State> state = held;  // NOLINT(performance-unnecessary-copy-initialization)
   ShardContext& shard = state->shard;
   const storage::OffsetsRemoved operation{state->group, {gone.begin(), gone.end()}};

@@ -65,7 +65,7 @@ struct CommittedOffset {
 struct OffsetExpiry {
   enum class Since : std::uint8_t { never, commit, moment };
   Since since = Since::commit;
-  WallTime moment;  // Of Since::moment: when the group became empty.
+  WallTime moment;  // For Since::moment: when the group became empty.
   // Their topics do not expire; they are in use.
   std::set<std::string, std::less<>> subscribed;
 };
@@ -130,7 +130,7 @@ class GroupOffsets {
   OffsetBudget& budget_;
   const std::shared_ptr<State> state_;
   OffsetExpiry expiry_;
-  std::optional<WallTime> next_expiry_;  // What the timer is armed for.
+  std::optional<WallTime> next_expiry_;  // The time that the timer is armed for.
   timing::CallbackTimer timer_;
 };
 

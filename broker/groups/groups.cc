@@ -45,7 +45,7 @@ Groups::Groups(ShardContext& shard)
 
 Groups::~Groups() = default;
 
-// --- What a group stands on
+// --- The GroupHost of all groups
 
 // Members stay when their connections have gone, so all groups together may have a quarter of the
 // clients' memory on up to four shards, and a sixteenth of it on each of more.  A group may use as
@@ -138,7 +138,7 @@ void Groups::on_unused(Group& group) {
   if (unused_.size() == 1) asio::post(shard_.executor(), [this] { check_unused(); });
 }
 
-// --- Which there are
+// --- Look-up and listing
 
 GroupEntry* Groups::find(std::string_view id) const {
   shard_.assert_on_shard();
@@ -163,8 +163,8 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id) 
   if (auto* found = find(id)) return found;
   // Each shard has its part of what is allowed.
   const auto shards = shard_.broker_context().shard_count;
-  const auto most = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
-  if (groups_.size() >= most) {
+  const auto limit = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
+  if (groups_.size() >= limit) {
     if (!std::exchange(limit_logged_, true)) {
       log_error(
           "broker",

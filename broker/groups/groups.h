@@ -129,7 +129,7 @@ class Groups final : private GroupHost {
 
   ShardContext& shard_;
   OffsetBudget offset_budget_;
-  Charge members_charge_;  // What the members of all groups take: no connection owes it.
+  Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.

@@ -65,11 +65,11 @@ TopicResult<TopicChange> change_of(Broker& broker, const Resource& resource, Cha
   };
 }
 
-// The common frame of both requests around `how_of(broker, resource)`, which returns how that
+// The common frame of both requests around `make_change(broker, resource)`, which returns how that
 // resource changes.
-template <typename Response, typename Request, typename HowOf>
+template <typename Response, typename Request, typename MakeChange>
 asio::awaitable<Response> change_all(RequestContext& context, const Request& request,
-                                     HowOf how_of) {
+                                     MakeChange make_change) {
   Broker& broker = context.broker;
   Response response;
   std::vector<TopicChange> changes;
@@ -91,7 +91,7 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
           of_topic ? "Topic authorization failed." : "Cluster authorization failed.";
       continue;
     }
-    auto change = change_of(broker, resource, how_of(broker, resource), request.validate_only);
+    auto change = change_of(broker, resource, make_change(broker, resource), request.validate_only);
     if (!change) {
       answer.error_code = change.error().code;
       answer.error_message = change.error().message;
@@ -123,7 +123,7 @@ Change replace_all(const Broker&, const protocol::AlterConfigsRequest::Resource&
     }
     wanted->insert_or_assign(std::string(config.name), std::string(*config.value));
   }
-  // What was set before does not count: AlterConfigs replaces all of it.
+  // Earlier settings do not count: AlterConfigs replaces all of them.
   return [wanted = std::move(wanted)](const storage::Configs&) { return wanted; };
 }
 

@@ -39,7 +39,7 @@ struct TopicValue {
   std::vector<ConfigSynonym> synonyms;  // The one that holds first.
 };
 
-// Those of a broker's key, the one that holds first; the last is the built-in default.
+// The synonyms of a broker's key, the one that holds first; the last is the built-in default.
 std::vector<ConfigSynonym> synonyms_of(const BrokerConfig& broker, const ConfigEntry& entry);
 
 // The dynamic settings that a resource of the type broker means; empty: no such resource.

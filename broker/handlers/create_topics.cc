@@ -139,7 +139,7 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
   const auto created =
       co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
   AnswerMemory memory(context);
-  std::size_t bytes = 0;  // Of the configs.
+  std::size_t bytes = 0;  // The bytes of the configs.
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (budget.spend(microseconds_of_configs) && !co_await budget.yield()) co_return response;
     auto& answer = response.topics[places[i]];

@@ -70,7 +70,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
 
   void begin(std::int64_t step) {
     step_ = step;
-    // What has come since the first look is told at once.
+    // Bytes that have come since the first look are told at once.
     tell(count_.take_all());
     std::vector<purgatory::Watching> watching;
     count_.add_watching(step_, watching);

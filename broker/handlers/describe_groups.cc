@@ -1,6 +1,6 @@
 // DescribeGroups (key 15), versions 0 to 6.  A group that is not there is "Dead", up to version 5
-// without an error, in version 6 with GROUP_ID_NOT_FOUND.  What members subscribe to and are
-// assigned is shown while the group is Stable: before, it is not decided.
+// without an error, in version 6 with GROUP_ID_NOT_FOUND.  Members' subscriptions and
+// assignments are shown while the group is Stable: before, they are not decided.
 
 #include <algorithm>
 #include <span>

@@ -74,9 +74,9 @@ std::optional<storage::DiskRead> read_memory(Partition& partition, FetchItem& it
   answer.log_start_offset = partition.log_start();
   item.seen_bytes = partition.visible_bytes();
   item.from_disk = false;
-  const std::size_t most = std::min(max_bytes - std::min(max_bytes, read.bytes), read.fair_part);
+  const std::size_t room = std::min(max_bytes - std::min(max_bytes, read.bytes), read.fair_part);
   const bool at_least_one = read.bytes == 0;
-  auto found = partition.read(item.from, std::min(item.max_bytes, most), at_least_one);
+  auto found = partition.read(item.from, std::min(item.max_bytes, room), at_least_one);
   if (auto* disk = std::get_if<storage::DiskRead>(&found)) {
     item.from_disk = true;
     return std::move(*disk);
@@ -186,9 +186,9 @@ Wanting find_missing(const ByShard<FetchItem>& items, std::size_t min_bytes) {
   for (const auto& there : items) {
     for (const auto& item : there.items) {
       // One batch is always returned, however little was asked for.
-      const auto most = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
+      const auto max_bytes = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
       const auto read = static_cast<std::int64_t>(item.answer->records.size());
-      std::int64_t room = std::max<std::int64_t>(most - read, 0);
+      std::int64_t room = std::max<std::int64_t>(max_bytes - read, 0);
       out.missing -= read;
       if (next_offset(item) < item.answer->high_watermark) {
         if (item.from_disk) out.more_available = true;
@@ -214,7 +214,7 @@ constexpr std::size_t max_fetch_partitions = 50'000;
 // A request, taken apart.
 struct Wanted {
   ByShard<FetchItem> items;
-  Read refused;  // What is wrong with the request itself.
+  Read refused;  // The error of the request itself.
   std::size_t max_bytes = 0;
   std::size_t min_bytes = 0;
   std::chrono::milliseconds max_wait{0};
@@ -319,7 +319,7 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
   CancellationToken& token =
       given != nullptr ? *given : *own.emplace(context.connection, home, home).token();
   const auto is_abandoned = [&] { return token.cancelled() || home.stopping(); };
-  std::optional<purgatory::Tick> deadline;  // Of the first look.
+  std::optional<purgatory::Tick> deadline;  // The deadline, counted from the first look.
   for (;;) {
     std::optional<DelayedFetch> waiting;
     Shard* elsewhere = nullptr;  // Where all of its partitions are, if that is not here.

@@ -202,7 +202,7 @@ ByShard<ProduceItem> resolve_batches(const RequestContext& context,
   return items;
 }
 
-// The text of an answer's error.  What a client chose is printable in it already.
+// The text of an answer's error.  Names that a client chose are printable in it already.
 std::string reason_of(const protocol::ProduceResponse::PartitionResponse& answer) {
   constexpr std::size_t longest = 1000;
   // The first bad record says more than "3 records are not valid".

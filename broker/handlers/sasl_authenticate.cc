@@ -35,8 +35,8 @@ namespace {
 struct LoginStep {
   std::string token;
   std::string user;
-  std::optional<WallTime> expires = std::nullopt;                    // Of what the user has shown.
-  std::optional<std::chrono::milliseconds> lifetime = std::nullopt;  // Of the login.
+  std::optional<WallTime> expires = std::nullopt;  // When the shown credential ends.
+  std::optional<std::chrono::milliseconds> lifetime = std::nullopt;  // How long the login lasts.
   std::string refused = {};  // Why, when the token says so and the error comes later.
 };
 

@@ -93,7 +93,7 @@ std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
   // A thing that is named takes two bytes and more of a request, and some hundred bytes at the most
   // while it is looked up.
   constexpr std::size_t bytes_a_byte = 32;
-  constexpr std::size_t most = protocol::max_elements * 512;
+  constexpr std::size_t limit = protocol::max_elements * 512;
   switch (handler.key) {
     case ApiKey::produce:  // Its records stay in the frame; it counts its batches itself.
       return 0;
@@ -103,7 +103,7 @@ std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
     case ApiKey::sync_group:
       return 2 * request_bytes;
     default:
-      return std::min(request_bytes * bytes_a_byte, most);
+      return std::min(request_bytes * bytes_a_byte, limit);
   }
 }
 

@@ -65,10 +65,10 @@ bool is_metered(const RequestContext& context) {
 std::size_t fetch_limit(const RequestContext& context) {
   const auto metered = client_quota(context, QuotaKind::fetch);
   if (!metered) return context.fetch_limit;
-  const auto most = context.broker.quota_meters().windows().at_once(metered.limit);
+  const auto allowed = context.broker.quota_meters().windows().at_once(metered.limit);
   // The size of a frame is an i32.
   constexpr double largest = 2'147'483'647;
-  return static_cast<std::size_t>(std::min(most, largest));
+  return static_cast<std::size_t>(std::min(allowed, largest));
 }
 
 milliseconds throttle_counted_request(const RequestContext& context) {

@@ -8,7 +8,7 @@
 //   fetch --> fetch_limit() -> throttle_fetch()   the answer's bytes, and its time
 //
 // As in Kafka the longer wait counts where two quotas are exceeded, and that for time is at most
-// one window long.  What was used before a quota was set does not count.
+// one window long.  Use before a quota was set does not count.
 //
 // Without any quota this costs the look at two numbers.
 

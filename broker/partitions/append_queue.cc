@@ -71,7 +71,7 @@ void AppendQueue::check(Place& place, Lane lane) {
 }
 
 void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked checked) {
-  // What was too large for the usual lane may not be too large for the topic.
+  // A batch that was too large for the usual lane may not be too large for the topic.
   const bool may_be_larger =
       lane == Lane::usual && checked.verdict && !*checked.verdict &&
       checked.verdict->error().reason == records::Refusal::message_too_large &&
@@ -184,7 +184,8 @@ Appended AppendQueue::take(Place& first) {
 // Throws nothing: who calls it has only the last of those who are answered here.
 void AppendQueue::append_checked() noexcept {
   using State = Place::State;
-  if (std::exchange(taking_, true)) return;  // Who was answered has handed in the next one.
+  // A requester that was answered in here may have handed in the next one.
+  if (std::exchange(taking_, true)) return;
   const auto self = shared_from_this();
   while (!queue_.empty()) {
     Place& first = queue_.front();

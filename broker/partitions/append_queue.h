@@ -7,8 +7,8 @@
 //
 // A batch has its place as soon as append() has it.  One that takes long to check is checked
 // on the pool (batch_checks.h), and those behind it wait: offsets and producers' sequences are
-// given out in the order in which requests were decoded, compressed or not.  What a batch needs to
-// know of the ids of its records is read on the pool too, for all that wait at the same time.
+// given out in the order in which requests were decoded, compressed or not.  All that a batch needs
+// to know of the ids of its records is read on the pool too, for all that wait at the same time.
 //
 // A batch may have dead letters (dead_letters.h).  They are written when it is first, because then
 // it is certain to be taken, and those behind it wait until they are durable.  A long one that
@@ -88,7 +88,7 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
     enum class State {
       checking,  // On the pool.
       larger,    // Unpacks to more than the usual lane allows: the large lane when it is first.
-      reading,   // What is known of its ids: its records are being read.
+      reading,   // Its records are being read, to know their ids.
       checked,
       writing,  // Its dead letters, as the first.
       written,  // They are durable, or never will be.

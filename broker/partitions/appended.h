@@ -16,13 +16,13 @@ namespace tarry::broker {
 // The result of a produced batch.
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
-  std::string message;  // Of an error; may be empty.
+  std::string message;  // The text of an error; may be empty.
   // Why the partition refused it: a label of /metrics.  A literal.
   std::string_view reason;
   std::vector<records::BadRecord> bad_records;
 
   Offset base_offset = -1;            // -n: all n records are delayed.
-  std::int64_t log_append_time = -1;  // Of topics with LogAppendTime.
+  std::int64_t log_append_time = -1;  // Set for topics with LogAppendTime.
   Offset log_start = -1;
   // Answered when the journal has this: nothing to wait for when empty.
   std::optional<Lsn> wait_for;

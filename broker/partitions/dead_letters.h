@@ -49,9 +49,9 @@ class DeadLetters {
 
  private:
   const records::CheckedBatch* batch_;
-  std::span<const records::BadRecord> invalid_;  // Those that are left.
+  std::span<const records::BadRecord> invalid_;  // The invalid records that are left.
   Bytes rest_;                                   // The records that were not looked at.
-  std::int32_t index_ = 0;                       // Of the first of these.
+  std::int32_t index_ = 0;                       // The index of the first of these.
 };
 
 }  // namespace tarry::broker

@@ -696,7 +696,8 @@ void Partition::replay_producer(const storage::ProducerAnswered& answered) {
 }
 
 void Partition::replay_start(Offset start) {
-  log_.move_start(std::min(start, log_.end_offset()));  // What a fenced log has lost stays lost.
+  // Records that a fenced log has lost stay lost.
+  log_.move_start(std::min(start, log_.end_offset()));
 }
 
 Result<> Partition::replay(Bytes batches, WallTime appended) {

@@ -241,7 +241,7 @@ class Partition {
   struct Syncing {
     Lsn lsn;
     Offset end;
-    storage::Durability durability;  // What its producer waits for.
+    storage::Durability durability;  // The durability that its producer waits for.
   };
   std::deque<Syncing> syncing_;
   Offset durable_end_;

@@ -98,7 +98,7 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
     log_error("broker", "partition {}-{} cannot be opened: {}",
               shard_.topics().find(tp.topic)->name, tp.partition, told);
   }
-  // In the order of asking.  Who is told may go on at once and ask again.
+  // In the order of asking.  A caller that is told may go on at once and ask again.
   auto& waiting = opening_.at(tp).waiting;
   // By index, because those that are told may add to the list.
   for (std::size_t i = 0; i < waiting.size(); ++i) {

@@ -38,9 +38,9 @@ struct TopicNote {
   std::optional<Refusal> last_refusal;
   std::uint64_t dead_letters = 0;           // Records.
   std::optional<Refusal> last_dead_letter;  // Without a reason.
-  delay::HeaderSlips slips;                 // Of accepted batches.
+  delay::HeaderSlips slips;                 // Slips in accepted batches.
 
-  // That of another shard.
+  // Adds the note of another shard.
   void add(const TopicNote& other);
 };
 

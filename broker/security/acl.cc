@@ -13,9 +13,9 @@ namespace {
 constexpr std::size_t max_text_bytes = 32'767;
 
 template <typename T>
-bool in_range(T value, T least, T most) {
-  return std::to_underlying(value) >= std::to_underlying(least) &&
-         std::to_underlying(value) <= std::to_underlying(most);
+bool in_range(T value, T min, T max) {
+  return std::to_underlying(value) >= std::to_underlying(min) &&
+         std::to_underlying(value) <= std::to_underlying(max);
 }
 
 }  // namespace

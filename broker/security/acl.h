@@ -56,7 +56,7 @@ struct AclBinding {
   AclPattern pattern = AclPattern::literal;
   AclOperation operation = AclOperation::read;
   AclPermission permission = AclPermission::allow;
-  std::string name;       // Of the resource.
+  std::string name;       // The name of the resource.
   std::string principal;  // "User:alice", "User:*"
   std::string host;       // "10.0.0.7", "*"
 

@@ -3,8 +3,8 @@
 // QuotaTable: the quotas that were set, and which of them holds for a client.
 //
 // A quota is set for an entity: a user, a client id, both, or an address.  Each part of it has a
-// name or is the default of all names that have no quota of their own.  Of the quotas that concern
-// a client one holds, as in Kafka, the first of
+// name or is the default of all names that have no quota of their own.  Among the quotas that
+// concern a client one holds, as in Kafka, the first of
 //
 //   user and client id   user U, client C      its rate is shared by U's connections with that id
 //                        user U, any client
@@ -64,7 +64,7 @@ class QuotaTable {
 
   struct Found {
     double limit;
-    bool by_user, by_client;  // What its rate is counted by.
+    bool by_user, by_client;  // The keys by which its rate is counted.
   };
   std::optional<Found> find(QuotaKind kind, std::string_view user,
                             std::string_view client_id) const;

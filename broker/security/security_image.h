@@ -8,8 +8,8 @@
 //
 // A request is allowed as in Kafka: one of super.users may do everything; a rule that denies counts
 // more than all that allow; then any rule that allows is enough; without any rule for the resource
-// allow.everyone.if.no.acl.found decides.  Who may READ, WRITE, DELETE or ALTER may DESCRIBE too,
-// and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+// allow.everyone.if.no.acl.found decides.  A user that may READ, WRITE, DELETE or ALTER may
+// DESCRIBE too, and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 
 #include <map>
 #include <memory>
@@ -77,7 +77,7 @@ class SecurityImage {
       literal_;
   std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
       prefixed_;
-  std::set<std::size_t> prefix_sizes_;  // Of all of these names.
+  std::set<std::size_t> prefix_sizes_;  // The lengths of all of these names.
   Users users_;
   QuotaTable quotas_;
 };

@@ -22,7 +22,7 @@ namespace tarry::broker {
 // One key of the configuration as DescribeConfigs shows it.
 struct ConfigEntry {
   std::string name;
-  std::string value;     // Of the file, the flags or the default; a dynamic one wins over it.
+  std::string value;     // From the file, the flags or the default; a dynamic one wins over it.
   std::string fallback;  // The built-in default.
   ConfigType type = ConfigType::string;
   bool is_default = true;

@@ -29,10 +29,10 @@ std::optional<Number> parse(std::string_view value) {
   return parsed;
 }
 
-Result<std::int64_t> whole_number(std::string_view value, std::int64_t least, std::int64_t most) {
+Result<std::int64_t> whole_number(std::string_view value, std::int64_t min, std::int64_t max) {
   const auto parsed = parse<std::int64_t>(value);
-  if (!parsed || *parsed < least || *parsed > most)
-    return not_allowed(fmt::format("a whole number from {} to {}", least, most));
+  if (!parsed || *parsed < min || *parsed > max)
+    return not_allowed(fmt::format("a whole number from {} to {}", min, max));
   return *parsed;
 }
 

@@ -55,7 +55,8 @@ struct TopicConfig {
   delay::MissedRuns missed_runs = delay::MissedRuns::once;
   std::int32_t missed_max = 100;
   Durability durability = Durability::fsync;
-  std::optional<records::Codec> codec = std::nullopt;  // Of all batches; empty: the producer's.
+  // The codec of all batches; empty: the producer's.
+  std::optional<records::Codec> codec = std::nullopt;
 };
 
 // Kafka's numbers for a config's type in DescribeConfigs.
@@ -72,7 +73,7 @@ enum class ConfigType : std::int8_t {
 
 struct TopicConfigKey {
   std::string_view name;
-  std::string_view broker_name;  // Of the broker's default for it; empty: there is none.
+  std::string_view broker_name;  // The key of the broker's default for it; empty: there is none.
   std::string_view fallback;     // The built-in default, as text.
   ConfigType type;
   std::string_view reason;

@@ -109,7 +109,7 @@ class Topics {
   storage::Catalog& catalog_;
   bool taken_ = false;
   std::deque<OneShotEvent*> waiting_;
-  std::int64_t partitions_ = 0;  // Of all topics.
+  std::int64_t partitions_ = 0;  // The partitions of all topics.
 };
 
 }  // namespace tarry::broker

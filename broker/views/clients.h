@@ -19,7 +19,7 @@ class Broker;
 class Shard;
 
 struct ClientStatus {
-  std::string client_id;  // Of its last request; empty: it gave none.
+  std::string client_id;  // The id in its last request; empty: it gave none.
   std::string address;
   std::string listener;
   std::string principal;

@@ -207,7 +207,8 @@ bool is_on_the_hour(WallTime time) {
          time.time_since_epoch() % std::chrono::hours(1) == milliseconds(0);
 }
 
-// By the numbers that the store keeps of each hour.  Those of a month say too little: it is read.
+// Counts by the numbers that the store keeps of each hour.  A month's numbers say too little, so it
+// is read.
 asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
                                          const storage::PendingQuery& query, milliseconds by,
                                          DelayedCounts& counts) {
@@ -298,8 +299,8 @@ bool is_delayed_cursor(std::string_view text) {
   return storage::parse_handle(text).has_value();
 }
 
-// The store gives a page in the order of due times.  What it cannot check is checked here, so a
-// page may have fewer records than its limit, and a next one all the same.
+// The store gives a page in the order of due times.  Conditions that it cannot check are checked
+// here, so a page may have fewer records than its limit, and a next one all the same.
 asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, DelayedQuery query,
                                                   bool written) {
   const bool looks_through = !query.key.empty() || !query.text.empty();

@@ -66,7 +66,7 @@ struct DelayedRecord {
   DelayedRecord(DelayedRecord&&) noexcept = default;
   DelayedRecord& operator=(DelayedRecord&&) noexcept = default;
 
-  Buffer bytes;  // What key, value and headers view.
+  Buffer bytes;  // Key, value and headers view these.
 };
 
 struct DelayedQuery {
@@ -125,8 +125,8 @@ struct DelayedCounts {
   std::uint64_t total = 0;
   std::map<WallTime, std::uint64_t> counts;  // By its beginning; no stretch is empty.
 };
-// Errc::too_large: more than max_delayed_counts stretches.  Of `query` topic, partition, from and
-// until count.
+// Errc::too_large: more than max_delayed_counts stretches.  Only the topic, partition, from and
+// until of `query` count.
 inline constexpr std::size_t max_delayed_counts = 100'000;
 boost::asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
                                                             DelayedQuery query,
@@ -139,7 +139,7 @@ struct PartitionEvent {
   Kind kind = Kind::scheduled;
   WallTime at;
   WallTime due;        // From then on; of an end: which it had.
-  Offset offset = -1;  // Of what was delivered; -1: not known.
+  Offset offset = -1;  // The offset of a delivered record; -1: not known.
 };
 
 // The events of an id as people are shown them: what replaces or moves a record is one event, and
@@ -147,8 +147,8 @@ struct PartitionEvent {
 std::vector<PartitionEvent> folded(PartitionIndex partition,
                                    const std::vector<storage::ScheduleEvent>& events);
 
-// The events of a name in a topic, as far as they are remembered, in the order of time.  Of a
-// record without an id it is known only while it is pending.
+// The events of a name in a topic, as far as they are remembered, in the order of time.  The events
+// of a record without an id are known only while it is pending.
 boost::asio::awaitable<Result<std::vector<PartitionEvent>>> trace_delayed(
     Broker& broker, Shard& here, TopicPtr topic, std::string name,
     std::optional<PartitionIndex> partition);
@@ -160,7 +160,7 @@ using delay::ControlOutcome;
 struct DelayedControl {
   enum class Kind { cancel, move, deliver };
   Kind kind = Kind::cancel;
-  delay::Engine::NewDue due{};  // Of a move.
+  delay::Engine::NewDue due{};  // The new due time of a move.
 };
 
 struct PartitionControlled {

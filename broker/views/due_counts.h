@@ -6,7 +6,7 @@
 //   read_due()  any time: reads the records' due times in the store
 //   hour_due()  by the hour: the numbers that the store keeps
 //
-// What the last two tell is as new as the last write_pending(), or the shards' own writes.  Records
+// The last two are as new as the last write_pending(), or the shards' own writes.  Records
 // that are overdue are in none of them.  Everything here starts and ends on the thread of `here`.
 
 #include <chrono>

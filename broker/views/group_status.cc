@@ -69,7 +69,7 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
     if (auto owner = assigned.extract({topic->name, place.partition}))
       shown.member = std::move(owner.mapped());
   }
-  // What is left has an owner but no committed offset.
+  // The partitions that are left have an owner but no committed offset.
   for (auto& [place, member_id] : assigned) {
     const auto topic = shard.topics().find(place.first);
     if (!topic || place.second < 0 || place.second >= topic->partitions) continue;

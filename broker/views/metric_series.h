@@ -36,8 +36,8 @@ struct GroupLag {
 };
 
 struct GroupSeries {
-  // The lags of partitions with a committed offset, by group, topic and partition.  Those that are
-  // told apart are opened to know their end; of the rest, those that are open count.
+  // The lags of partitions with a committed offset, by group, topic and partition.  Partitions that
+  // are told apart are opened to know their end; of the rest, the open ones count.
   std::vector<GroupLag> lags;
   std::uint64_t other_lags = 0;
   bool has_others = false;

@@ -52,10 +52,10 @@ struct ShardStatus {
 
   storage::JournalStats journal;
 
-  timing::TimingWheel::Stats wheel;             // Of requests and of the shard's own deadlines.
-  timing::Tick wheel_tick = 0;                  // Now.
-  std::optional<WallTime> wheel_next_due;       // In wall time, as the clock stood.
-  delay::Engine::Stats delay;                   // With the wheel of what is due soon.
+  timing::TimingWheel::Stats wheel;        // The deadlines of requests and of the shard itself.
+  timing::Tick wheel_tick = 0;             // Now.
+  std::optional<WallTime> wheel_next_due;  // In wall time, as the clock stood.
+  delay::Engine::Stats delay;              // With the wheel of what is due soon.
   std::vector<purgatory::KindStats> purgatory;  // By the kind's index.
 
   // The shard's own figures, its journal's and its engine's with the overflow wheel's.  The others
@@ -92,9 +92,9 @@ boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
 
 // The disk space of pending records.
 struct PendingFiles {
-  std::uint64_t blob_bytes = 0;     // Of blob files.
+  std::uint64_t blob_bytes = 0;     // The size of blob files.
   std::uint64_t garbage_bytes = 0;  // In them, known to be dead.
-  std::uint64_t table_bytes = 0;    // Of everything else.
+  std::uint64_t table_bytes = 0;    // The size of everything else.
   std::uint64_t chunks = 0;         // About.
 
   void report(MetricSink& sink) const;

@@ -68,6 +68,7 @@ std::string acl_word_of(const std::array<std::string_view, N>& names, std::int8_
 }
 
 std::string is_operation(const std::string& word) {
+  // As in Kafka's own tools, in either case and with _ for -.
   return acl_number_of(acl_operations, word)
              ? ""
              : word + ": no such operation; as in read, write or all";

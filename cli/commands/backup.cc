@@ -42,6 +42,7 @@ int back_up(const BackupOptions& options) {
   if (!admin) return admin.error().report();
 
   Json last;
+  // The lines come while the copy is made, which may take hours.
   Progress progress("bytes copied");
   const auto asked =
       admin->change_by_lines("POST", "/backup", text_of(Json{{"directory", directory.string()}}),

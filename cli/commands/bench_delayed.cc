@@ -330,6 +330,7 @@ class OwnTopic {
     broker.brokers_given = broker.brokers_given || !broker.admin_given;
     auto admin = choose_admin(broker, AdminUse::changes);
     if (!admin) return fail(Errc::in_use, left_over(admin.error().reason));
+    // The name of a topic of this run needs no escapes.
     const auto forced = admin->remove(fmt::format("/topics/{}?force=true", name_));
     if (!forced) return fail(Errc::in_use, left_over(forced.error().message));
     return {};

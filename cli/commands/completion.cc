@@ -33,6 +33,7 @@ struct ManOptions {
 
 int print_man_page(const CLI::App& program, const ManOptions& options) {
   const auto has_page = [](const CLI::App& command) {
+    // These are told by the page of the program itself.
     return command.get_name() != "help" && command.get_name() != "version";
   };
   Output out;

@@ -59,6 +59,7 @@ int get(const ConfigOptions& options) {
     configs = admin->broker_configs(*id);
   }
   if (!configs) return failure(configs.error().message);
+  // Before the first line is printed, so that a slip gives an error and no half of a table.
   for (const auto& word : options.words)
     if (std::ranges::find(*configs, word, &ConfigEntry::name) == configs->end())
       return failure(fmt::format("{}: there is no such config", cell(word)));

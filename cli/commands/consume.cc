@@ -232,6 +232,7 @@ class GroupConsumption {
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
         at_end_.insert(end->partition);
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
+        // The partition has grown since its end was reached.
         at_end_.erase(record->partition);
         // Noted here, and stored for the group once a flush has written the record.
         printed_[record->partition] = record->offset + 1;

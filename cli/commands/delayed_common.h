@@ -26,7 +26,8 @@ struct DelayedOptions {
   std::optional<std::string> from, to, glob, key_glob;
   std::optional<std::uint32_t> limit;
   std::optional<PartitionIndex> partition;
-  std::optional<std::string> at, by;  // Of a move; `by` of a count: minute, hour or day.
+  // `at` is for a move; `by` is for a count: minute, hour or day.
+  std::optional<std::string> at, by;
   bool dry_run = false;
   std::optional<std::string> file;
 

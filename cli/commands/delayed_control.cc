@@ -76,6 +76,7 @@ class ByName {
       if (!*line) return {};
       if ((*line)->empty()) continue;
       std::string id(**line);
+      // CLI11 has checked the words of the command, but not these.
       if (const auto wrong = is_id_or_handle(id); !wrong.empty())
         return fail(Errc::invalid, fmt::format("standard input: {}", wrong));
       if (!one(id)) return {};

@@ -113,6 +113,7 @@ Result<> add_recurrence(Line& line, const Json& of) {
     if (!recurrence[name].is_string()) return wrong(name, "a text");
     line.headers.emplace_back(header, recurrence[name].get<std::string>());
   }
+  // The record begins anew, so its count is that of the deliveries that are left.
   if (recurrence.contains("left")) {
     if (!recurrence["left"].is_number_unsigned()) return wrong("left", "a count");
     line.headers.emplace_back("x-count", recurrence["left"].dump());
@@ -228,6 +229,7 @@ class Import {
     if (at == producers_.end()) {
       // Each is a client with threads of its own.
       if (producers_.size() == max_producers) {
+        // A producer that goes takes its unanswered records with it, and their reports.
         if (const auto finished = producers_.begin()->second->finish(); !finished) return finished;
         producers_.erase(producers_.begin());
       }
@@ -238,6 +240,7 @@ class Import {
       at = producers_.emplace(line.topic, std::move(*opened)).first;
     }
     KafkaProducer& producer = *at->second;
+    // An id names one record in its partition, so each record goes back to its own.
     auto partition = line.partition;
     if (partition && static_cast<std::size_t>(*partition) >= producer.partition_count()) {
       return fail(Errc::invalid,
@@ -261,7 +264,7 @@ class Import {
   const DelayedOptions& options_;
   Progress progress_;
   std::map<std::string, std::unique_ptr<KafkaProducer>> producers_;
-  std::uint64_t number_ = 0;  // Of the line.
+  std::uint64_t number_ = 0;  // The number of the line.
   std::uint64_t accepted_ = 0, refused_ = 0, first_refused_ = 0;
   std::string first_reason_;
 };

@@ -229,6 +229,7 @@ int reset(const GroupOptions& options) {
   if (!committed) return failure(committed.error().message);
   auto offsets = targets(*admin, options, *to);
   if (!offsets) return failure(offsets.error().message);
+  // Kafka knows no such state as "not there": a commit would make the group by a slip of the name.
   if (group->state == "Dead" && committed->empty() && !options.create) {
     return failure(
         fmt::format("{}: there is no such group; --create makes it, for consumers that "

@@ -149,7 +149,8 @@ class Production {
     }
     if (first_error_) {
       const auto& [number, why] = *first_error_;
-      // What ended the sending is also the reason for the records that it left unanswered.
+      // The error that ended the sending is also the reason for the records that it left
+      // unanswered.
       const std::string reason = sent ? why : sent.error().message;
       return out_.end(failure(
           (interrupted ? "interrupted: " : "") +

@@ -12,8 +12,8 @@
 
 namespace tarry::cli {
 
-// Whose quotas are meant: a user, a client id, both together, or an address; "any" is the default
-// of all whom no quota names.
+// The owner of quotas: a user, a client id, both together, or an address; "any" is the default
+// for everyone whom no quota names.
 struct QuotaOwner {
   std::optional<std::string> user, client_id, ip;
   bool any_user = false, any_client_id = false, any_ip = false;

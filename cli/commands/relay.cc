@@ -42,6 +42,7 @@ std::optional<std::size_t> bytes_in(std::string_view text) {
   if (read.ec != std::errc{} || number == 0) return std::nullopt;
   const std::string_view unit(read.ptr, text.data() + text.size());
   for (const auto& [name, shift] : {std::pair{"", 0u}, {"KiB", 10u}, {"MiB", 20u}, {"GiB", 30u}}) {
+    // A larger number would overflow when it is shifted.
     if (unit == name && number <= (std::size_t{1} << 50) >> shift) return number << shift;
   }
   return std::nullopt;
@@ -72,6 +73,7 @@ int run(const RelayCommand& command) {
       return usage_error(fmt::format("-X {}", checked.error().message));
   if (const auto checked = relay::check(options); !checked)
     return usage_error(checked.error().message);
+  // librdkafka would try again until its time is over, and then not say why.
   if (all_refused_on_loopback(options.brokers))
     return failure(fmt::format("--brokers {}: nothing listens there", printable(options.brokers)));
 
@@ -86,6 +88,7 @@ int run(const RelayCommand& command) {
   const auto ended = (*member)->run(was_interrupted, [&] {
     fmt::print("relay ready brokers={} admin={} data={} group={} pid={}\n", options.brokers,
                (*member)->admin(), (*member)->data(), options.group, ::getpid());
+    // A program that has started this one waits for the line, and a pipe is not flushed by itself.
     std::fflush(stdout);
   });
   if (!ended) return failure(ended.error().message);

@@ -169,6 +169,7 @@ int run(const ServeOptions& options) {
                  std::chrono::steady_clock::now() - started)
                  .count(),
              broker.listeners());
+  // A program that has started the broker waits for the line, and a pipe is not flushed by itself.
   std::fflush(stdout);
   notices.ready("serving " + where,
                 [&broker](auto all_answered) { broker.ask_shards(std::move(all_answered)); });

@@ -20,8 +20,10 @@ sigset_t awaited_signals() {
 // Nothing is initialised yet when it runs: it uses the C library's signals and strings only.
 void take_signals(int count, char** words, char** /*environment*/) {
   if (count < 2 || std::strcmp(words[1], "serve") != 0) return;
+  // Each of them would end the process, SIGPIPE whenever a client goes while it is answered.
   for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
   const sigset_t signals = awaited_signals();
+  // All threads inherit the mask, so sigwait() alone takes these.
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 

@@ -179,6 +179,7 @@ Json json_of(const TopSample& now, const TopSample& before) {
 // Two looks, so that there are rates.
 int print_once(Looking& looking, const TopOptions& options, milliseconds every) {
   end_in_order_on_signals();
+  // Its rates are those since the look before.
   const auto before = looking.look();
   if (!before) return failure(before.error().message);
   const auto until = steady_clock::now() + every;

@@ -118,6 +118,7 @@ Result<> leave_user(const UserOptions& options, const ScramCredential& kept) {
     return failed_at(directory.string(),
                      "a broker is using it; add the user over the protocol (-b)");
   const int descriptor =
+      // A link that somebody else has put there would lead the write of a root user to any file.
       ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return failed_at(file, std::strerror(errno));
   const auto line =
@@ -125,6 +126,7 @@ Result<> leave_user(const UserOptions& options, const ScramCredential& kept) {
                   base64(kept.salt), base64(kept.stored_key), base64(kept.server_key));
   const bool written =
       ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+      // The command says that the user is added, which a power cut must not take back.
       ::fsync(descriptor) == 0;
   const std::string why = std::strerror(errno);
   ::close(descriptor);

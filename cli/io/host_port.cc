@@ -9,6 +9,7 @@ namespace tarry::cli {
 
 Result<HostPort> parse_host_port(std::string_view text) {
   std::string_view rest = text;
+  // People paste the address of the page.
   if (rest.starts_with("http://")) rest.remove_prefix(7);
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const auto colon = rest.rfind(':');
@@ -20,6 +21,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
   HostPort at{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1))};
   if (at.host.starts_with('[') && at.host.ends_with(']')) {
     at.host = at.host.substr(1, at.host.size() - 2);
+    // Without brackets it is not clear where the port of an IPv6 address begins.
   } else if (at.host.find_first_of(":/[]") != at.host.npos) {
     return wrong();
   }

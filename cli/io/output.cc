@@ -29,6 +29,7 @@ Output::Output(std::FILE* file)
       is_terminal_(::isatty(::fileno(file)) == 1),
       width_(is_terminal_ ? width_of_terminal(::fileno(file)) : 0),
       has_colours_(is_terminal_ && colours_allowed()) {
+  // `tarry ... | head` would end the process before it can say what it has done.
   std::signal(SIGPIPE, SIG_IGN);
 }
 

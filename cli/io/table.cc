@@ -100,6 +100,7 @@ std::string Table::line_of(const std::vector<std::string>& cells) const {
 }
 
 void Table::print(Output& to) {
+  // A program gets every column, and nothing is cut.
   if (!to.is_terminal()) {
     print_plain(to);
     rows_.clear();

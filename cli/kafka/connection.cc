@@ -57,6 +57,7 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
                                                  const KafkaSettings& settings,
                                                  const std::vector<std::string>& properties,
                                                  KafkaCallbacks callbacks) {
+  // librdkafka would try again until the timeout is over.
   if (!settings.waits_for_start && all_refused_on_loopback(settings.brokers)) {
     return fail(Errc::io, fmt::format("nothing listens at {}: is `tarry serve` running?",
                                       printable(settings.brokers)));

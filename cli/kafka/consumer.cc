@@ -20,6 +20,7 @@ KafkaConsumer::KafkaConsumer(KafkaConnectionPtr connection, std::string name)
 
 KafkaConsumer::~KafkaConsumer() {
   if (!topic_) return;
+  // librdkafka's messages have to go before their topic.
   last_.reset();
   for (const auto& [partition, offset] : next_) rd_kafka_consume_stop(topic_.get(), partition);
 }

@@ -81,7 +81,7 @@ class KafkaConsumer {
   std::map<PartitionIndex, Offset> next_;
   std::set<PartitionIndex> begun_;        // The partitions that have brought a record.
   Message last_;                          // The record that next() gave last views it.
-  std::vector<std::string_view> values_;  // Those of take(), kept for their memory.
+  std::vector<std::string_view> values_;  // The values of take(), kept for their memory.
 };
 
 }  // namespace tarry::cli

@@ -20,6 +20,7 @@ KafkaGroupConsumer::KafkaGroupConsumer(std::string topic, std::string group,
       before_revoke_(std::move(before_revoke)) {}
 
 KafkaGroupConsumer::~KafkaGroupConsumer() {
+  // librdkafka's messages have to go before the consumer is closed.
   last_.reset();
   // Leaving waits for the broker's answer, which does not come over a lost connection.
   if (is_member_ && !connection_->is_disconnected()) rd_kafka_consumer_close(connection_->client());

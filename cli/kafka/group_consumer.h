@@ -42,7 +42,7 @@ class KafkaGroupConsumer {
                                                           const std::string& topic,
                                                           const std::string& group, bool from_end,
                                                           BeforeRevoke before_revoke);
-  // Leaves the group.  What was not committed is read again by some member.
+  // Leaves the group.  Some member reads again all that was not committed.
   ~KafkaGroupConsumer();
   KafkaGroupConsumer(const KafkaGroupConsumer&) = delete;
   KafkaGroupConsumer& operator=(const KafkaGroupConsumer&) = delete;

@@ -22,7 +22,8 @@ constexpr unsigned max_asked = 1000;
 constexpr PartitionIndex max_partitions_asked = 16;
 
 std::string text_of(const Refusal& refusal) {
-  // What a busy broker says so that every client tries again; its reason is another one.
+  // A busy broker answers with this code so that every client tries again; the true reason is the
+  // text.
   if (refusal.code == protocol::ErrorCode::not_leader_or_follower && !refusal.reason.empty())
     return broker_text(refusal.reason);
   return fmt::format("{}{}{}", protocol::name(refusal.code), refusal.reason.empty() ? "" : ": ",

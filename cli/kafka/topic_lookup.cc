@@ -31,6 +31,7 @@ Result<TopicInfo> find_topic(KafkaConnection& connection, const std::string& nam
       return fail(Errc::io, fmt::format("{}: the broker's answer does not name it", name));
     const auto& one = (*found)->topics[0];
     if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) return topic_info(one);
+    // A topic that a producer asks for is made meanwhile, and then waits for its leader.
     const bool may_come = one.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART ||
                           one.err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE;
     if (!may_come || steady_clock::now() >= until)

@@ -1,4 +1,4 @@
-// Who may ask for what: the token, the Host, the Origin.
+// Access to the admin: the token, the Host, the Origin.
 
 #include <doctest/doctest.h>
 

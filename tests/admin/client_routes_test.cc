@@ -1,4 +1,4 @@
-// What the admin tells of connected clients, over HTTP.
+// The admin's answers on connected clients, over HTTP.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-// What is pending, over HTTP: listed page by page, looked at, cancelled once and for all.
+// Pending records over HTTP: listed page by page, looked at, cancelled once and for all.
 
 #include <doctest/doctest.h>
 

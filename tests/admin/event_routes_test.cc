@@ -1,4 +1,4 @@
-// What the page is sent: events, and the picture of what is due.
+// The streams of the page: events, and the picture of due times.
 
 #include <doctest/doctest.h>
 

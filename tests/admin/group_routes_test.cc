@@ -1,4 +1,4 @@
-// What the admin tells of consumer groups, over HTTP.
+// The admin's answers on consumer groups, over HTTP.
 
 #include <doctest/doctest.h>
 

@@ -69,7 +69,7 @@ struct Scrape {
   std::set<std::string> names;
 };
 
-// Which names and fields a folder states.
+// Notes the names and fields that a folder states.
 class StatementSink final : public MetricSink {
  public:
   void histogram(const Metric& metric, const Distribution&, TimeUnit) override { note(metric); }

@@ -1,4 +1,4 @@
-// What may be asked, and how what may not is refused.
+// The admin's routes, and how other requests are refused.
 
 #include <doctest/doctest.h>
 

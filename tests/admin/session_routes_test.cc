@@ -143,7 +143,7 @@ TEST_SUITE("sessions") {
     CHECK_FALSE(sessions.knows(first, now));
     CHECK(sessions.knows(second, now));
     CHECK(sessions.size() == Sessions::max_sessions);
-    // Those that are over make room first.
+    // Sessions that are over make room first.
     const auto later = sessions.begin(random, now + Sessions::lifetime);
     CHECK(sessions.size() == 1);
     CHECK(sessions.knows(later, now + Sessions::lifetime));

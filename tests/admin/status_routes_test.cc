@@ -1,4 +1,4 @@
-// What the admin tells of a broker, over HTTP.
+// The admin's answers on a broker's status, over HTTP.
 
 #include <doctest/doctest.h>
 

@@ -27,7 +27,7 @@ TEST_SUITE("wheel routes") {
       near += shard["delayed"]["near"].get<std::size_t>();
     }
     CHECK(near == 1);
-    // What is far waits in memory to be written.
+    // Far records wait in memory to be written.
     CHECK(wheel["memory"]["records"] == 2);
     CHECK(wheel["disk"]["records"] == 0);
     admin.get_json("/delayed");  // Every shard writes what it has.

@@ -17,7 +17,7 @@ TEST_SUITE("keyed hash") {
   }
 
   TEST_CASE("texts that collide under one key do not under another") {
-    // Those whose lowest bits are 0 under the first key.
+    // Counts the texts whose lowest bits are 0 under the first key.
     int both = 0, first = 0;
     for (int i = 0; i < 10'000; ++i) {
       const auto text = "id-" + std::to_string(i);

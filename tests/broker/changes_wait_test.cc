@@ -1,4 +1,4 @@
-// What waits for the journal of others than producers: changes of topics and groups, offsets,
+// Waits for the journal by others than producers: changes of topics and groups, offsets,
 // producer ids.  Each is a delayed operation of its own kind: it ends when it is durable, at its
 // deadline, and when its client goes, on whichever shard it waits.
 

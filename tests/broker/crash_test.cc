@@ -168,7 +168,7 @@ TEST_SUITE("crashes") {
       settle_answers();
       const bool power = random.below(2) == 0;
       for (auto& [value, one] : sent) {
-        one.answer = nullptr;  // What was not answered by now never is.
+        one.answer = nullptr;  // A request that was not answered by now never is.
         if (power && one.topic == "os" && !one.due) one.may_be_lost = true;
       }
       disk.dead = true;

@@ -201,7 +201,7 @@ TEST_SUITE("delayed fetch") {
         }
         const int min_bytes = 1 + below(6000);
         request.min_bytes = min_bytes;
-        // What is there, per partition; no more than may be returned counts.
+        // The bytes that are there, per partition; no more than may be returned counts.
         std::vector<int> have(12, 0);
         const int reachable = std::min(min_bytes, partition_max * static_cast<int>(asked.size()));
         const auto waiting = world.begin(request, fetch_version);
@@ -288,7 +288,8 @@ TEST_SUITE("delayed fetch") {
           Fetches world(shards);
           create_topic(world, "t", 12);
           const auto id = world.shard().topics().find("t")->id;
-          // Of one partition here, of one elsewhere, and of all: each home that there can be.
+          // Fetches from one partition here, from one elsewhere, and from all: each home that there
+          // can be.
           std::vector<std::pair<std::size_t, std::shared_ptr<World::Pending>>> all;
           for (std::size_t home = 0; home < shards; ++home) {
             for (std::vector<PartitionIndex> asked :

@@ -1,4 +1,4 @@
-// What people are shown of pending records.
+// The views of pending records for people.
 
 #include "broker/views/delayed_records.h"
 
@@ -13,7 +13,7 @@ namespace {
 using storage::ScheduleEvent;
 using EventKind = ScheduleEvent::Kind;
 
-// Of the record `sequence`, which was due at `first` when it came.
+// An event of the record `sequence`, which was due at `first` when it came.
 ScheduleEvent event(EventKind kind, int at, int due, Sequence sequence, int first,
                     Offset offset = -1) {
   return {kind, from_ms(at), {from_ms(due), sequence}, from_ms(first), offset};

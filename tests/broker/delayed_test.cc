@@ -569,7 +569,7 @@ TEST_SUITE("delayed records") {
                    config.journal_file_bytes = 1 << 20;
                  }});
     create_topic(world, "t", 1, {{"max.message.bytes", "100000000"}});
-    constexpr std::size_t most = 20 << 20;  // Of one journal record.
+    constexpr std::size_t most = 20 << 20;  // The bound of one journal record.
     std::size_t size = most - 40;
     for (;; size -= size > most - 200 ? 4 : 500) {
       const auto answer = produce(

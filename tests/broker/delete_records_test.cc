@@ -141,7 +141,7 @@ TEST_SUITE("delete records") {
     };
     world.restart();
     check();
-    // What recovery replayed is dirty: a checkpoint of another matter must not forget it.
+    // Logs that recovery replayed are dirty: a checkpoint of another matter must not forget it.
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"x"}}));
     delete_before(world, 3, 0);
     world.pass(120s);

@@ -271,7 +271,7 @@ class Simulation {
   GroupWorld world_;
   std::vector<std::unique_ptr<Client>> clients_;
   int next_number_ = 0;
-  GroupWorld::Assignments assignments_;  // Of the leader that syncs next.
+  GroupWorld::Assignments assignments_;  // The assignments of the leader that syncs next.
   std::vector<Join> abandoned_joins_;
   std::vector<Sync> abandoned_syncs_;
   std::map<std::int32_t, std::set<std::string>> given_;         // By generation, restarts or not.

@@ -651,7 +651,7 @@ TEST_SUITE("group") {
     CHECK(world.group().check_commit(-1, "", {}) == ErrorCode::coordinator_not_available);
   }
 
-  // --- Who may ask what, when
+  // --- Checks of members' requests
 
   TEST_CASE("heartbeats are answered by member, generation and state, in this order") {
     GroupWorld world;
@@ -942,7 +942,7 @@ TEST_SUITE("group") {
     const auto b = world.join(other);
     world.pass(5s);
     CHECK(error_of(b) == ErrorCode::none);
-    CHECK(b->answer()->leader == member_id_of(b));  // Who is there leads.
+    CHECK(b->answer()->leader == member_id_of(b));  // The member that is there leads.
     CHECK(b->answer()->members.size() == 2);
     CHECK(world.heartbeat(a, 1, "i1") == ErrorCode::illegal_generation);
     world.settle(member_id_of(b));
@@ -1270,7 +1270,7 @@ TEST_SUITE("group") {
     const auto a = world.stable_alone(says);
     world.room = 5'000;
     CHECK(error_of(world.join(says)) == ErrorCode::coordinator_not_available);
-    says.member_id = a;  // What is there already may stay.
+    says.member_id = a;  // A member that is there already may stay.
     CHECK(error_of(world.join(says)) == ErrorCode::none);
     const auto sync = world.sync(a, 2, {{a, std::string(4'000, 'x')}});
     CHECK(error_of(sync) == ErrorCode::coordinator_not_available);

@@ -9,7 +9,7 @@
 //   auto synced = world.sync(*a, {{a, "0"}});
 //   world.store_is_durable();
 //
-// What the group stores waits until the test says that it is durable, or has failed.
+// The group's writes wait until the test says that they are durable, or have failed.
 
 #include <chrono>
 #include <deque>
@@ -50,7 +50,7 @@ class CountingRandom final : public Random {
 using Join = std::shared_ptr<DelayedJoin>;
 using Sync = std::shared_ptr<DelayedSync>;
 
-// What a client says when it joins.
+// The fields of a client's JoinGroup.
 struct Says {
   std::string member_id = {};
   std::string instance_id = {};  // Empty: none.

@@ -269,7 +269,8 @@ TEST_SUITE("groups") {
       if (error == ErrorCode::none) ++taken;
       if (error != ErrorCode::none) CHECK(error == ErrorCode::coordinator_not_available);
     }
-    CHECK(taken == 7);  // Of 4 MiB: the eighth would leave less for all others than it has.
+    // The limit is 4 MiB: the eighth would leave less for all others than it has.
+    CHECK(taken == 7);
     CHECK(world.shard().groups().member_bytes() >= 3'500'000);
     CHECK(world.shard().ledger().used() >= 3'500'000);
     stable_group(world, "small");

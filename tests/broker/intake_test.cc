@@ -46,7 +46,7 @@ struct OneShard : World {
   }
 };
 
-// Of all batches of topic t.
+// The codecs of all batches of topic t.
 std::vector<Codec> stored_codecs(World& world) {
   std::vector<Codec> out;
   const auto response = world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12);
@@ -167,7 +167,7 @@ TEST_SUITE("batch intake") {
       bombs.push_back(world.begin(produce_request("t", p, bomb), 9));
       larges.push_back(world.begin(produce_request("t", 4 + p, large), 9));
       texts.push_back(world.begin(produce_request("t", 8 + p, text), 9));
-      CHECK(world.background().size() <= 2);  // Of twelve.
+      CHECK(world.background().size() <= 2);  // There are twelve.
     }
     world.background_stands_still = false;
     world.run();

@@ -1,4 +1,5 @@
-// What a topic's settings do to its log: timestamps, retention, durability; look-ups by time.
+// The effects of a topic's settings on its log: timestamps, retention, durability; look-ups by
+// time.
 
 #include <doctest/doctest.h>
 
@@ -192,7 +193,7 @@ TEST_SUITE("a topic's log") {
     create_topic(world, "t");
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
     world.stop();
-    world.restart();  // What it had in memory is on the disk now.
+    world.restart();  // The records that it had in memory are on the disk now.
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"b"}}));
     disk.no_memory = true;
     CHECK_THROWS_AS(world.call<protocol::FetchResponse>(fetch_request("t", 0, 0), 12),

@@ -18,7 +18,7 @@ namespace tarry::broker::test {
 
 World small_world(std::size_t shards = 2);
 
-// Who commits: by default nobody, as a consumer that assigns itself.
+// The member that commits: by default nobody, as a consumer that assigns itself.
 struct Who {
   std::int32_t generation = -1;
   std::string_view member = "";

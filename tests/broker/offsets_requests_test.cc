@@ -436,7 +436,7 @@ TEST_SUITE("offsets by requests") {
     const auto both = world.call<protocol::DescribeGroupsResponse>(request, 5);
     CHECK(both.groups[0].authorized_operations == 3400);  // As Kafka 4.3.1 answers.
     CHECK(both.groups[1].group_id == "joining");
-    // Of a group that is not there as long as that is no error.
+    // A group that is not there has them too, as long as that is no error.
     request.groups = {"nobody"};
     CHECK(
         world.call<protocol::DescribeGroupsResponse>(request, 5).groups[0].authorized_operations ==

@@ -24,7 +24,7 @@ std::uint64_t first_seed() {
 
 using Offsets = std::map<std::pair<std::string, PartitionIndex>, Offset>;
 
-// What fetch_all() should say.
+// The text that fetch_all() should give.
 std::string text_of(const Offsets& offsets) {
   std::set<std::string> lines;
   for (const auto& [place, offset] : offsets)

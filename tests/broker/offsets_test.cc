@@ -30,7 +30,7 @@ void commit(World& world, GroupOffsets& offsets, const TopicPartition& where,
   REQUIRE(offsets.find(where) != nullptr);
 }
 
-// What the next start would find of `group`.
+// The record of `group` that the next start would find.
 std::string stored(World& world, std::string_view group) {
   std::string out;
   const auto loaded = world.broker().offset_store().load(

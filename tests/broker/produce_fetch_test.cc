@@ -1,4 +1,4 @@
-// What goes in by Produce comes out by Fetch: offsets, durability, waiting, idempotence.
+// Records go in by Produce and come out by Fetch: offsets, durability, waiting, idempotence.
 
 #include <doctest/doctest.h>
 
@@ -328,7 +328,7 @@ TEST_SUITE("produce and fetch") {
     CHECK(answer_to({"a"}).error_code == ErrorCode::invalid_required_acks);
     world.pass(1s);
     CHECK(read_all(world, "t").empty());
-    // Who asks what is wrong has lost nothing that an operator should look for.
+    // A client whose request is wrong has lost nothing that an operator should look for.
     CHECK_FALSE(world.shard().produce_errors.contains(ErrorCode::invalid_record));
     CHECK(world.shard().produce_errors[ErrorCode::invalid_required_acks].batches == 2);
   }

@@ -202,7 +202,7 @@ TEST_SUITE("delayed produce") {
     CHECK(pending->answer.has_value());  // Its frame and all that it held are let go.
     for (std::size_t i = 0; i < 2; ++i)
       CHECK(world.shard(i).purgatory().metrics(kind_named("produce")).cancelled == 1);
-    // What was appended stays so.
+    // Appended records stay.
     world.background_stands_still = false;
     world.run();
     for (PartitionIndex p = 0; p < 8; ++p) CHECK(read_all(world, "t", p).size() == 1);

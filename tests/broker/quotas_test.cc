@@ -103,7 +103,7 @@ TEST_SUITE("quotas") {
     CHECK(meter.record(1000, 1000, begun_at + 1500ms) == 0ms);
   }
 
-  // --- Which quota holds
+  // --- The quota that holds
 
   TEST_CASE("of all quotas that concern a client the one that Kafka takes holds") {
     const std::vector<QuotaEntity> in_order = {
@@ -167,7 +167,7 @@ TEST_SUITE("quotas") {
       CHECK_FALSE(QuotaTable{}.take_row(key, value.substr(0, size)));
   }
 
-  // --- Who shares a rate
+  // --- Shared rates
 
   TEST_CASE("connections share the rate of what their quota is counted by, and nothing else") {
     QuotaMeters meters;
@@ -309,7 +309,7 @@ TEST_SUITE("quotas") {
     CHECK(describe(world).error_code == ErrorCode::cluster_authorization_failed);
   }
 
-  // --- What they do
+  // --- Their effects
 
   protocol::ProduceResponse produce_some(World & world, std::size_t bytes, std::size_t home,
                                          std::chrono::milliseconds* muted = nullptr) {

@@ -40,7 +40,7 @@ struct Item {
 };
 using Work = std::function<asio::awaitable<void>(OnShard<Item>&, CancellationToken&)>;
 
-// What has become of a scatter().
+// The outcome of a scatter().
 struct Scattered {
   bool ended = false;
   std::string thrown = {};

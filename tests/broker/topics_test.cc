@@ -161,7 +161,7 @@ TEST_SUITE("topics") {
     request.topics.push_back({"t", {}});
     CHECK(world.call<protocol::DeleteTopicsResponse>(request, 6).responses[0].error_code ==
           ErrorCode::none);
-    REQUIRE(waiting->answer.has_value());  // Who waited is answered.
+    REQUIRE(waiting->answer.has_value());  // The client that waited is answered.
     CHECK(world.read<protocol::FetchResponse>(*waiting, 12).responses[0].partitions[0].error_code ==
           ErrorCode::unknown_topic_or_partition);
     create_topic(world, "t", 3);

@@ -179,7 +179,7 @@ void World::kill() {
   // Coroutines that wait go with their contexts; the broker they point to goes last.
   for (auto& connection : connections_) connection->close();
   if (broker_) run();
-  // What others had asked of it first: that points to their contexts.
+  // The work that others asked of it goes first: it points to their contexts.
   if (stands_still) contexts_[*stands_still].reset();
   stands_still.reset();
   contexts_.clear();

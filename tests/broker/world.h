@@ -57,7 +57,7 @@ class World {
   SetClock clock;
   bool runs_at_once = true;  // begin() does; else the test says when something runs.
 
-  // What is ready runs, until nothing is.
+  // Runs all that is ready, until nothing is.
   void run();
 
   // The same without what blocks, which waits in background() for the test to pick.
@@ -106,10 +106,10 @@ class World {
     return read<Response>(*pending, version);
   }
 
-  // What the next requests took of their shard's thread; null: it is not counted.
+  // The time that the next requests take of their shard's thread; null: it is not counted.
   std::shared_ptr<RequestTime> request_time;
   Connection& connection(std::size_t home = 0) { return *connections_[home]; }
-  std::optional<Error> failure;             // What the broker told on_failure.
+  std::optional<Error> failure;             // The error that the broker gave to on_failure.
   bool background_stands_still = false;     // As when the disk does not answer.
   std::optional<std::size_t> stands_still;  // A shard whose thread does not get to run.
   bool ready = false;                       // As Broker::start() says.
@@ -118,7 +118,7 @@ class World {
   void open();
   Result<> try_open();
   void kill();
-  // What is not a template is compiled once, in world.cc.
+  // All but the templates is compiled once, in world.cc.
   std::shared_ptr<Pending> begin_frame(Buffer frame, std::size_t home);
   void wait_for(const Pending& pending);
   Bytes frame_of(const Pending& pending);  // Without its size.
@@ -130,7 +130,7 @@ class World {
   std::vector<std::unique_ptr<boost::asio::io_context>> contexts_;
   std::vector<std::unique_ptr<QueuedBackground>> backgrounds_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<std::unique_ptr<Buffer>> frames_, answers_;  // What requests and responses view.
+  std::vector<std::unique_ptr<Buffer>> frames_, answers_;  // Requests and responses view these.
   std::unique_ptr<Broker> broker_;
 };
 

@@ -84,7 +84,7 @@ std::string nonce_in(const std::string& request) {
   const auto at = request.find("nonce=");
   return at == request.npos ? "" : request.substr(at + 6, 64);
 }
-// What an admin with the token, asked at `address`, would answer to anything.
+// An admin with the token, asked at `address`, would answer this to anything.
 Server::AnswerTo admin_at(const std::string& address, const std::string& its_token = token) {
   return [=](const std::string& request) {
     const auto nonce = nonce_in(request);

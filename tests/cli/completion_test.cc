@@ -1,4 +1,4 @@
-// What is read off the tree of commands: help, man pages and what a shell completes.
+// Texts that are read off the tree of commands: help, man pages and completions of a shell.
 
 #include "cli/completion.h"
 

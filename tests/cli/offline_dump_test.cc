@@ -84,7 +84,7 @@ struct OfflineFiles {
 
   SeededRandom random{1};
   storage::MemoryDisk disk{random};
-  std::string text;  // Of the last dump.
+  std::string text;  // The text of the last dump.
 };
 
 bool has_line(const std::string& text, std::string_view part) {

@@ -1,4 +1,4 @@
-// What `tarry produce` says about records that were accepted without an offset.
+// The summary of `tarry produce` for records that were accepted without an offset.
 
 #include "cli/schedule_summary.h"
 

@@ -63,7 +63,7 @@ class SegmentFile {
     return all;
   }
 
-  std::string text;  // Of the last dump.
+  std::string text;  // The text of the last dump.
 
  private:
   SeededRandom random_{7};

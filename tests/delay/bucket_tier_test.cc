@@ -35,7 +35,7 @@ TopicPartition numbered(int number) {
   return out;
 }
 
-// What is pending, as a journal's operation has it.
+// A pending record, as a journal's operation has it.
 struct Record {
   PendingKey key;
   WallTime first;
@@ -449,7 +449,7 @@ TEST_SUITE("bucket tier") {
     world.settle();
     world.checkpoint();
     world.add(record(3, 1'800'000));
-    world.checkpoint();  // Of this chunk nothing is near: that hour is on disk, too.
+    world.checkpoint();  // Nothing of this chunk is near: that hour is on disk, too.
     CHECK(world.shards[0].wheel.size() == 1);
     CHECK(world.shards[0].tier->stats().records == 2);
     CHECK(world.find(far.key, far.partition).has_value());
@@ -666,7 +666,7 @@ TEST_SUITE("bucket tier") {
       if (i < 60) world.add(record(next++, (100 + i) * hour_ms));
       world.checkpoint();
     }
-    world.add(record(next++, 159 * hour_ms + 1));  // Of the last of sixty homes.
+    world.add(record(next++, 159 * hour_ms + 1));  // This one is in the last of sixty homes.
     world.now = begin + std::chrono::milliseconds(5 * hour_ms - 60'000);
     bool written = false;
     const auto step = [&] {

@@ -1,4 +1,4 @@
-// What the owner of a pending record may do: move it, deliver it now.
+// The owner of a pending record may move it or deliver it now.
 
 #include <doctest/doctest.h>
 

@@ -31,7 +31,7 @@ std::string number(const char* name, int i) {
 
 struct Crash {
   std::size_t at = ~std::size_t{0};  // Before this step of the act.
-  std::size_t kept = 0;              // Of the journal's records that wait.
+  std::size_t kept = 0;              // The number of waiting journal records that are kept.
   bool flushed = false;
 };
 

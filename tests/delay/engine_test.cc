@@ -732,7 +732,7 @@ TEST_SUITE("time") {
   }
 }
 
-// What this thread's iterators pass over in RocksDB, deletions and all.
+// Counts what this thread's iterators pass over in RocksDB, deletions and all.
 class PassedOver {
  public:
   PassedOver() {
@@ -777,7 +777,8 @@ TEST_SUITE("reading ahead") {
     }
     CHECK(first <= 4 * measured);
     CHECK(last <= 4 * measured);
-    host.pass(std::chrono::hours{2});  // What is on the disk is seen to be gone when it comes near.
+    // A record on the disk is seen to be gone when it comes near.
+    host.pass(std::chrono::hours{2});
     CHECK(host.wheel->empty());
   }
 
@@ -925,7 +926,7 @@ TEST_SUITE("memory") {
       "a hundred thousand due in one millisecond leave in bounded steps, and others between") {
     TestHost host;
     host.checks_order = false;  // Looking at all that is pending, for each batch, takes minutes.
-    host.checks_store = false;  // What is durable is applied in steps, and waits for them.
+    host.checks_store = false;  // Durable changes are applied in steps, and wait for them.
     const std::string due = std::to_string(to_ms(host.clock.wall()) + 60'000);
     const TestRecord record{"a", {{"x-deliver-at", due}}};
     for (int i = 0; i < 100; ++i) {

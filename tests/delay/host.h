@@ -231,7 +231,7 @@ class TestHost final : public Sink {
     append(std::move(transaction));
   }
 
-  // --- What a produce handler does.
+  // --- The part of a produce handler
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
                                                  const records::CheckedBatch& batch,
                                                  const TopicDelay& topic = {}) {
@@ -347,12 +347,12 @@ class TestHost final : public Sink {
     look();
     return answer;
   }
-  // What is looked up is found at once, unless the test says when.
+  // Looked-up rows are found at once, unless the test says when.
   void look() {
     if (finds_at_once) background.run_all();
   }
 
-  // What the tier and the store have to tell.
+  // Reports of the tier and the store.
   std::uint64_t total() const { return counts_->total(); }
   std::vector<storage::ScheduleEvent> trace(const TopicPartition& partition,
                                             const std::string& id) {
@@ -504,7 +504,7 @@ class TestHost final : public Sink {
   std::size_t block = 1'000'000;
   std::size_t sequences_asked = 0;
   std::size_t deliveries = 0;
-  std::vector<records::Codec> codecs;  // Of delivered batches.
+  std::vector<records::Codec> codecs;  // The codecs of delivered batches.
   // Deliveries wait until the test calls them, as while their partitions are being opened.
   bool defers = false;
   std::deque<std::move_only_function<void()>> deferred;
@@ -677,7 +677,7 @@ class TestHost final : public Sink {
     std::vector<PendingKey> all;
     for (const auto& [sequence, entry] : pending_) {
       if (entry.partition != partition || removed_appended_.contains(entry.key)) continue;
-      // What has expired stays behind, also while nobody takes its removal.
+      // An expired record stays behind, also while nobody takes its removal.
       if (entry.expires <= now) continue;
       all.push_back(entry.key);
     }
@@ -700,7 +700,7 @@ class TestHost final : public Sink {
   Lsn checkpoint_ = 0;
   std::deque<Durable> durable_;  // From the checkpoint on.
   std::map<TopicPartition, std::vector<ReadRecord>> logs_;
-  std::map<TopicPartition, Offset> ends_;  // Of the logs, with what is not durable yet.
+  std::map<TopicPartition, Offset> ends_;  // The ends of the logs, with what is not durable yet.
   std::map<Sequence, Pending> pending_;    // Durable.
   std::set<Sequence> sequences_, moving_;
   std::set<PendingKey> removed_durable_, removed_appended_;

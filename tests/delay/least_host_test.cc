@@ -8,11 +8,11 @@
 namespace tarry::delay {
 namespace {
 
-// What outlives a host.
+// The state that outlives a host.
 struct Truth {
   std::vector<Buffer> records;  // Each is all of a transaction; its lsn is its index.
-  Lsn checkpoint = 0;           // What those before it say is in the store.
-  Sequence sequences = 1;       // Those before it were given out, for ever.
+  Lsn checkpoint = 0;           // The records before it are in the store.
+  Sequence sequences = 1;       // The numbers before it were given out, for ever.
 };
 
 class LeastHost final : public Sink {
@@ -140,7 +140,7 @@ class LeastHost final : public Sink {
   std::unique_ptr<Engine> engine_;
 };
 
-// What a consumer of the log reads.
+// The values that a consumer of the log reads.
 std::vector<std::string> delivered(const Truth& truth) {
   std::vector<std::string> out;
   for (const Buffer& record : truth.records) {

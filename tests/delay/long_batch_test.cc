@@ -109,7 +109,7 @@ TEST_SUITE("long batches") {
   TEST_CASE("a long batch that is refused gives back the ids that it has taken") {
     TestHost host;
     host.checks_store = false;
-    host.checks_order = false;  // What is given back comes later.
+    host.checks_order = false;  // Records that are given back come later.
     REQUIRE(host.produce(jobs, many(1'200, "1s", "id")).has_value());
     host.settle();
     const auto batch = host.produce_in_steps(jobs, many(1'200, "2h", "id"));

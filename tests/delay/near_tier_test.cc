@@ -105,7 +105,7 @@ TEST_SUITE("near_tier") {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     NearTier tier(moment_at(0));
-    std::map<Sequence, PendingKey> model;  // What waits.
+    std::map<Sequence, PendingKey> model;  // The records that wait.
     std::int64_t now = 0, latest = 0;
     Sequence next = 1;
     for (int i = 0; i < 20'000; ++i) {

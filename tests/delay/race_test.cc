@@ -16,7 +16,8 @@ namespace {
 struct Races {
   explicit Races(std::uint64_t seed) : random(seed) {
     host.finds_at_once = false;
-    host.checks_order = false;  // What is moved to the past is due before what is being packed.
+    // A record that is moved to the past is due before those being packed.
+    host.checks_order = false;
   }
 
   enum class What { cancel, cancel_by_record, replace, move, deliver_now };

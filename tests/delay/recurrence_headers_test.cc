@@ -80,7 +80,7 @@ TEST_SUITE("recurrence headers") {
       CHECK(first_due({{"x-every", "1d"}}, past) == "2026-11-21T10:07:00.250Z");
       CHECK(second_due({{"x-every", "1d"}}, past) == "2026-11-22T09:00:00.000Z");
     }
-    // Of a time exactly one period ago the next one is a whole period ahead.
+    // If a time was exactly one period ago, the next one is a whole period ahead.
     CHECK(second_due({{"x-every", "1h"}}, {asked_at - hours{3}, {}}) == "2026-11-21T11:07:00.250Z");
     CHECK(first_due({{"x-every", "36500d"}}, {WallTime::min(), {}}) == "2026-11-21T10:07:00.250Z");
   }

@@ -28,7 +28,7 @@ Recurrence by_cron(std::string_view expression, std::string_view zone, WallTime 
                     end, first);
 }
 
-// What is delivered if the engine runs from `since` on and looks at the clock at `until`.
+// The deliveries if the engine runs from `since` on and looks at the clock at `until`.
 std::vector<WallTime> deliveries(Recurrence recurrence, WallTime since, WallTime until,
                                  const MissedPolicy& policy = {}) {
   std::vector<WallTime> made;

@@ -25,7 +25,7 @@ struct Simulation {
       return stuck.contains(partition) || below(30) == 0;
     };
     host.finds_at_once = false;
-    // What became pending while a batch was packed may be due before what is in it.
+    // A record that became pending while a batch was packed may be due before those in it.
     host.checks_order = seed % 3 != 0;
   }
 
@@ -73,7 +73,7 @@ struct Simulation {
     }
     const auto codec = static_cast<records::Codec>(below(5));
     auto& before = in_steps[partition];
-    if (before && !before->answer) return;  // Of a partition one batch comes after the other.
+    if (before && !before->answer) return;  // A partition's batches come one after the other.
     if (before && !*before->answer)
       CHECK(before->answer->error().kind == ScheduleErrors::Kind::busy);
     before.reset();
@@ -113,7 +113,7 @@ struct Simulation {
     (void)host.move(partition, name, host.clock.wall() + milliseconds{by});
   }
 
-  // What was said to be delivered stands where it was said.
+  // A record that was said to be delivered stands where it was said.
   void judge_deliveries() {
     for (auto& each : delivers) {
       if (!each.answer->has_value() || std::exchange(each.judged, true)) continue;
@@ -129,7 +129,7 @@ struct Simulation {
     }
   }
 
-  // What an answer says is durable when it is given.
+  // An answer is durable when it is given.
   void judge() {
     for (auto& each : asked) {
       if (each.judged || !each.answer->has_value()) continue;

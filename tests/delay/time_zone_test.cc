@@ -55,7 +55,7 @@ std::vector<std::string> names_of_system() {
   return names;
 }
 
-// What the C library says, which reads the same files with code of its own.
+// The C library's answers: it reads the same files with code of its own.
 class LibraryZone {
  public:
   explicit LibraryZone(const std::string& name) {

@@ -26,7 +26,7 @@ using storage::PendingView;
 
 const WallTime threads_begin = from_ms(1'795'000'000'000);
 
-// What RocksDB has done in this thread.
+// Counts RocksDB's work in this thread.
 class RocksWork {
  public:
   RocksWork() { rocksdb::SetPerfLevel(rocksdb::PerfLevel::kEnableCount), (void)take(); }

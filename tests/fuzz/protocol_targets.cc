@@ -10,7 +10,7 @@ namespace tarry::fuzz {
 
 namespace {
 
-// What decodes means the same when it is encoded and decoded again.
+// A message that decodes means the same when it is encoded and decoded again.
 void check_message(int key, bool request, int version, Bytes body) {
   const auto first = protocol::dump_message(key, request, version, body);
   if (!first) return;

@@ -51,7 +51,7 @@ constexpr std::size_t client_count = 3;
 constexpr std::size_t max_steps = 120;
 const std::string topic_name = "t", group_name = "g";
 
-// What the logs of the topic have to be.
+// A model of what the logs of the topic have to be.
 class DelayModel {
  public:
   struct Record {
@@ -77,7 +77,7 @@ class DelayModel {
     record.number = next_number_++;
     put_back(index, std::move(record), now);
   }
-  // What is moved keeps its place among those that are due in the same millisecond.
+  // A moved record keeps its place among those that are due in the same millisecond.
   void put_back(PartitionIndex index, Record record, WallTime now) {
     auto& partition = at(index);
     if (record.due <= now) {

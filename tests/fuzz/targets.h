@@ -24,7 +24,7 @@
 
 namespace tarry::fuzz {
 
-// The input of one run, read from the front.  What is not there is 0.
+// The input of one run, read from the front.  Bytes that are not there are 0.
 class Input {
  public:
   explicit Input(Bytes bytes) : left_(bytes) {}

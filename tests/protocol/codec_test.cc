@@ -127,7 +127,7 @@ TEST_SUITE("codec") {
   }
 
   TEST_CASE("a known tagged field must fill its size exactly") {
-    // Of FetchRequest 12: cluster_id is tag 0.
+    // In FetchRequest 12 cluster_id is tag 0.
     Writer writer;
     FetchRequest request;
     request.cluster_id = "abc";

@@ -28,7 +28,7 @@ struct FakePartition {
   }
 };
 
-// What the operations of a test have in common: it notes what they were asked and answered.
+// The notes that the operations of a test share: it notes what they were asked and answered.
 struct Notes {
   int asked = 0;
   std::vector<int> answered;  // By number, in order.
@@ -470,7 +470,7 @@ TEST_SUITE("delayed operation") {
     Threshold next = 1;
     restless.when_asked = [&] { restless.rewatch(a.watchers, next += 100); };
     watch(restless, a, 1);
-    auto between = waiter(3, a, 10'000);  // Who is behind it now and before it then.
+    auto between = waiter(3, a, 10'000);  // This waiter is behind it now and before it then.
     watch(*between, a, 50);
     notes.asked = 0;
     CHECK(a.watchers.check_all() == 0);

@@ -176,7 +176,7 @@ TEST_SUITE("purgatory against a model") {
       std::vector<std::size_t> lists;
       std::vector<Threshold> thresholds;
       bool all = false;
-      // What the model expects: how it was decided, until it is answered.
+      // The model's expectation: how it was decided, until it is answered.
       bool pending = false;
       std::optional<Outcome> decided;
     };

@@ -12,7 +12,7 @@
 #include "tests/records/golden.h"
 
 namespace {
-std::size_t largest_allocation = 0;  // Of one call, since it was last set to 0.
+std::size_t largest_allocation = 0;  // The largest of one call, since it was last set to 0.
 }
 
 // Counts, for the tests that say what may not be allocated.  Not inlined: g++ would see malloc()

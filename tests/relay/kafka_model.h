@@ -9,7 +9,7 @@
 //   group          a generation, members, a target for each partition; a partition is granted to
 //                  its target when the member before has let go of it or was expelled
 //
-// What Kafka checks, and when:
+// Kafka checks:
 //   offsets in a transaction   the member is in the group, with the group's generation
 //   end of a transaction       the producer's epoch, and nothing of the group: a commit that is
 //                              under way succeeds after the group has moved on
@@ -58,7 +58,7 @@ struct ModelTransaction {
   WallTime decided{};
   std::vector<SourceOffset> offsets;
   std::string owner;
-  std::set<std::pair<std::string, PartitionIndex>> logs{};  // In which it has entries.
+  std::set<std::pair<std::string, PartitionIndex>> logs{};  // The logs in which it has entries.
 };
 
 class KafkaModel {
@@ -109,7 +109,7 @@ class KafkaModel {
     for (const auto& log : transaction.logs) ++ends[log];  // A marker takes an offset.
     if (state != State::committed) return;
     for (const auto& [source, next] : transaction.offsets) {
-      // Of two transactions the offset counts that was sent last, whichever marker comes last.
+      // The offset that was sent last counts, whichever transaction's marker comes last.
       auto& last = committed_by_.try_emplace(source, -1).first->second;
       if (last > id) continue;
       last = id;
@@ -188,7 +188,7 @@ class KafkaModel {
   std::map<Log, std::vector<ModelEntry>> logs;
   std::map<Log, Offset> ends;
   std::vector<ModelTransaction> transactions;
-  std::map<std::string, int> epochs;  // Of producers.
+  std::map<std::string, int> epochs;  // The epochs of producers.
   std::map<Source, Committed> committed;
   std::set<int> members;
   std::int64_t generation = 0;
@@ -209,7 +209,8 @@ class ModelCluster : public Cluster {
   // Called where a process may stand still or die: it may run the others, or throw Crash.
   using Interruption = std::function<void()>;
   using Chance = std::function<bool(int percent)>;
-  // Of a partition in one poll: more than come in while a member is away for less than a stall.
+  // The records of a partition in one poll: more than come in while a member is away for less than
+  // a stall.
   static constexpr std::size_t max_fetched = 12;
 
   ModelCluster(KafkaModel& kafka, int member, const Rules& rules, Interruption interruption,
@@ -417,7 +418,7 @@ class ModelCluster : public Cluster {
   std::size_t turn_ = 0;
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
-  bool was_told_ = false;                              // Of an assignment.
+  bool was_told_ = false;                              // It was told of an assignment.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
   std::map<Source, Offset> ends_;                      // The last one that was told.
   std::map<Source, Offset> rows_;

@@ -167,7 +167,7 @@ class OneMember {
     for (int i = 0; i < 500 && text.empty(); ++i) step();
     return text;
   }
-  Offset offset = -1;  // Of the last order to deliver.
+  Offset offset = -1;  // The offset of the last order to deliver.
 
   class SteppedClock final : public Clock {
    public:
@@ -589,7 +589,7 @@ TEST_CASE(
     first = kafka.stable_end({"g-pending-o.delayed", 0}) - 1;  // Behind it is the marker.
     kafka.leave(incarnation);
   }
-  // What was there an hour ago may have been cancelled, and its tombstone compacted away.
+  // A row of an hour ago may have been cancelled, and its tombstone compacted away.
   kafka.now += std::chrono::minutes(50);
   kafka.logs[{"g-pending-o.delayed", 0}].clear();
   OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 4);

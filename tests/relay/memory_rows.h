@@ -34,7 +34,7 @@ class MemoryRows final : public storage::SortedRows {
   }
   bool has_room() const override { return !is_full; }
 
-  // Of the writes that are not flushed, `below(n + 1)` are there afterwards.
+  // Keeps `below(n + 1)` of the writes that are not flushed.
   void crash(const std::function<std::size_t(std::size_t)>& below) {
     unflushed_.resize(below(unflushed_.size() + 1));
     rows_ = flushed_;

@@ -36,7 +36,7 @@ std::string text_in(const std::optional<Buffer>& bytes) {
   return bytes ? std::string(bytes->begin(), bytes->end()) : "null";
 }
 
-// What a Work does, a word each: "row:3", "gone:3", "orders:v", "orders.delayed.invalid:v".
+// The effects of a Work, a word each: "row:3", "gone:3", "orders:v", "orders.delayed.invalid:v".
 std::string summary(const Work& work) {
   std::string text;
   for (const auto& record : work.records) {

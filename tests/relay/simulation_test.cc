@@ -55,7 +55,7 @@ class Simulation {
     for (PartitionIndex i = 0; i < partitions; ++i) kafka_.targets[{"o.delayed", i}] = -1;
   }
 
-  // What went wrong; empty: nothing.
+  // Returns the first error; empty: none.
   std::string run() {
     for (std::size_t i = 0; i < places_.size(); ++i) start(i);
     for (int i = 0; i < 250; ++i) {
@@ -90,7 +90,7 @@ class Simulation {
     bool is_cancelled = false, is_delivered_by_order = false;  // By an order that was told so.
   };
   struct Place {
-    MemoryRows store;  // Of its data directory, which outlives a member.
+    MemoryRows store;  // The store of its data directory, which outlives a member.
     std::unique_ptr<ModelCluster> cluster;
     std::unique_ptr<Member> member;
     int incarnation = 0;

@@ -98,7 +98,7 @@ protocol::FetchRequest fetch_of(std::string_view topic, const std::vector<int>& 
   return request;
 }
 
-// What all the threads of a test share.
+// The state that all threads of a test share.
 struct Crowd {
   HostPort where;
   std::uint64_t seed;

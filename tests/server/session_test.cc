@@ -202,7 +202,7 @@ struct Client {
     });
     sitting.settle();
   }
-  // What has come so far goes into `come`.
+  // Reads all that has come so far into `come`.
   void read() {
     std::uint8_t buffer[65536];
     while (!ended) {
@@ -339,7 +339,7 @@ TEST_SUITE("session") {
     late.send(ask_versions(4));
     late.wait_for_end();
     CHECK(sitting.shard().counters.expired_logins_total == 1);
-    // What was asked for again begins again; also when it has ended before.
+    // A login that was asked for again begins again; also when it has ended before.
     again.send(ask_versions(5));
     CHECK(again.answer() == 5);
     sitting.pass(40s);
@@ -424,7 +424,7 @@ TEST_SUITE("session") {
     CHECK(small.answer() == 1);
     last.send(Bytes(first).subspan(1'000'000));
     CHECK(last.answer() == 1);
-    // What has ended holds nothing.
+    // A session that has ended holds nothing.
     sitting.settle();
     CHECK(sitting.shard().ledger().used() == 0);
     Client again(sitting);
@@ -617,7 +617,7 @@ TEST_SUITE("session") {
     slow.send(frames);
     sitting.has_taken(2 * requests);
     sitting.pass(std::chrono::milliseconds{900});
-    // What it takes now gives it time anew.
+    // The answers that it takes now give it time anew.
     for (int i = 0; i < requests / 2; ++i) REQUIRE(slow.answer() == i);
     sitting.pass(std::chrono::milliseconds{200});
     CHECK(sitting.sessions.size() == 1);

@@ -58,7 +58,7 @@ class FakeClock final : public Clock {
   std::atomic<std::int64_t> now_ = std::chrono::nanoseconds{std::chrono::hours{1}}.count();
 };
 
-// What a test waits for comes from threads that it does not hold in its hand (the pool's), so
+// A test waits for threads that it does not hold in its hand (the pool's), so
 // there is an end to its patience; nothing is ever waited for that does not have to happen.
 constexpr std::chrono::seconds patience{20};
 

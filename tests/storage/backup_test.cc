@@ -282,7 +282,7 @@ TEST_SUITE("backup") {
     { REQUIRE(rig.begin()); }
     CHECK(fs::exists(rig.target));
     CHECK(fs::is_empty(rig.target));
-    // What a kill leaves.
+    // A kill leaves these.
     fs::create_directories(rig.data + "/.tarry-backup/db");
     fs::create_directories(rig.data + "/logs/.tarry-backup/orders-0");
     for (const char* stage : {"/.tarry-backup", "/logs/.tarry-backup"})

@@ -16,7 +16,7 @@ namespace tarry::storage {
 
 struct TestRecord {
   std::int64_t timestamp = 0;  // Below 0: a hole, no record has this offset.
-  std::size_t bytes = 10;      // Of its value.
+  std::size_t bytes = 10;      // The size of its value.
 };
 
 inline Buffer make_batch(Offset base, const std::vector<TestRecord>& records,

@@ -143,7 +143,7 @@ struct StoreFixture {
       query.after = page->next;
     }
   }
-  // Those of all owners; `between` is called after each page.
+  // Lists the records of all owners; `between` is called after each page.
   std::vector<Sequence> listed_of_all(
       PendingQuery query = {}, const std::function<void()>& between = [] {}) {
     std::vector<Sequence> out;
@@ -705,7 +705,7 @@ TEST_SUITE("bucket store") {
     for (const auto& key : keys) expected.push_back(key.sequence);
     std::size_t largest = 0;
     CHECK(f.load(200'000, {}, &largest) == expected);
-    CHECK(largest < 900);  // Of 3 000: what one piece has, and a chunk of each run.
+    CHECK(largest < 900);  // There are 3 000: it holds one piece's, and a chunk of each run.
     CHECK(f.load(200'000) == expected);
   }
 
@@ -1122,7 +1122,7 @@ TEST_SUITE("bucket store") {
     REQUIRE_FALSE(piece.has_value());
     CHECK(piece.error().code == Errc::corrupt);
     CHECK(piece.error().message.contains("restore the whole data directory"));
-    // What /status shows is in the rows.
+    // The rows have what /status shows.
     const auto levels = f.store->levels(MonoTime{}, after(0));
     REQUIRE(levels.has_value());
     CHECK((*levels)[static_cast<std::size_t>(BucketLevel::hour)].records == 1);

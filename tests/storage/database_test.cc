@@ -44,7 +44,7 @@ fs::path file_that(const std::string& directory, const std::string& name_part) {
 }
 
 // Names and bytes of all that counts: RocksDB's info log and lock file do not.
-std::map<std::string, std::string> what_counts(const std::string& directory) {
+std::map<std::string, std::string> counted_rows(const std::string& directory) {
   auto out = contents(directory);
   std::erase_if(out, [](const auto& file) {
     return file.first.find("LOG") != std::string::npos || file.first.ends_with("LOCK");
@@ -127,7 +127,7 @@ TEST_SUITE("database") {
 
   TEST_CASE(
       "db/meta of format 1 gets the missing parts and keeps the others, wherever it stopped") {
-    // What a crash may leave: none, one, or all of the new column families.
+    // A crash may leave none, one, or all of the new column families.
     for (const std::vector<std::string>& made :
          {std::vector<std::string>{}, {"groups"}, {"groups", "offsets", "tarry-meta-2"}}) {
       ScratchDirectory scratch;
@@ -223,12 +223,12 @@ TEST_SUITE("database") {
       ScratchDirectory scratch;
       const std::string path = filled(scratch);
       damage(path);
-      const auto before = what_counts(path);
+      const auto before = counted_rows(path);
       const auto opened = Database::open(path);
       REQUIRE_FALSE(opened.has_value());
       CHECK(opened.error().code == Errc::corrupt);
       CHECK(opened.error().message.find(path) != std::string::npos);
-      CHECK(what_counts(path) == before);
+      CHECK(counted_rows(path) == before);
     }
   }
 

@@ -102,7 +102,7 @@ void check_disk(Disk& disk, const std::string& root) {
   CHECK(*disk.free_space(root) > 0);
 }
 
-// What the disk says in a process whose every open() fails with this error.
+// The disk's code in a process whose every open() fails with this error.
 Errc code_of_open(int error) {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);

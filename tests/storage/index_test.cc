@@ -40,7 +40,7 @@ TEST_CASE("the last entry at or before an offset is found among any number of en
     for (Offset offset = 100; offset < 100 + 3 * Offset{entries} + 5; ++offset) {
       const auto found = find_entry(*file, 100, entries, offset);
       REQUIRE(found);
-      const Offset which = (offset - 102 + 3) / 3 - 1;  // Of the entries 102, 105, 108 ...
+      const Offset which = (offset - 102 + 3) / 3 - 1;  // The entries are 102, 105, 108 ...
       if (offset < 102 || entries == 0) {
         REQUIRE(!found->has_value());
       } else {

@@ -640,7 +640,7 @@ TEST_SUITE("journal") {
     rig.journal->checkpoint(at, {});
     rig.settle();
     rig.stop();
-    // What is before it may even be damaged.
+    // The rounds before it may even be damaged.
     const std::uint8_t bad[] = {0xff};
     rig.disk.poke(rig.only_file(), 4096 + 20, bad);
     const auto records = rig.recover();

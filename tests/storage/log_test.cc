@@ -88,7 +88,7 @@ struct LogFixture {
     REQUIRE(log->tail_bytes() == 0);
   }
 
-  // What a read should return: whole batches from the one that contains `from`.
+  // The bytes that a read should return: whole batches from the one that contains `from`.
   Buffer expected(Offset from, Offset below = everything, std::size_t max_bytes = any_size,
                   bool at_least_one = true) const {
     Buffer bytes;
@@ -285,7 +285,7 @@ TEST_CASE("a read goes from disk to the tail without a gap, wherever the tail wa
     REQUIRE(f.read_all(7, 1) == f.expected(7));
     f.log->trim_tail(f.log->tail_bytes() - 1);
   }
-  f.log->trim_tail(0);  // What is not flushed stays.
+  f.log->trim_tail(0);  // Batches that are not flushed stay.
   CHECK(f.log->tail_bytes() == f.log->unflushed_bytes());
   CHECK(f.read_all(0) == f.expected(0));
 }
@@ -988,7 +988,7 @@ TEST_CASE(
 
   f.append({{3}});
   f.now += milliseconds(5000);
-  auto plan = f.log->plan_retention(f.now, 3);  // What is not flushed stays in memory.
+  auto plan = f.log->plan_retention(f.now, 3);  // Batches that are not flushed stay in memory.
   REQUIRE(plan.removal);
   CHECK(f.log->start_offset() == 2);
   f.flush();  // Before the removal: both may make the new segment.
@@ -1026,7 +1026,7 @@ TEST_CASE("a start that was moved is noted by the next flush and survives a rest
   CHECK(f.log->dirty());
   f.flush();
   CHECK(!f.log->dirty());
-  auto plan = f.log->plan_retention(f.now, 10);  // What is wholly below goes.
+  auto plan = f.log->plan_retention(f.now, 10);  // Segments that are wholly below go.
   REQUIRE(plan.removal);
   REQUIRE(plan.removal->run());
   f.disk.cut_power();

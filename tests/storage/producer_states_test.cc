@@ -256,7 +256,7 @@ TEST_SUITE("producer states") {
       }
     }
     loaded.replay(producer, batch(1, 0, 10, 300));
-    loaded.replay(producer, batch(0, 90, 10, 190));  // Of the older epoch again.
+    loaded.replay(producer, batch(0, 90, 10, 190));  // This batch is of the older epoch again.
     CHECK(is<Append>(loaded.check(producer, 1, 10, 1)));
   }
 

@@ -86,7 +86,7 @@ struct FakeLogs final : LogReplay {
   bool fails = false;
 };
 
-// What a shard's tier does (delay/bucket_tier.h), at its simplest: nothing stays in memory behind
+// A shard's tier (delay/bucket_tier.h), at its simplest: nothing stays in memory behind
 // end(), and it skips what lies before the place of its home.
 struct FakeTier final : PendingReplay {
   struct Home {
@@ -326,7 +326,7 @@ struct RecoveryRig {
   std::unique_ptr<Catalog> catalog;
   std::unique_ptr<BucketStore> store;
   FakeLogs logs;
-  std::vector<JournalPlace> places;  // Of what the last recovery has told the tier.
+  std::vector<JournalPlace> places;  // The places that the last recovery has told the tier.
   std::vector<std::unique_ptr<Journal>> journals;
 };
 
@@ -661,7 +661,7 @@ TEST_SUITE("recovery") {
             logs[partition].batches[base] = base + count;
           }
           for (auto n = random.below(4); n > 0; --n) {
-            // Of some hours, so that each is written further or less far than another.
+            // They are due in some hours, so that each is written further or less far than another.
             const auto due = static_cast<std::int64_t>(random.below(100) * 200'000);
             const PendingKey key{from_ms(due), next++};
             record.push_back(park(partition, key.sequence, to_ms(key.due)));

@@ -97,7 +97,7 @@ TEST_CASE("nothing that reaches past the high watermark goes") {
   CHECK(decide_retention(all, by_time(0), from_ms(99'000), 0, 299, 0).segments == 2);
   CHECK(!decide_retention(all, by_time(0), from_ms(99'000), 0, 299, 0).close_active);
   CHECK(decide_retention(all, by_time(0), from_ms(99'000), 0, 300, 0).close_active);
-  // What is held back is asked for again later, not at once and not never.
+  // A segment that is held back is asked for again later, not at once and not never.
   CHECK(*decide_retention(all, by_time(0), from_ms(99'000), 0, 0, 0).next > from_ms(99'000));
 }
 
@@ -111,7 +111,7 @@ TEST_CASE("retention.bytes takes segments as long as what is left is no smaller 
   CHECK(go(3001) == 0);
   CHECK(go(3000) == 1);
   CHECK(go(2001) == 1);
-  CHECK(go(2001, 1) == 2);  // What is not in a segment yet counts too.
+  CHECK(go(2001, 1) == 2);  // Bytes that are not in a segment yet count too.
   CHECK(go(0) == 3);        // The active one stays.
   CHECK(!decide_retention(all, by_bytes(0), from_ms(99'000), 0, up_to_the_end, 0).next);
 }

@@ -19,7 +19,7 @@
 namespace tarry::peers {
 namespace {
 
-// What has fired, in order; and what firing does besides.
+// The timers that have fired, in order; and what firing does besides.
 struct Log {
   std::vector<std::size_t> fired;
   std::function<void(std::size_t)> then = [](std::size_t) {};
@@ -242,7 +242,7 @@ TEST_CASE_TEMPLATE("random operations have the outcome of a sorted map", Peer, T
   }
 }
 
-// What one of them has and the others have not.
+// Features that only one of them has.
 
 Callback count_into(int& counter) {
   return {[](void* argument) { ++*static_cast<int*>(argument); }, &counter};

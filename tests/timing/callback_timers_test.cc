@@ -203,7 +203,7 @@ TEST_SUITE("callback timers") {
       }
       REQUIRE(callbacks.size() == expected.size());
     }
-    // Those that its callbacks schedule take more than one more.
+    // Timers that its callbacks schedule take more than one more.
     for (int i = 0; i < 1000 && !expected.empty(); ++i) wheel.advance(now += 1 << 21);
     CHECK(expected.empty());
     CHECK(wheel.empty());

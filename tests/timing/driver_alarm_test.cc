@@ -23,17 +23,17 @@ namespace {
 // ThreadSanitizer does not follow contexts, and would have nothing to say about one thread.
 #ifndef __SANITIZE_THREAD__
 
-constexpr Tick present = 10;  // What has a deadline up to here is due.
+constexpr Tick present = 10;  // A deadline up to here is due.
 constexpr Tick never = Earliest<>::never;
 
-class Turns {
+class Interleaving {
  public:
   static constexpr int driver = 0;
   static constexpr int contexts = 3;
 
-  explicit Turns(unsigned seed) : random_(seed) { current_ = this; }
+  explicit Interleaving(unsigned seed) : random_(seed) { current_ = this; }
 
-  static Turns& current() { return *current_; }
+  static Interleaving& current() { return *current_; }
   std::uint64_t below(std::uint64_t limit) { return random_() % limit; }  // Small ones alone.
 
   void start(int context, void (*body)()) {
@@ -85,7 +85,7 @@ class Turns {
     ::swapcontext(&from, &contexts_[static_cast<std::size_t>(context)]);
   }
 
-  static inline Turns* current_ = nullptr;
+  static inline Interleaving* current_ = nullptr;
   std::minstd_rand random_;
   std::array<ucontext_t, contexts + 1> contexts_{};
   std::array<std::vector<char>, contexts> stacks_;
@@ -97,22 +97,22 @@ struct TurnPoints {
   class Mutex {
    public:
     void lock() {
-      Turns::current().between();
-      while (held_) Turns::current().let_others();
+      Interleaving::current().between();
+      while (held_) Interleaving::current().let_others();
       held_ = true;
     }
     void unlock() {
       held_ = false;
-      Turns::current().between();
+      Interleaving::current().between();
     }
 
    private:
     bool held_ = false;
   };
-  static void between() { Turns::current().between(); }
+  static void between() { Interleaving::current().between(); }
 };
 
-// What TimerService has around it: shards of deadlines, each with a lock, and an alarm.
+// The surroundings that TimerService has: shards of deadlines, each with a lock, and an alarm.
 struct Service {
   struct Shard {
     TurnPoints::Mutex lock;
@@ -136,7 +136,7 @@ struct Service {
     if (earlier) driver_alarm.told_of(deadline, [this](Tick at) { set_alarm(at); });
   }
 
-  // What a pass of the driver does.
+  // A pass of the driver.
   void run_due() {
     driver_alarm.mark_awake();
     for (Shard& shard : shards) {
@@ -159,7 +159,7 @@ struct Service {
 
   void set_alarm(Tick at) {
     alarm = at;
-    if (goes_off()) Turns::current().wake(Turns::driver);
+    if (goes_off()) Interleaving::current().wake(Interleaving::driver);
   }
 };
 
@@ -169,8 +169,8 @@ void drive() {
   while (true) {
     service->run_due();
     while (!service->goes_off()) {
-      Turns::current().rest();
-      if (Turns::current().below(4) == 0) break;  // It wakes up for nothing.
+      Interleaving::current().rest();
+      if (Interleaving::current().below(4) == 0) break;  // It wakes up for nothing.
     }
   }
 }
@@ -179,7 +179,7 @@ void drive() {
 template <std::size_t own>
 void produce() {
   while (true) {
-    Turns& turns = Turns::current();
+    Interleaving& turns = Interleaving::current();
     for (auto times = 1 + turns.below(2); times > 0; --times) {
       const std::size_t shard = turns.below(4) == 0 ? 1 - own : own;
       const std::array<Tick, 4> deadlines{5, present, 20, 30 + turns.below(3)};
@@ -198,10 +198,10 @@ TEST_SUITE("driver alarm") {
     CAPTURE(seed);
     const char* const given = std::getenv("TARRY_TIMER_ROUNDS");
     const int tries = given != nullptr ? std::atoi(given) : 1'000'000;
-    Turns turns(seed);
+    Interleaving turns(seed);
     Service a_service;
     service = &a_service;
-    turns.start(Turns::driver, drive);
+    turns.start(Interleaving::driver, drive);
     turns.start(1, produce<0>);
     turns.start(2, produce<1>);
     bool lost = false;

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// What it guards: two numbers on different lines that are the same whenever nobody is inside.
+// The lock guards two numbers on different lines that are the same whenever nobody is inside.
 struct Guarded {
   ShardLock lock;
   alignas(64) std::uint64_t first = 0;

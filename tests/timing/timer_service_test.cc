@@ -1,5 +1,5 @@
-// TimerService by hand, under a clock that the test sets: nothing here sleeps.  What threads do
-// to each other is in timer_service_threads_test.cc.
+// TimerService by hand, under a clock that the test sets: nothing here sleeps.  The races of
+// threads are in timer_service_threads_test.cc.
 
 #include "timing/service/timer_service.h"
 
@@ -372,7 +372,7 @@ TEST_SUITE("timer service") {
     std::vector<CancelResult> heard;
     REQUIRE(service.schedule_every(1ms, Repeat::fixed_rate, [&](TimerId id) {
       heard.push_back(service.cancel(id));
-      heard.push_back(service.cancel_and_wait(id));  // Which would be a long wait.
+      heard.push_back(service.cancel_and_wait(id));  // That would be a long wait.
     }));
     by_hand.pass(10ms);
     CHECK(heard == std::vector{CancelResult::running, CancelResult::running});

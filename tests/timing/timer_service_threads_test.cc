@@ -60,7 +60,7 @@ void pass_time(std::uint64_t turns) {
   for (; turns > 0; --turns) asm volatile("");
 }
 
-// What the kernel would do with the alarm: it wakes who sleeps until it has gone off.  With
+// Stands for the kernel's alarm: it wakes the thread that sleeps until it has gone off.  With
 // Drive::manual under a clock that stands still at zero, everything up to zero is due.
 struct Alarm {
   std::atomic<TimePoint> at{TimePoint::max()};
@@ -83,7 +83,7 @@ TEST_SUITE("timer service threads") {
     REQUIRE(service.schedule_at(now + 3ms, note(2)));
     REQUIRE(service.schedule_at(now + 1ms, note(1)));
     done.wait();
-    std::ranges::sort(ran);  // Who was held up while scheduling scheduled into the past.
+    std::ranges::sort(ran);  // A thread that was held up while scheduling scheduled into the past.
     CHECK(ran == std::vector{1, 2, 3});
   }
 
@@ -244,8 +244,8 @@ TEST_SUITE("timer service threads") {
     int answers[3] = {};
     const auto end = steady_clock::now() + 2s;
     for (int round = 0; round < 8 || (round < 300 && steady_clock::now() < end); ++round) {
-      // What the callback refers to is gone right after cancel_and_wait(): under a sanitizer a
-      // callback that ran on would be seen, and here too, by the count.
+      // The object that the callback refers to is gone right after cancel_and_wait(): under a
+      // sanitizer a callback that ran on would be seen, and here too, by the count.
       auto count = std::make_unique<std::atomic<int>>(0);
       const auto owned = std::make_shared<int>();
       const auto callback = [&count = *count, owned] {

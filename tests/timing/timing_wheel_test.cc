@@ -414,7 +414,7 @@ TEST_SUITE("timing wheel") {
   }
 
   TEST_CASE("whatever comes after a cancel, the place that it left counts as empty") {
-    // Of `count` timers in one bucket, `first` and then `second` leave; then something else comes.
+    // Timers `first` and then `second` of `count` in one bucket leave; then something else comes.
     for (int count = 1; count <= 64; count += count < 4 ? 1 : 20) {
       for (int first = 0; first < count; ++first) {
         for (int second = 0; second < count; second += 1 + count / 8) {
@@ -509,7 +509,7 @@ TEST_SUITE("timing wheel") {
           }
           while (wheel.advance(1'000, 333).more) {
           }
-          CHECK(fired == count / 2);  // What was cancelled is among the others.
+          CHECK(fired == count / 2);  // The cancelled timers are among the others.
           while (wheel.advance(500'000, 333).more) {
           }
         }

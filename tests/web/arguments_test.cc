@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 constexpr WallTime noon{1'800'000'000'000ms};
 
-// What a client is told; empty: nothing was refused.
+// The message for the client; empty: nothing was refused.
 template <typename Read>
 std::string refused_by(const Read& read) {
   try {

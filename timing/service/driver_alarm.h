@@ -68,7 +68,8 @@ class DriverAlarm {
     at_.store(0);
   }
 
-  // The driver, when it has seen to them; `earliest` asks all of them.  What the alarm is set to.
+  // The driver, when it has seen to them; `earliest` asks all of them.  Returns what the alarm is
+  // set to.
   template <class AskAll, class Set>
   Tick fall_asleep(AskAll earliest, Set set) {
     const std::lock_guard lock(lock_);

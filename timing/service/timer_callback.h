@@ -2,9 +2,9 @@
 
 // TimerCallback: what a timer runs.
 //
-// Anything that can be called with nothing or with the timer's own id.  What is small and has only
-// trivial copies, such as a lambda that captures up to three pointers, is kept inside, everything
-// else on the heap; so to move one is to copy four words.
+// Anything that can be called with nothing or with the timer's own id.  A callable that is small
+// and has only trivial copies, such as a lambda that captures up to three pointers, is kept inside,
+// everything else on the heap; so to move one is to copy four words.
 
 #include <array>
 #include <concepts>

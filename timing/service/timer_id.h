@@ -8,7 +8,7 @@ namespace tarry::timing {
 // timer when made by default.
 struct TimerId {
   std::uint64_t sequence = 0;  // Unique in its shard, counted from 1.
-  std::uint32_t index = 0;     // Of the node in its shard's pool.
+  std::uint32_t index = 0;     // The index of the node in its shard's pool.
   std::uint32_t shard = 0;
 
   bool operator==(const TimerId&) const = default;

@@ -168,8 +168,8 @@ Scheduled TimerService::add(TimePoint deadline, TimerCallback& callback,
   return id;
 }
 
-// Gets the shard, whose lock is held, places if there are any.  Those that other shards hold and do
-// not use are collected before anybody is refused.  May release the lock in between.
+// Gets the shard, whose lock is held, places if there are any.  Places that other shards hold and
+// do not use are collected before anybody is refused.  May release the lock in between.
 void TimerService::find_places(TimerShard& shard) {
   shard.spare += places_.fetch();
   if (shard.spare != 0) return;
@@ -210,7 +210,7 @@ std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline,
 
 // Cancelling and moving
 
-// The core of every cancel.  What a cancelled timer had is left in `callback` and `extra`, for
+// The core of every cancel.  A cancelled timer's own parts are left in `callback` and `extra`, for
 // the caller to destroy when it holds no lock.
 inline CancelResult TimerService::take_out(TimerId id, bool wait, TimerCallback& callback,
                                            std::unique_ptr<TimerExtra>& extra) {

@@ -228,16 +228,17 @@ class TimerService {
   const std::unique_ptr<TimerShard[]> shards_;
   TimerKeys keys_;
 
-  alignas(64) TimerPlaces places_;  // Those that no shard holds for its own.
+  alignas(64) TimerPlaces places_;  // The places that no shard holds for its own.
   std::atomic<std::uint64_t> refused_{0};
 
   alignas(64) DriverAlarm<> alarm_;
   std::atomic<std::uint64_t> alarms_{0};
 
   alignas(64) mutable std::mutex pass_lock_;
-  std::condition_variable pass_changed_;   // A pass ended, or a callback that is waited for did.
-  bool in_pass_ = false;                   // Under pass_lock_.
-  std::atomic<std::thread::id> driver_{};  // Whose pass it is; no thread's between passes.
+  std::condition_variable pass_changed_;  // A pass ended, or a callback that is waited for did.
+  bool in_pass_ = false;                  // Under pass_lock_.
+  // The thread whose pass it is; no thread's between passes.
+  std::atomic<std::thread::id> driver_{};
   std::atomic<bool> stopping_{false};
   std::uint32_t first_shard_ = 0;  // Where the next pass begins; the driver's own.
   std::thread thread_;

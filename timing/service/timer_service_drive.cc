@@ -86,7 +86,7 @@ std::size_t TimerService::run_shard(TimerShard& shard, std::size_t& budget) noex
   }
   if (shard.in_use() == 0 && shard.slabs.size() > 1) unused = shard.drop_slabs();
   shard.lock.end_driving();
-  // What the budget has left over is due: 0 is before every tick.
+  // Timers that the budget has left over are due: 0 is before every tick.
   shard.earliest.set(
       shard.ready_first != nullptr ? 0 : shard.wheel.next_due().value_or(Earliest<>::never));
   shard.lock.unlock();

@@ -79,7 +79,7 @@ struct alignas(128) TimerShard {
   ShardLock lock;
   bool closed = false;   // Nothing may be scheduled any more.
   bool drained = false;  // stop() has taken everything out.
-  Earliest<> earliest;   // Of what is in the wheel or ready.
+  Earliest<> earliest;   // The first of the timers in the wheel and the ready ones.
 
   std::size_t spare = 0;  // Places that are free for this shard to use.
   TimerNode* free = nullptr;
