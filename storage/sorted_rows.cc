@@ -107,7 +107,7 @@ Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
                                                  const std::string& version, std::size_t memory) {
   std::error_code unknown;
   if (fs::exists(directory + "/" + damage_mark, unknown)) {
-    log_warn("storage", "{} is emptied: it was found damaged", directory);
+    log_warn("storage", "{} is damaged and is emptied", directory);
     fs::remove_all(directory, unknown);
   }
   for (const bool is_first : {true, false}) {
