@@ -234,7 +234,7 @@ def _(ctx):
     answer.close()
     connection.close()
     eventually(lambda: not gone.exists() and not (broker.data / ".tarry-backup").exists(), "nothing is left")
-    eventually(lambda: "was given up" in broker.log(), "the log says so")
+    eventually(lambda: "was abandoned" in broker.log(), "the log says so")
     stopped = ctx.directory / "stopped"
     connection, answer = begin_backup(broker, stopped)
     answer.readline()
