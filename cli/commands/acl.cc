@@ -70,7 +70,7 @@ std::string acl_word_of(const std::array<std::string_view, N>& names, std::int8_
 std::string is_operation(const std::string& word) {
   return acl_number_of(acl_operations, word)
              ? ""
-             : word + ": no such operation; as in read, write or all";
+             : word + ": there is no such operation; give one such as read, write or all";
 }
 std::string is_principal(const std::string& word) {
   return word.contains(':') ? "" : word + ": write it as User:alice";

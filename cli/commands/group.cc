@@ -231,8 +231,8 @@ int reset(const GroupOptions& options) {
   if (!offsets) return failure(offsets.error().message);
   if (group->state == "Dead" && committed->empty() && !options.create) {
     return failure(
-        fmt::format("{}: there is no such group; --create makes it, for consumers that "
-                    "are to begin there",
+        fmt::format("{}: there is no such group; --create creates it, for consumers that will "
+                    "begin at this offset",
                     cell(options.name)));
   }
   std::ranges::sort(*offsets);

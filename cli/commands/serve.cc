@@ -46,7 +46,7 @@ constexpr Flag flags[] = {
     {"--data", "tarry.data.dir", "DIR", "The data directory (default ./tarry-data)"},
     {"--listen", "listeners", "HOST:PORT",
      "The address for clients, without TLS (default localhost:9092; port 0: a free port); the key "
-     "listeners sets several"},
+     "`listeners` sets several"},
     {"--advertise", "advertised.listeners", "HOST:PORT",
      "The address that the broker tells clients to connect to"},
     {"--admin", "tarry.admin.listener", "HOST:PORT|off",
