@@ -99,7 +99,8 @@ std::vector<ConfigKey> connection_keys() {
        "tarry.admin.allowed.hosts.",
        set_admin_open_reads},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
-       "The address of the admin over HTTP, or off. Beyond loopback, reading needs the token too.",
+       "The address of the admin, the broker's HTTP interface for operators, or off. Beyond "
+       "loopback, reading needs the token too.",
        set_admin_listener},
   };
 }
