@@ -54,8 +54,8 @@ WallTime time_of(const Call& call, const char* name, const std::string& text) {
 std::string name_of_record(Call& call) {
   const std::string& name = call.part(2);
   if (name.size() > max_id_bytes) {
-    throw Refused{400, fmt::format("the limit of an id is {} bytes; '{}' has {}", max_id_bytes,
-                                   printable(name, 64), name.size())};
+    throw Refused{400, fmt::format("the id '{}' has {} bytes; the limit is {}", printable(name, 64),
+                                   name.size(), max_id_bytes)};
   }
   return name;
 }

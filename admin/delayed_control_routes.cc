@@ -126,8 +126,8 @@ class Selection final : public ReplyStream {
     query_.after = std::move(page->next);
     if (control_.kind == Kind::move && !dry_run_ && found_.size() > max_moved_at_once) {
       co_return fail(
-          fmt::format("the selection has more than {} records, which cannot be moved at "
-                      "once; nothing was moved: select fewer, for instance by time",
+          fmt::format("the selection has more than {} records, which is the limit of one move; "
+                      "nothing was moved: select fewer, for instance by due time",
                       max_moved_at_once));
     }
     co_return true;
@@ -182,9 +182,10 @@ Kind action_in(const Json& body) {
   if (action == "cancel") return Kind::cancel;
   if (action == "move") return Kind::move;
   if (action == "deliver") return Kind::deliver;
-  throw Refused{400, action ? fmt::format("action: '{}' is not one; give cancel, move or deliver",
-                                          printable(*action))
-                            : R"(the body needs an "action": cancel, move or deliver)"};
+  throw Refused{400,
+                action ? fmt::format("action: '{}' is not an action; give cancel, move or deliver",
+                                     printable(*action))
+                       : R"(the body needs an "action": cancel, move or deliver)"};
 }
 
 }  // namespace
@@ -220,7 +221,7 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   if (control.kind == Kind::move) {
     control.due = new_due_in(body, now_of(call));
   } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
-    throw Refused{400, "due and by belong to the action move"};
+    throw Refused{400, "due and by are allowed only with the action move"};
   }
   const bool dry_run = flag_in(body, "dry_run");
   // It would be everything by a slip.

@@ -63,9 +63,9 @@ broker::DelayedQuery query_of(Call& call) {
   if (const auto* key = call.parameter("key")) query.key = pattern_given("key", *key);
   if (const auto* text = call.parameter("q")) {
     if (text->empty() || text->size() > max_search_bytes) {
-      throw Refused{400, fmt::format("q: give 1 to {} bytes, which are an id, a handle, or a part "
-                                     "of an id or of a key",
-                                     max_search_bytes)};
+      throw Refused{400,
+                    fmt::format("q: give 1 to {} bytes: an id, a handle, or a part of an id or key",
+                                max_search_bytes)};
     }
     query.text = *text;
   }

@@ -55,7 +55,8 @@ void report_topics(const broker::TopicSeries& series, MetricSink& sink) {
     sink.counter({"tarry_delay_topic_delivered_total", "Records of a topic that were delivered."},
                  of.records);
     sink.counter({"tarry_delay_topic_lag_seconds_total",
-                  "Time from due until durable in the log, summed over a topic's records."},
+                  "Time from a record's due time until it is durable in the log, summed over a "
+                  "topic's records."},
                  of.lag_seconds);
   };
   for (const auto& topic : series.deliveries) delivered(topic.topic, topic);
@@ -77,7 +78,7 @@ void report_groups(const broker::GroupSeries& series, MetricSink& sink) {
     const MetricLabel of_partition(sink, "partition", partition);
     sink.gauge(
         {"tarry_broker_group_lag",
-         "Offsets of a partition that a group still has to read, counted from its committed one."},
+         "Lag of a group: the offsets from its committed offset to the end of the partition."},
         offsets);
   };
   for (const auto& each : series.lags)

@@ -101,7 +101,7 @@ void TopicTotals::report(MetricSink& sink) const {
 
 void DiskStatus::report(MetricSink& sink) const {
   sink.gauge(
-      {"tarry_storage_bytes", "Size of all files of the broker, updated every 10 s at most."},
+      {"tarry_storage_bytes", "Size of all files of the broker, updated at most every 10 s."},
       bytes);
 }
 

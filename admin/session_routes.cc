@@ -39,8 +39,8 @@ asio::awaitable<Reply> log_in(Call& call) {
     // So a connection tries one token in this time; what is right is answered at once.
     co_await context.pauses->wait(context.wrong_login_delay);
     throw Refused{401,
-                  "this is not the token; it is the text of admin.token (or, for reading only, "
-                  "admin.read.token) in the broker's data directory"};
+                  "this is not the token; the token is the text of admin.token (or, for reading "
+                  "only, admin.read.token) in the broker's data directory"};
   }
   auto& broker = context.broker;
   co_return with_cookie(call, context.sessions.begin(broker.random(), broker.clock().mono()),

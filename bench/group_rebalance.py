@@ -169,9 +169,9 @@ def wait_for_coordinator(address, name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--broker", required=True, metavar="HOST:PORT", help="the group's coordinator")
-    parser.add_argument("--members", type=int, default=500, help="before the one that joins (default: 500)")
+    parser.add_argument("--members", type=int, default=500, help="members before another one joins (default: 500)")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--heartbeat-ms", type=float, default=100, help="between a member's heartbeats (default: 100)")
+    parser.add_argument("--heartbeat-ms", type=float, default=100, help="interval between a member's heartbeats (default: 100)")
     options = parser.parse_args()
     if options.members < 1 or options.rounds < 1 or options.heartbeat_ms <= 0:
         parser.error("members, rounds and heartbeat-ms are more than 0")

@@ -42,10 +42,10 @@ def resident_kib(pid):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--broker", required=True, metavar="HOST:PORT")
-    parser.add_argument("--pid", required=True, type=int, help="of the broker, on this machine")
+    parser.add_argument("--pid", required=True, type=int, help="the broker's process id, on this machine")
     parser.add_argument("--count", type=int, default=10_000, help="clients that wait (default: 10000)")
-    parser.add_argument("--seconds", type=float, default=10, help="in which nothing happens (default: 10)")
-    parser.add_argument("--topic", default="parked", help="is created when it is not there (default: parked)")
+    parser.add_argument("--seconds", type=float, default=10, help="seconds in which nothing happens (default: 10)")
+    parser.add_argument("--topic", default="parked", help="the topic; created if it does not exist (default: parked)")
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -139,7 +139,7 @@ def picture(results):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="system-ui, sans-serif" font-size="11" fill="{TEXT}">',
            f'<rect width="{WIDTH}" height="{height:.0f}" fill="white"/>',
            f'<text x="{MARGIN}" y="26" font-size="16" font-weight="600">Timers side by side</text>',
-           f'<text x="{MARGIN}" y="44" fill="{OTHERS}">Logarithmic scales. Farther left is better, but for pairs a second. A design without cancel has no figure where one is needed.</text>']
+           f'<text x="{MARGIN}" y="44" fill="{OTHERS}">Logarithmic scales. Farther left is better, except for pairs a second. A design without cancel has no figure where one is needed.</text>']
 
     def text(x, y, words, anchor="start", colour=TEXT, weight=400):
         out.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-weight="{weight}">{xml.sax.saxutils.escape(words)}</text>')

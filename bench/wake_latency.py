@@ -29,8 +29,8 @@ def main():
     parser.add_argument("--broker", required=True, metavar="HOST:PORT")
     parser.add_argument("--waiters", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--pause-ms", type=float, default=5, help="between a round and the next (default: 5)")
-    parser.add_argument("--topic", default="wake-latency", help="is created when it is not there (default: wake-latency)")
+    parser.add_argument("--pause-ms", type=float, default=5, help="pause between two rounds (default: 5)")
+    parser.add_argument("--topic", default="wake-latency", help="the topic; created if it does not exist (default: wake-latency)")
     options = parser.parse_args()
 
     fetch_version, produce_version = 11, 8

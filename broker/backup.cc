@@ -27,7 +27,7 @@ asio::awaitable<Result<std::unique_ptr<BackupRun>>> BackupRun::begin(Broker& bro
   }
   std::unique_ptr<BackupRun> run(new BackupRun(broker, here));
   run->backup_ = std::move(*begun);
-  log_info("broker", "backup to {} begins", run->target());
+  log_info("broker", "backup to {} has started", run->target());
   // From here on the files that the checkpoints name stay, whatever a later checkpoint passes.
   run->keep_journals(true);
   Result<std::unique_ptr<BackupRun>> out = std::move(run);
@@ -37,7 +37,7 @@ asio::awaitable<Result<std::unique_ptr<BackupRun>>> BackupRun::begin(Broker& bro
 BackupRun::~BackupRun() {
   keep_journals(false);
   if (stage_ != Stage::done && backup_)
-    log_warn("broker", "backup to {} was given up after {} bytes", target(), copied_bytes());
+    log_warn("broker", "backup to {} was abandoned after {} bytes", target(), copied_bytes());
   // It removes files.
   here_.background().run([backup = std::exchange(backup_, nullptr)]() mutable { backup.reset(); },
                          [] {});
@@ -121,7 +121,7 @@ asio::awaitable<Result<bool>> BackupRun::step() {
   if (!more) {
     log_warn("broker", "backup to {} failed: {}", target(), more.error().message);
   } else if (!*more) {
-    log_info("broker", "backup to {} is whole: {} files, {} bytes", target(), files(),
+    log_info("broker", "backup to {} is complete: {} files, {} bytes", target(), files(),
              copied_bytes());
   }
   co_return more;

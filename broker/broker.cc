@@ -84,7 +84,10 @@ void log_dynamic(const DynamicSettings& dynamic) {
   for (const auto& [key, value] : dynamic.stored())
     all += fmt::format("{}{}={}", all.empty() ? "" : ", ", key, printable(value));
   if (!all.empty())
-    log_info("broker", "settings that clients have changed override file and flags: {}", all);
+    log_info(
+        "broker",
+        "settings that clients have changed override those of the file and the command line: {}",
+        all);
 }
 
 }  // namespace
@@ -215,7 +218,8 @@ void Broker::take_stored_settings() {
               config.error().message);
     stored = {};
     config = config_with(stored);
-    TARRY_ASSERT(config.has_value(), "the settings of file and flags go together");
+    TARRY_ASSERT(config.has_value(),
+                 "the settings of the file and the command line are valid together");
   }
   context_.config = std::move(*config);
   for (auto& shard : shards_) shard->set_config(context_.config);
@@ -248,10 +252,10 @@ Result<> Broker::take_first_users() {
                                       "broker, or remove it",
                                       file));
   const auto wrong = [&](const Error& error) {
-    return fail(error.code,
-                fmt::format("{}: {}; remove the file, or make it again with `tarry user "
-                            "add --data`",
-                            file, error.message));
+    return fail(
+        error.code,
+        fmt::format("{}: {}; remove the file, or create it again with `tarry user add --data`",
+                    file, error.message));
   };
   const auto rows = parse_first_users(text);
   if (!rows) return wrong(rows.error());

@@ -33,8 +33,8 @@ struct ShardCounters {
                   "failed_logins_total"},
                  failed_logins_total);
     sink.counter({"tarry_broker_expired_logins_total",
-                  "Connections that were closed because their login had ended and the client went "
-                  "on without another."},
+                  "Connections that were closed because their login had expired and the client did "
+                  "not log in again."},
                  expired_logins_total);
     sink.counter({"tarry_authorization_denied_total",
                   "Operations that were denied because no rule allows them or one denies them.",
@@ -47,7 +47,7 @@ struct ShardCounters {
                     "throttled_requests_total"},
                    of.requests_total);
       sink.counter({"tarry_throttled_seconds_total",
-                    "For how long connections were muted because their clients exceeded a quota.",
+                    "Time for which connections were muted because their clients exceeded a quota.",
                     "throttled_seconds_total"},
                    of.seconds_total);
     };

@@ -83,7 +83,8 @@ std::string address_text(const asio::ip::tcp::endpoint& endpoint) {
 std::string random_nonce() {
   std::array<unsigned char, 32> bytes;
   // A nonce that somebody can guess would let him answer with an old proof.
-  if (::getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("no random bytes");
+  if (::getentropy(bytes.data(), bytes.size()) != 0)
+    throw std::runtime_error("the system provides no random bytes");
   std::string text;
   for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
   return text;

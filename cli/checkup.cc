@@ -98,7 +98,7 @@ Finding check_deliveries(const Json& status) {
   }
   if (early != 0) {
     return {"deliveries", Level::problem,
-            fmt::format("{} came before the due time; look at the machine's clock",
+            fmt::format("{} delivered before the due time; check the machine's clock",
                         counted(early, "record", "records"))};
   }
   if (lag > late_ms) {
@@ -108,13 +108,14 @@ Finding check_deliveries(const Json& status) {
                     milliseconds_text(lag))};
   }
   return {"deliveries", Level::ok,
-          fmt::format("p99 of the lag {}, {} overdue", milliseconds_text(lag), grouped(overdue))};
+          fmt::format("p99 of the lag: {}, overdue records: {}", milliseconds_text(lag),
+                      grouped(overdue))};
 }
 
 Finding check_connections(const Json& status) {
   const auto now = status_number(status, "/connections"),
              limit = status_number(status, "/max_connections");
-  const std::string text = fmt::format("{} of {} at most", grouped(now), grouped(limit));
+  const std::string text = fmt::format("{} of at most {}", grouped(now), grouped(limit));
   if (limit == 0 || now * 10 < limit * 9) return {"connections", Level::ok, text};
   return {"connections", Level::warning,
           text + "; raise max.connections and the limit of open files, or use fewer"};
@@ -197,7 +198,7 @@ Finding check_clock(bool is_synchronised, std::int64_t error_us) {
             "or systemd-timesyncd (in a container: on its host)"};
   }
   return {"clock", Level::ok,
-          fmt::format("synchronised, off by {} at most",
+          fmt::format("synchronised, off by at most {}",
                       milliseconds_text(static_cast<double>(error_us) / 1000))};
 }
 

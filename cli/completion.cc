@@ -202,7 +202,7 @@ std::string text_of(const Completion& completion) {
 std::string_view shell_script(std::string_view shell) {
   // bash parts words at = : and @ as well, and replaces only what follows the last of them.
   if (shell == "bash")
-    return R"sh(# Completion of bash for tarry, as `tarry completion bash` prints it.
+    return R"sh(# Bash completion for tarry, as printed by `tarry completion bash`.
 _tarry() {
   local kind= reply help word cut=
   COMPREPLY=()
@@ -230,7 +230,7 @@ complete -F _tarry tarry
 )sh";
   if (shell == "zsh")
     return R"sh(#compdef tarry
-# Completion of zsh for tarry, as `tarry completion zsh` prints it.
+# Zsh completion for tarry, as printed by `tarry completion zsh`.
 _tarry() {
   local -a lines texts shown before
   local kind line text help
@@ -263,7 +263,7 @@ else
 fi
 )sh";
   TARRY_ASSERT(shell == "fish", "there are scripts for bash, zsh and fish");
-  return R"sh(# Completion of fish for tarry, as `tarry completion fish` prints it.
+  return R"sh(# Fish completion for tarry, as printed by `tarry completion fish`.
 function __tarry_complete
     set -l before (commandline -opc)
     set -l program $before[1]

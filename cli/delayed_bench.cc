@@ -354,8 +354,8 @@ class DelayedBench {
     }
     if (was_interrupted()) return fail(Errc::stopped, "interrupted before it began");
     if (flows_[warm]->delivered() < flows_[warm]->accepted()) {
-      return fail(Errc::io, fmt::format("{}: a first record without a header did not come back: is "
-                                        "tarry.delay.ms set?",
+      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, was not "
+                                        "delivered at once: is tarry.delay.ms set?",
                                         cell(options_.topic)));
     }
     return {};

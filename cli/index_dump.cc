@@ -78,7 +78,7 @@ class IndexDumper {
       out_.line(fmt::format("offset: {} position: {}", entry.offset, entry.position));
     }
     if (before_ && (entry.offset <= before_->offset || entry.position <= before_->position))
-      add(number, "is not behind the one before it");
+      add(number, "does not follow the entry before it");
     if (const auto why = mismatch(index_, entry); !why.empty()) add(number, why);
     before_ = entry;
     ++findings.entries;
@@ -94,7 +94,7 @@ class IndexDumper {
     }
     if (time_before_ &&
         (entry.timestamp <= time_before_->timestamp || entry.offset < time_before_->offset))
-      add(number, "is not behind the one before it");
+      add(number, "does not follow the entry before it");
     time_before_ = entry;
     ++findings.entries;
   }
@@ -135,7 +135,7 @@ Result<DumpFindings> dump_index(storage::Disk& disk, const std::string& path, bo
     }
   }
   if (const auto rest = *size % bytes; rest != 0) {
-    dumper.findings.add(fmt::format("{}: position {}: {} bytes at the end are no whole entry",
+    dumper.findings.add(fmt::format("{}: position {}: {} bytes at the end are not a whole entry",
                                     cell(path), *size - rest, rest));
   }
   return dumper.findings;

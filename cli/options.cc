@@ -97,7 +97,7 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
   if (word.size() > 249)
     return fmt::format("{}...: a topic's name has at most 249 bytes", printable(word, 32));
   if (word.contains('/') || word.contains('\0'))
-    return fmt::format("{}: a topic's name has no /", printable(word));
+    return fmt::format("{}: a topic's name must not contain /", printable(word));
   return {};
 });
 const CLI::Validator is_group = validator([](std::string_view word) -> std::string {

@@ -354,7 +354,7 @@ std::size_t Deliveries::index_of(const Delivery& delivery) const {
   const auto& deliveries = in_flight_.at(delivery.slot).deliveries;
   const auto at =
       std::ranges::find(deliveries, &delivery, [](const auto& each) { return each.get(); });
-  TARRY_ASSERT(at != deliveries.end(), "what is settled was on its way");
+  TARRY_ASSERT(at != deliveries.end(), "only a delivery on its way is settled");
   return static_cast<std::size_t>(at - deliveries.begin());
 }
 
@@ -373,7 +373,7 @@ std::unique_ptr<Deliveries::Delivery> Deliveries::take_out(PartitionSlot slot, s
 void Deliveries::delivered(Delivery& here, Offset base) {
   if (context_.stopped) return;
   const PartitionSlot slot = here.slot;
-  TARRY_ASSERT(index_of(here) == 0, "what is done was the first on its way");
+  TARRY_ASSERT(index_of(here) == 0, "the first delivery on its way ends first");
   const auto delivery = take_out(slot, 0);
   end_records(*delivery, base);
   queues_.clear_back_off(slot);
@@ -389,7 +389,7 @@ void Deliveries::delivered(Delivery& here, Offset base) {
 
 // They are gone, or due again.
 void Deliveries::end_records(Delivery& delivery, Offset base) {
-  TARRY_ASSERT(delivery.place, "what is durable was appended");
+  TARRY_ASSERT(delivery.place, "a delivery is appended before it is durable");
   storage::JournalPlace place = *delivery.place;
   context_.time.observe();
   const MonoTime mono = context_.time.mono();
@@ -454,7 +454,7 @@ std::optional<Deliveries::Place> Deliveries::place_of(Sequence sequence) const {
     if (at == delivery->entries.end()) continue;
     return Place{delivery.get(), static_cast<std::size_t>(at - delivery->entries.begin())};
   }
-  TARRY_ASSERT(false, "what is in flight is in a delivery");
+  TARRY_ASSERT(false, "a record in flight belongs to a delivery");
   return std::nullopt;
 }
 

@@ -4,7 +4,7 @@ namespace tarry::delay {
 
 void EngineStats::report(MetricSink& sink) const {
   sink.gauge({"tarry_delay_near", "Near records: pending records that are in memory."}, near);
-  sink.gauge({"tarry_delay_near_bytes", "Memory for delayed records that is in use."}, bytes);
+  sink.gauge({"tarry_delay_near_bytes", "Memory in use for delayed records."}, bytes);
   sink.gauge({"tarry_delay_overdue", "Records that are due and not delivered yet."}, overdue);
   sink.gauge({"tarry_delay_in_flight", "Overdue records whose delivery is being written."},
              in_flight);

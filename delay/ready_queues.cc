@@ -273,7 +273,7 @@ void ReadyQueues::set_full(PartitionSlot slot, bool full) {
 
 void ReadyQueues::release(const TopicPartition& partition) {
   const PartitionSlot slot = slot_of(partition);
-  TARRY_ASSERT(queues_[slot].holds > 0, "what is held is released");
+  TARRY_ASSERT(queues_[slot].holds > 0, "a held record is released");
   --queues_[slot].holds;
   find_place(slot);
   release_if_idle(slot);

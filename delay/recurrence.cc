@@ -224,7 +224,7 @@ Result<Recurrence> Recurrence::parse(Bytes bytes, const TimeZones& zones) {
   End end;
   if ((flags & until_flag) != 0) end.until = fields.time();
   if ((flags & count_flag) != 0) end.count = fields.number<std::uint64_t>();
-  if (!fields.end()) return corrupt("it is cut off or too long");
+  if (!fields.end()) return corrupt("it is truncated or too long");
 
   if (!is_kept(run) || (end.until && (!is_kept(*end.until) || run > *end.until)))
     return corrupt("a time out of range");
@@ -237,7 +237,7 @@ Result<Recurrence> Recurrence::parse(Bytes bytes, const TimeZones& zones) {
     rule = every;
   } else {
     auto cron = Cron::parse(expression);
-    if (!cron || cron->text() != expression) return corrupt("its expression is none");
+    if (!cron || cron->text() != expression) return corrupt("its cron expression is not valid");
     if (zone_name.empty() || zone_name.size() > TimeZone::max_name_bytes)
       return corrupt("the name of its time zone");
     auto zone = zones.find(zone_name);

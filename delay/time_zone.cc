@@ -207,7 +207,7 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
   rest = rest.subspan(header_bytes);
   const std::uint64_t size = times * (time_bytes + 1) + types * 6 + letters +
                              leaps * (time_bytes + 4) + standard + universal;
-  if (size > rest.size()) return damaged("its table is cut off");
+  if (size > rest.size()) return damaged("its table is truncated");
   if (types == 0) return damaged("it has no types");
   if (leaps != 0) return damaged("it counts leap seconds");
 
@@ -229,7 +229,7 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
     if (time <= begin_of_time || time >= end_of_time)
       return damaged("a transition beyond the end of time");
     if (!block.transitions.empty() && time <= block.transitions.back().at)
-      return damaged("its transitions do not rise");
+      return damaged("its transitions are not in ascending order");
     if (indexes[i] >= types) return damaged("a transition to a type that it does not have");
     block.transitions.push_back({time, offset_of(indexes[i])});
   }
@@ -252,7 +252,7 @@ Result<TimeZone> TimeZone::parse(std::string name, Bytes file) {
     block = parse_block(rest, 8);
     if (block) {
       if (rest.size() < 2 || rest.front() != '\n' || rest.back() != '\n')
-        return refuse("its last line is cut off");
+        return refuse("its last line is truncated");
       const std::string_view text = as_text(rest.subspan(1, rest.size() - 2));
       if (!text.empty()) {
         zone.rule_ = parse_rule(text);

@@ -15,14 +15,14 @@ void Reader::fail(const char* what, std::int64_t value) {
 }
 
 Error Reader::error() const {
-  TARRY_ASSERT(!ok(), "who asks for the error has seen that there is one");
-  return {Errc::corrupt, fmt::format("{} at byte {}, where {} are left",
+  TARRY_ASSERT(!ok(), "error() is called only after a failed read");
+  return {Errc::corrupt, fmt::format("{} at byte {}, where {} bytes are left",
                                      fmt::format(fmt::runtime(problem_.what), problem_.value),
                                      problem_.position, problem_.remaining)};
 }
 
 Result<> Reader::finish() {
-  if (ok() && remaining() > 0) fail("{} bytes that belong to nothing", remaining());
+  if (ok() && remaining() > 0) fail("{} bytes after the end of the message", remaining());
   if (!ok()) return std::unexpected(error());
   return {};
 }
@@ -86,7 +86,8 @@ std::optional<std::size_t> Reader::array_count(bool compact, std::size_t element
   static_assert(max_elements == 262144, "the message below says it");
   // Counted over the whole message, because arrays lie in arrays.
   if (elements > elements_left_)
-    return fail("an array of {} elements (a message may have 262144 in all)", count), std::nullopt;
+    return fail("an array of {} elements (the limit is 262144 in one message)", count),
+           std::nullopt;
   elements_left_ -= elements;
   return elements;
 }
@@ -139,9 +140,9 @@ Buffer Writer::flatten() {
 }
 
 void Writer::overwrite_i32(std::size_t position, std::int32_t value) {
-  TARRY_ASSERT(position + 4 <= own_size_, "only what is written can be overwritten");
+  TARRY_ASSERT(position + 4 <= own_size_, "only written bytes can be overwritten");
   TARRY_ASSERT(shared_.empty() || shared_.front().before >= position + 4,
-               "behind records a position is not ours");
+               "a position after the records is not in this buffer");
   store_be(own_.get() + position, value);
 }
 

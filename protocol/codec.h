@@ -115,7 +115,7 @@ class Reader {
   void string(bool compact, Text& into) {
     const auto bytes = counted(compact, 2, "a string of {} bytes");
     if (bytes) return void(into = as_text(*bytes));
-    if (ok()) fail("null, where a string has to be", 0);
+    if (ok()) fail("null where a string is required", 0);
   }
   template <typename Text>
   void nullable_string(bool compact, std::optional<Text>& into) {
@@ -127,7 +127,7 @@ class Reader {
   void bytes(bool compact, Blob& into) {
     const auto bytes = counted(compact, 4, "{} opaque bytes");
     if (bytes) return void(into = Blob(bytes->begin(), bytes->end()));
-    if (ok()) fail("null, where bytes have to be", 0);
+    if (ok()) fail("null where bytes are required", 0);
   }
   template <typename Blob>
   void nullable_bytes(bool compact, std::optional<Blob>& into) {
@@ -141,7 +141,7 @@ class Reader {
   void array(bool compact, std::size_t element_size, std::vector<T>& into, ReadElement&& read) {
     const auto count = array_count(compact, element_size);
     if (count) return elements(*count, into, read);
-    if (ok()) fail("null, where an array has to be", 0);
+    if (ok()) fail("null where an array is required", 0);
   }
   template <typename T, typename ReadElement>
   void nullable_array(bool compact, std::size_t element_size, std::optional<std::vector<T>>& into,
@@ -155,7 +155,8 @@ class Reader {
     std::int8_t present = 0;
     number(present);
     if (present == 1) return read(into.emplace());
-    if (present != -1 && ok()) fail("{} before a struct that is there (1) or null (-1)", present);
+    if (present != -1 && ok())
+      fail("{} as the mark of a struct, which is 1 (present) or -1 (null)", present);
   }
 
   // Calls read(tag) with this reader limited to that field's bytes; it reads them all and
@@ -169,7 +170,7 @@ class Reader {
       const std::uint32_t tag = uvarint();
       const std::uint32_t size = uvarint();
       if (!ok()) return;
-      if (tag <= previous) return fail("tag {} after one that is not lower", tag);
+      if (tag <= previous) return fail("tag {} after a tag that is not lower", tag);
       previous = tag;
       if (size > remaining()) return fail("a tagged field of {} bytes", size);
       if (size > max_tagged_field_size)
@@ -179,7 +180,7 @@ class Reader {
       const std::uint8_t* const field_end = at_ + size;
       end_ = field_end;
       if (!read(tag)) at_ = field_end;
-      if (ok() && at_ != field_end) fail("tagged field {} is longer than what it holds", tag);
+      if (ok() && at_ != field_end) fail("tagged field {} is longer than its contents", tag);
       if (!ok()) return;
       end_ = outer_end;
     }

@@ -14,7 +14,8 @@ void KindStats::report(MetricSink& sink) const {
                  requests);
   };
   answered("at_once", "answered_at_once", answered_at_once);
-  sink.gauge({"tarry_purgatory_waiting", "Requests that wait for an answer."}, waiting);
+  sink.gauge({"tarry_purgatory_waiting", "Parked requests: those that wait for their answer."},
+             waiting);
   sink.gauge({"tarry_purgatory_queued", "Requests whose answer is decided but not given yet."},
              queued);
   answered("satisfied", "satisfied", satisfied);
@@ -24,7 +25,7 @@ void KindStats::report(MetricSink& sink) const {
                 "Requests that were withdrawn before their answer.", "withdrawn"},
                withdrawn);
   sink.histogram({"tarry_purgatory_waited_seconds",
-                  "Time from start to answer of requests that waited.", "waited_ms"},
+                  "Time from start to answer of requests that were parked.", "waited_ms"},
                  waited_ms, TimeUnit::milliseconds);
   sink.histogram({"tarry_purgatory_late_seconds",
                   "Time from deadline to answer of requests that expired.", "late_ms"},

@@ -385,7 +385,7 @@ Result<Buffer> decompress(Codec codec, Bytes input, std::size_t cap) {
 }
 
 void compress_onto(Codec codec, Bytes input, Buffer& to) {
-  TARRY_ASSERT(input.size() <= max_input_bytes, "what is compressed has to fit into a batch");
+  TARRY_ASSERT(input.size() <= max_input_bytes, "the compressed records have to fit into a batch");
   switch (codec) {
     case Codec::none:
       return append_bytes(to, input);

@@ -209,8 +209,8 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
     // Perhaps another member has the same address: it must not take our answer for that one's.
     if (!is_peer)
       co_return web::refusal(
-          401, fmt::format("no member of the group has signed this for the member at {}: "
-                           "is that the address of two members? give each --advertise",
+          401, fmt::format("no member of the group has signed this request for the member at {}: "
+                           "do two members advertise this address? give each its own --advertise",
                            facts.self.address));
   }
   const bool may_change = is_peer || token->authorizes(question.authorization);
@@ -284,7 +284,8 @@ Reply AdminServer::Impl::get_proof(const Call& call) const {
 Reply AdminServer::Impl::get_metrics(const Call& call) const {
   const auto status = member->status();
   web::MetricsText text;
-  text.gauge({"tarry_relay_ready", "Whether all that the group has given to it is owned."},
+  text.gauge({"tarry_relay_ready",
+              "1: the member owns all partitions that the group has assigned to it; 0: not yet."},
              member->is_ready());
   status.report_member(text);
   status.report_delayed(text);

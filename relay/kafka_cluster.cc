@@ -754,7 +754,7 @@ Transacted KafkaCluster::transact(const Transaction& transaction) {
   // Kafka refuses a batch for one of its records: the next attempt finds out which.
   is_careful_ = done.is_careful = !done.refused.empty() && !was_careful;
   if (is_careful_) {
-    done.error = fmt::format("a record is refused: {}", done.refused.front().second);
+    done.error = fmt::format("Kafka refuses a record: {}", done.refused.front().second);
     done.refused.clear();
   }
   return done;
@@ -788,7 +788,7 @@ Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   done.refused = std::move(reports.refused);
   if (!done.refused.empty() && !was_careful) {
     is_careful_ = done.is_careful = true;
-    done.error = fmt::format("a record is refused: {}", done.refused.front().second);
+    done.error = fmt::format("Kafka refuses a record: {}", done.refused.front().second);
     done.refused.clear();
   }
   return done;

@@ -207,7 +207,8 @@ Result<> KafkaTopics::ensure_state(const std::string& topic, const std::string& 
   // The topic may be somebody else's, or changed since: these settings could lose pending records.
   const auto policy = configs->find("cleanup.policy");
   if (policy == configs->end() || policy->second != "compact")
-    return refuse("cleanup.policy", "it must be compact, because the topic is the relay's memory");
+    return refuse("cleanup.policy",
+                  "it must be compact, because the topic holds the relay's state");
   if (number_in(*configs, "delete.retention.ms") < least_tombstone_ms)
     return refuse("delete.retention.ms", "it must be 3600000 or more");
   if (number_in(*configs, "max.message.bytes") < row_bytes)

@@ -114,7 +114,7 @@ void Member::step(milliseconds longest) {
 }
 
 Result<> Member::renew() {
-  const Asking asking(*this, "to take new producers");
+  const Asking asking(*this, "to register new producers");
   return cluster_.renew();
 }
 
@@ -152,7 +152,7 @@ milliseconds Member::wait_time(milliseconds longest) const {
 void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   const std::lock_guard lock(mutex_);
   for (const auto& source : polled.lost) {
-    if (held_.erase(source) > 0) log_info("relay", "{}: given up", source.text());
+    if (held_.erase(source) > 0) log_info("relay", "{}: no longer owned", source.text());
   }
   for (const auto& source : polled.assigned) {
     const auto warm = warm_.find(source);
@@ -253,10 +253,11 @@ Result<> Member::take_row(const RowRead& row, Partition& partition) {
   const std::string topic = options_.rules.state_topic(row.source.topic);
   if (loaded.error().code == Errc::unsupported) {
     return fail(Errc::unsupported,
-                fmt::format("{}: a row of a newer tarry: {}", topic, loaded.error().message));
+                fmt::format("{}: a row was written by a newer version of Tarry: {}", topic,
+                            loaded.error().message));
   }
   ++status_.damaged_rows;
-  log_error("relay", "{}: a row is left out: {}", topic, loaded.error().message);
+  log_error("relay", "{}: a damaged row is ignored: {}", topic, loaded.error().message);
   return {};
 }
 
@@ -291,7 +292,8 @@ void Member::follow_standby(bool is_disturbed) {
     Warm warm(Partition(source, options_.rules, store_));
     if (const auto started = start_warm(source, warm); !started) {
       // Kafka may have taken a while to say nothing: no other is asked in this step.
-      log_warn("relay", "{}: no warm copy: {}", source.text(), started.error().message);
+      log_warn("relay", "{}: the warm copy cannot be read: {}", source.text(),
+               started.error().message);
       return retry.failed(mono, options_.retry, options_.longest_retry);
     }
     retry.reset();
@@ -316,7 +318,9 @@ void Member::tend_store(MonoTime mono, WallTime now) {
     if (held.stage == Stage::owned) held.partition.note_complete(now);
   for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
     if (held_.contains(source) || warm_.contains(source)) continue;
-    log_info("relay", "{}: its rows are dropped: others have owned it for long", source.text());
+    log_info("relay",
+             "{}: its rows are removed from the store: other members have owned it for a long time",
+             source.text());
     PendingRecords(store_, source).clear();
   }
 }
@@ -397,9 +401,9 @@ void Member::find_all(MonoTime mono) {
       const auto end = cluster_.state_end(sources[i]);
       if (!end) return wait_with(held, end.error().message);
       if (*end > 0) {
-        wait_with(held, fmt::format("{}: group {} has no offset of it, though {} has rows: they "
-                                    "expired or were deleted; set them with kafka-consumer-groups "
-                                    "--reset-offsets",
+        wait_with(held, fmt::format("{}: group {} has no committed offset of it, although {} has "
+                                    "rows: the group's offsets expired or were deleted; set them "
+                                    "with kafka-consumer-groups --reset-offsets",
                                     sources[i].text(), options_.rules.group,
                                     options_.rules.state_topic(sources[i].topic)));
         continue;
@@ -461,7 +465,7 @@ void Member::load(Held& held, MonoTime mono, WallTime now) {
   const std::lock_guard lock(mutex_);
   // It took so long to read the rest that tombstones may have been compacted away meanwhile.
   if (!held.is_warm && now - held.complete_at > oldest_rest) {
-    log_warn("relay", "{}: its rows took too long to read, and are read anew",
+    log_warn("relay", "{}: reading its rows took too long; they are read again",
              held.partition.source().text());
     held.partition.forget();
     return begin_take_over(held, mono);
@@ -519,7 +523,7 @@ void Member::give(std::vector<Ordered> orders) {
     const std::lock_guard lock(orders_mutex_);
     why = refuses_;
     if (why.empty() && given_.size() + orders.size() > options_.waiting_orders)
-      why = fmt::format("{} orders wait already", given_.size());
+      why = fmt::format("{} requests for changes are already waiting", given_.size());
     if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
   }
   if (why.empty()) return cluster_.wake();
@@ -653,7 +657,8 @@ void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answe
     auto& [told, from] = answers[i];
     const Ordered& ordered = asked[i]->ordered;
     if (done.outcome == Outcome::unknown) {
-      told = fail(Errc::io, "Kafka has not said whether this was done; ask again: " + done.error);
+      told =
+          fail(Errc::io, "Kafka has not confirmed whether this was done; ask again: " + done.error);
     } else if (from >= 0) {
       const std::pair where(ordered.source, from);
       const auto placed =
@@ -661,8 +666,8 @@ void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answe
       if (placed != done.placed.end()) told->offset = placed->second;
     } else if (told && told->outcome != delay::ControlOutcome::done && !asked[i]->is_read) {
       told =
-          fail(Errc::io, fmt::format("there is no room for more pending records, so not all of "
-                                     "{} is read, and it is not known whether the record is there",
+          fail(Errc::io, fmt::format("there is no room for more pending records, so not all of {} "
+                                     "has been read, and it is not known whether the record exists",
                                      ordered.source.text()));
     }
     ordered.told(std::move(told));
@@ -832,7 +837,7 @@ void Member::set_stalled(std::string why) {
 // Nothing is taken over further for a while; what is owned goes on.
 void Member::find_failed(std::string why) {
   const std::lock_guard lock(mutex_);
-  if (status_.stalled != why) log_warn("relay", "nothing is taken over: {}", why);
+  if (status_.stalled != why) log_warn("relay", "no partition can be taken over: {}", why);
   set_stalled(std::move(why));
   find_.failed(clock_.mono(), options_.retry, options_.longest_transact_retry);
 }

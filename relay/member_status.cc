@@ -21,11 +21,13 @@ std::optional<WallTime> MemberStatus::next_due() const {
 
 void MemberStatus::report_member(MetricSink& sink) const {
   sink.gauge({"tarry_relay_owned", "Source partitions that this member owns."}, owned);
-  sink.gauge({"tarry_relay_standby", "Source partitions of others that this member keeps warm."},
+  sink.gauge({"tarry_relay_standby",
+              "Source partitions of other members of which this member keeps a warm copy."},
              standby);
   sink.gauge({"tarry_relay_pending_bytes", "Bytes of the rows of pending records, in the store."},
              pending_bytes);
-  sink.gauge({"tarry_relay_standby_bytes", "The same of the warm copies."}, standby_bytes);
+  sink.gauge({"tarry_relay_standby_bytes", "Bytes of the rows of warm copies, in the store."},
+             standby_bytes);
   sink.gauge({"tarry_relay_stalled_seconds",
               "How long something has kept the member from its work; 0: nothing does."},
              static_cast<std::uint64_t>(stalled_for.count()));
@@ -33,14 +35,15 @@ void MemberStatus::report_member(MetricSink& sink) const {
                transactions);
   sink.counter({"tarry_relay_aborted_total", "Transactions that failed and were repeated."},
                aborted);
-  sink.counter({"tarry_relay_renewed_total", "How often producers were made anew."}, renewed);
-  sink.counter({"tarry_relay_damaged_rows_total", "Rows of state topics that make no sense."},
-               damaged_rows);
+  sink.counter({"tarry_relay_renewed_total", "How often producers were created again."}, renewed);
+  sink.counter(
+      {"tarry_relay_damaged_rows_total", "Damaged rows of state topics, which are ignored."},
+      damaged_rows);
 }
 
 void MemberStatus::report_delayed(MetricSink& sink) const {
   sink.gauge({"tarry_relay_pending", "Pending records."}, pending());
-  sink.gauge({"tarry_relay_next_due_seconds", "When the next pending record is due.", "next_due"},
+  sink.gauge({"tarry_relay_next_due_seconds", "Due time of the next pending record.", "next_due"},
              next_due());
   sink.counter({"tarry_relay_taken_total", "Records taken from sources."}, counts.taken);
   sink.counter({"tarry_relay_delivered_total", "Records delivered to their targets."},
@@ -53,8 +56,9 @@ void MemberStatus::report_delayed(MetricSink& sink) const {
   sink.counter({"tarry_relay_expired_total", "Records that expired before they were due."},
                counts.expired);
   sink.counter({"tarry_relay_invalid_total", "Records that went to NAME.invalid."}, counts.invalid);
-  sink.histogram({"tarry_relay_lag_seconds", "From the due time to the commit.", "lag_ms"}, lag,
-                 TimeUnit::milliseconds);
+  sink.histogram({"tarry_relay_lag_seconds",
+                  "Time from a record's due time until its delivery is committed.", "lag_ms"},
+                 lag, TimeUnit::milliseconds);
 }
 
 }  // namespace tarry::relay

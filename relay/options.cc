@@ -27,7 +27,7 @@ Result<> check(const RelayOptions& options) {
                 fmt::format("--group {}: a group has 1 to 100 of the characters A-Z a-z 0-9 . _ -",
                             printable(options.group)));
   }
-  if (options.source.empty()) return fail(Errc::invalid, "--source: empty");
+  if (options.source.empty()) return fail(Errc::invalid, "--source: the pattern is empty");
   if (!options.instance.empty() &&
       (!is_topic_name(options.instance) || options.instance.size() > 60)) {
     return fail(Errc::invalid,

@@ -180,7 +180,7 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wante
       });
       if (owner == known->peers.end()) {
         each.told = fail(Errc::not_found,
-                         fmt::format("no member of the group has {} now", each.source.text()));
+                         fmt::format("no member of the group owns {} now", each.source.text()));
       } else if (peers_.is_us(*owner)) {
         here.push_back(&each);
       } else {

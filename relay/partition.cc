@@ -117,7 +117,7 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
   const auto offset = offset_in_handle(source_, key);
   if (!offset)
     return fail(Errc::corrupt,
-                fmt::format("{} is no handle of {}", printable(key), source_.text()));
+                fmt::format("{} is not a handle of {}", printable(key), source_.text()));
   if (!value) {
     pending_.erase(*offset);
     return {};
@@ -128,7 +128,7 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
   // Anybody who may write to the state topic could have written it, and deliver() has no way to
   // refuse.
   if (!is_topic_name(record->target))
-    return fail(Errc::corrupt, fmt::format("{}: \"{}\" is no topic name", printable(key),
+    return fail(Errc::corrupt, fmt::format("{}: \"{}\" is not a topic name", printable(key),
                                            printable(record->target)));
   if (const auto body = delay::PendingRecordBody::parse(record->body); !body)
     return fail(body.error().code, fmt::format("{}: {}", printable(key), body.error().message));
@@ -209,12 +209,13 @@ std::expected<std::string, std::string> Partition::target_of(
   std::string usual = default_target(source_.topic);
   if (!asked) {
     if (!usual.empty()) return usual;
-    return std::unexpected(
-        fmt::format("x-deliver-to: missing; {} does not end in {}, so its name says no target",
-                    source_.topic, source_suffix));
+    return std::unexpected(fmt::format(
+        "x-deliver-to: missing; {} does not end in {}, so its name gives no target topic",
+        source_.topic, source_suffix));
   }
   if (!is_topic_name(*asked))
-    return std::unexpected(fmt::format("x-deliver-to: \"{}\" is no topic name", printable(*asked)));
+    return std::unexpected(
+        fmt::format("x-deliver-to: \"{}\" is not a topic name", printable(*asked)));
   // A producer that may choose a target must not write the state of a relay.
   if (asked->contains(state_mark) || asked->starts_with("__"))
     return std::unexpected(
@@ -228,7 +229,7 @@ std::expected<std::string, std::string> Partition::target_of(
 void Partition::take(const SourceRecord& source, Planning& planning) const {
   const auto record = records::parse_record_body(source.body);
   if (!record) {  // Kafka has checked it; never seen.
-    log_error("relay", "{} at {} is left out: {}", source_.text(), source.offset,
+    log_error("relay", "the record of {} at {} is ignored: {}", source_.text(), source.offset,
               record.error().message);
     return;
   }

@@ -55,7 +55,7 @@ Result<PeerKey> PeerKey::make() {
   std::array<std::uint8_t, key_bytes> bytes{};
   std::size_t size = bytes.size();
   if (key.key_ == nullptr || EVP_PKEY_get_raw_public_key(key.key_, bytes.data(), &size) != 1)
-    return fail(Errc::io, "no key for requests between members could be made");
+    return fail(Errc::io, "the key for requests between members could not be generated");
   key.public_ = hexadecimal(bytes.data(), size);
   return key;
 }

@@ -195,7 +195,7 @@ awaitable<void> Peers::ask_some(std::shared_ptr<Round> round, std::string target
       round->told.push_back({std::move(peer), std::move(full)});
       continue;
     }
-    PeerTold told{peer, fail(Errc::io, "the question failed")};
+    PeerTold told{peer, fail(Errc::io, "the request failed")};
     try {
       told = co_await ask(std::move(peer), "GET", target, "", peer_timeout);
     } catch (const std::exception& failure) {

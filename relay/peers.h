@@ -39,7 +39,7 @@
 namespace tarry::relay {
 
 inline constexpr std::chrono::milliseconds peer_timeout{3'000};
-inline constexpr std::string_view no_sense = "its answer makes no sense";
+inline constexpr std::string_view no_sense = "its answer is malformed";
 
 // The answer of another member.  Errc::io: it is not known whether it has done what it was
 // asked for; Errc::invalid: it has refused it.

@@ -54,7 +54,7 @@ std::string place_key(const PendingRecords::Place& place) {
 
 std::int64_t number_at(std::string_view bytes, std::size_t index) {
   if (bytes.size() < (index + 1) * number_bytes)
-    throw storage::RowsFailed("the store of pending records has a row that makes no sense",
+    throw storage::RowsFailed("the store of pending records has a malformed row",
                               storage::RowsFailed::Kind::damaged);
   const auto number = load_be<std::uint64_t>(as_bytes(bytes).data() + index * number_bytes);
   return static_cast<std::int64_t>(number ^ (std::uint64_t{1} << 63));

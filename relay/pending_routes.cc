@@ -50,10 +50,11 @@ Reply reply_of(Json body, const Json& lacks) {
   if (lacks.empty()) return json_reply(body);
   const Json& first = lacks[0];
   const Json& member = first["member"];
-  body["error"] = fmt::format("{} of the partitions are missing, the first of them {}-{} of {}: {}",
-                              lacks.size(), first.value("topic", ""), first.value("partition", 0),
-                              member.is_string() ? "member " + member.get<std::string>() : "nobody",
-                              first.value("error", ""));
+  body["error"] =
+      fmt::format("{} partitions are missing; the first of them is {}-{}, owned by {}: {}",
+                  lacks.size(), first.value("topic", ""), first.value("partition", 0),
+                  member.is_string() ? "member " + member.get<std::string>() : "nobody",
+                  first.value("error", ""));
   return json_reply(body, 503);
 }
 
@@ -81,11 +82,11 @@ Json missing_json(const Listing& known, const Call& call, const std::set<Source>
       Json each{{"topic", topic},
                 {"partition", i},
                 {"member", nullptr},
-                {"error", "no member of the group has it now"}};
+                {"error", "no member of the group owns it now"}};
       for (const auto& peer : known.peers) {
         if (std::ranges::find(peer.assigned, source) == peer.assigned.end()) continue;
         each["member"] = fmt::format("{} at {}", peer.instance, peer.address);
-        each["error"] = "it is taking it over";
+        each["error"] = "the member is taking it over";
         for (const auto& one : told)
           if (one.peer.key == peer.key && !one.json) each["error"] = one.json.error().message;
       }
@@ -351,11 +352,11 @@ awaitable<Reply> PendingRoutes::select(const Call& call) {
   } else if (action == "deliver") {
     order.kind = Order::Kind::deliver;
   } else if (action != "cancel") {
-    throw Refused{400, fmt::format("action: '{}' is not one; give cancel, move or deliver",
+    throw Refused{400, fmt::format("action: '{}' is not an action; give cancel, move or deliver",
                                    printable(action))};
   }
   if (order.kind != Order::Kind::move && (body.contains("due") || body.contains("by")))
-    throw Refused{400, "due and by belong to the action move"};
+    throw Refused{400, "due and by are allowed only with the action move"};
   const bool is_dry_run = flag_in(body, "dry_run");
   Reply reply;
   reply.content_type = "application/x-ndjson";

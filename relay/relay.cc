@@ -79,8 +79,8 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   if (is_loopback_host(facts.self.address.substr(0, facts.self.address.rfind(':'))) &&
       are_brokers_elsewhere(options.brokers))
     log_warn("relay",
-             "members on other machines cannot ask this one: it tells them {}, which is their own "
-             "machine there; give --admin 0.0.0.0:PORT, or --advertise HOST:PORT",
+             "members on other machines cannot reach this one: it advertises {}, which on each "
+             "machine is that machine itself; give --admin 0.0.0.0:PORT, or --advertise HOST:PORT",
              facts.self.address);
   facts.version = version;
   facts.data = relay->data_.path();
@@ -141,7 +141,7 @@ Result<> Relay::run(const std::function<bool()>& is_over, const std::function<vo
     if (failed.is_damage()) storage::DiskRows::condemn(data_.path() + "/pending");
     done = fail(Errc::io, failed.what());
   }
-  member_->refuse_orders("the member stops");
+  member_->refuse_orders("the member is stopping");
   admin_->stop();
   cluster_->leave();
   return done;

@@ -57,8 +57,8 @@ awaitable<void> Selection::find_some() {
     if (!is_dry_run_) found_.push_back({source_in(record), text_in(record, "handle")});
   }
   if (found_.size() > max_moved_at_once)
-    throw Refused{400, fmt::format("the selection has more than {} records, which cannot be "
-                                   "moved at once; nothing was moved",
+    throw Refused{400, fmt::format("the selection has more than {} records, which is the limit of "
+                                   "one move; nothing was moved",
                                    max_moved_at_once)};
   after_ = page["next"].is_string() ? page["next"].get<std::string>() : "";
   found_all_ = after_.empty();

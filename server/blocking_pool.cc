@@ -119,7 +119,7 @@ class BlockingPool::Door final : public Background {
 };
 
 BlockingPool::BlockingPool(std::size_t threads, StartThread start) : start_(std::move(start)) {
-  TARRY_ASSERT(threads > 0, "a pool without threads never does anything");
+  TARRY_ASSERT(threads > 0, "a pool needs at least one thread");
   auto& everybody = *queues_.emplace_back(std::make_unique<Queue>());
   for (std::size_t i = 0; i < threads; ++i)
     everybody.add_thread(fmt::format("tarry-io-{}", i), start_);

@@ -30,7 +30,8 @@ void append_comment(std::string& out, std::string_view text) {
 
 std::string config_help() {
   std::string out =
-      "# Every key that `tarry serve --config FILE` and `--set key=value` take, with its default.\n"
+      "# Every key that `tarry serve --config FILE` and `--set key=value` accept, with its "
+      "default.\n"
       "# Written by `tarry serve --help-config`.\n"
       "# Times in ms are plain numbers or 250ms, 30m, 1h30m, 7d; sizes are bytes or 64KiB, 1GiB.\n";
   for (const auto& key : config_keys()) {

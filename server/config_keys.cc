@@ -41,8 +41,8 @@ std::vector<ConfigKey> process_keys() {
        "changed later.",
        number(1, 1, [](Config&, std::int64_t) {})},
       {"tarry.log.format", "text", "", ConfigType::string,
-       "How log lines look: text, or json: one object a line with time, level, component and "
-       "message.",
+       "The format of log lines: text, or json: one object per line with time, level, component "
+       "and message.",
        set_log_format_key},
       {"tarry.log.level", "info", "", ConfigType::string,
        "The lowest level of log lines that the broker writes to stderr.", set_log_level_key},
@@ -88,9 +88,10 @@ std::vector<ConfigKey> connection_keys() {
        "The broker closes a connection that sends no request for this long.",
        session_number(&SessionLimits::idle, 1, max_time_ms)},
       {"tarry.admin.allowed.hosts", "", "", ConfigType::list,
-       "Further names under which clients may address the admin, when they reach it through an SSH "
+       "Additional host names under which clients may reach the admin, for instance through an SSH "
        "tunnel, a container's port or a proxy: localhost allows any port, tarry.example.com:8443 "
-       "one. * allows every name, even one that a hostile page has pointed at this machine.",
+       "only this one. * allows every name, even one that a hostile page has pointed at this "
+       "machine.",
        set_admin_allowed_hosts},
       {"tarry.admin.open.reads", "false", "", ConfigType::boolean,
        "Whether anyone who can connect may read the admin without a token, also beyond loopback. "
@@ -98,7 +99,8 @@ std::vector<ConfigKey> connection_keys() {
        "tarry.admin.allowed.hosts.",
        set_admin_open_reads},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
-       "The address of the admin over HTTP, or off. Beyond loopback, reading needs the token too.",
+       "The address of the admin, the broker's HTTP interface for operators, or off. Beyond "
+       "loopback, reading needs the token too.",
        set_admin_listener},
   };
 }
@@ -109,18 +111,18 @@ std::vector<ConfigKey> request_keys() {
        "The limit of bytes in one Fetch answer, whatever the client asks for.",
        broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
       {"quota.window.num", "11", "", ConfigType::integer,
-       "How many windows the rate of a client that has a quota is measured over.",
+       "The number of time windows over which the rate of a client with a quota is measured.",
        broker_number(&BrokerConfig::quota_windows, 1, 100)},
       {"quota.window.size.seconds", "1", "seconds", ConfigType::integer,
-       "The length of such a window; also the longest time for which a quota of request time mutes "
-       "a client at once.",
+       "The length of each window of quota.window.num; also the longest time for which a client "
+       "that exceeds its quota of request time is throttled.",
        broker_number(&BrokerConfig::quota_window_seconds, 1, 3600)},
       {"socket.request.max.bytes", "104857600", "bytes", ConfigType::integer,
        "The largest request; the broker closes a connection that announces a larger one.",
        session_number(&SessionLimits::frame_bytes, 1, max_int)},
       {"tarry.connection.max.bytes", "134217728", "bytes", ConfigType::long_,
        "The limit of bytes in flight on one connection, requests and answers together. At the "
-       "limit the broker neither reads from it nor begins a Fetch until answers have left.",
+       "limit the broker neither reads from it nor begins a Fetch until answers have been sent.",
        session_number(&SessionLimits::bytes_in_flight, 1, max_long)},
       {"tarry.connection.max.requests", "1000", "", ConfigType::integer,
        "The limit of requests in flight on one connection. At the limit the broker stops reading "
@@ -131,9 +133,8 @@ std::vector<ConfigKey> request_keys() {
        session_number(&SessionLimits::write_stall, 1, max_time_ms)},
       {"tarry.memory.bytes", "536870912", "bytes", ConfigType::long_,
        "The limit of memory that clients can make the broker hold, on all connections together: "
-       "requests, what they are decoded into, answers, and what members of groups say of "
-       "themselves. Above it work waits, then is refused, and the broker closes the connections "
-       "that hold the most.",
+       "requests, their decoded form, answers, and the metadata of group members. Above it "
+       "requests wait, then are refused, and the broker closes the connections that hold the most.",
        broker_number(&BrokerConfig::memory_bytes, std::int64_t{16} << 20, std::int64_t{1} << 46)},
   };
 }
@@ -168,7 +169,7 @@ std::vector<ConfigKey> producer_keys() {
        "gigabytes. All decompressed batches of one shard together take at most twice as much.",
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
       {"tarry.delay.header.aliases", "", "", ConfigType::list,
-       "Further names for the headers that schedule a record, so that producers of another "
+       "Additional names for the headers that schedule a record, so that producers of another "
        "scheduler need not change; a value has the form of the original's. An original may have "
        "several aliases.",
        set_header_aliases_key},
@@ -187,8 +188,8 @@ std::vector<ConfigKey> producer_keys() {
 std::vector<ConfigKey> group_keys() {
   return {
       {"group.initial.rebalance.delay.ms", "3000", "ms", ConfigType::integer,
-       "How long an empty group waits for more members after the first one; it waits again while "
-       "members keep coming.",
+       "How long an empty group waits for more members after the first one has joined; it waits "
+       "again while members keep joining.",
        broker_time(&BrokerConfig::group_initial_rebalance_delay, 0)},
       {"group.max.session.timeout.ms", "1800000", "ms", ConfigType::integer,
        "The longest session timeout that a consumer may ask for.",
@@ -212,7 +213,7 @@ std::vector<ConfigKey> group_keys() {
 std::vector<ConfigKey> offset_keys() {
   return {
       {"offset.metadata.max.bytes", "4096", "bytes", ConfigType::integer,
-       "The longest text that a consumer may commit with an offset.",
+       "The longest metadata text that a consumer may commit with an offset.",
        broker_number(&BrokerConfig::offset_metadata_bytes, 0, 32'767)},
       {"offsets.commit.timeout.ms", "5000", "ms", ConfigType::integer,
        "How long a commit may take to become durable; after that the client is told to try again.",
@@ -251,8 +252,8 @@ std::vector<ConfigKey> log_keys() {
       {"log.roll.ms", "", "ms", ConfigType::long_, roll_reason,
        optional_time(&Config::Times::roll_ms, 1, max_long)},
       {"tarry.log.tail.bytes", "67108864", "bytes", ConfigType::long_,
-       "The memory for the newest records of a shard's logs, from which consumers at the end "
-       "read.",
+       "The memory of each shard for the newest records of its logs; consumers at the end of a log "
+       "read from it.",
        broker_number(&BrokerConfig::tail_bytes, 65'536, std::int64_t{1} << 40)},
   };
 }

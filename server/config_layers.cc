@@ -65,7 +65,7 @@ std::string unknown_key_text(const Setting& setting) {
 }
 
 Error not_allowed(const Setting& setting, const Error& allowed) {
-  return {Errc::invalid, fmt::format("{}: allowed is {}", setting_text(setting), allowed.message)};
+  return {Errc::invalid, fmt::format("{}: expected {}", setting_text(setting), allowed.message)};
 }
 
 // Puts one layer into `config` and `values`, over what lower layers have put there.
@@ -151,10 +151,11 @@ Result<> check_addresses(const Config& config) {
     if (config.admin->port != listen.port ||
         (config.admin->host != listen.host && !config.admin->host.empty() && !listen.host.empty()))
       continue;
-    return fail(Errc::in_use,
-                fmt::format("tarry.admin.listener={}: that is the port of listeners={}://{}: give "
-                            "another",
-                            config.admin->text(), listener.name, listen.text()));
+    return fail(
+        Errc::in_use,
+        fmt::format(
+            "tarry.admin.listener={}: it uses the port of listeners={}://{}: give another port",
+            config.admin->text(), listener.name, listen.text()));
   }
   return {};
 }

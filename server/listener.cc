@@ -283,8 +283,8 @@ void Listener::accept_some(Door& door) {
       // An unserved connection is bounded by max_unserved, not by max.connections.
       open_.ended(text);
       too_fast_.warn(clock_.mono(), "server",
-                     fmt::format("a connection from {} is refused: its address makes them faster "
-                                 "than its quota connection_creation_rate allows",
+                     fmt::format("a connection from {} is refused: its address opens connections "
+                                 "faster than its quota connection_creation_rate allows",
                                  text));
       // Closed at once, its client would try again at once.
       close_later(socket, admission.close_after);

@@ -161,11 +161,11 @@ std::vector<ConfigKey> tls_keys() {
                        "The ciphers that clients may use, under their names in the TLS standards. "
                        "Empty: OpenSSL's defaults.",
                        check_cipher_suites),
-      per_listener_key(
-          "ssl.client.auth", "none", text,
-          "Whether clients on SSL listeners have to show a certificate: required, requested or "
-          "none. It does not apply to SASL_SSL listeners, unless it is set for one by its name.",
-          one_of({"required", "requested", "none"})),
+      per_listener_key("ssl.client.auth", "none", text,
+                       "Whether clients on SSL listeners have to show a certificate: required, "
+                       "requested or none. It does not apply to SASL_SSL listeners, unless it is "
+                       "set for one as listener.name.NAME.ssl.client.auth.",
+                       one_of({"required", "requested", "none"})),
       per_listener_key("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", ConfigType::list,
                        "The versions of TLS that clients may use.", check_enabled_protocols),
       per_listener_key("ssl.key.password", "", secret, "The password of an encrypted private key.",

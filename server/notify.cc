@@ -72,7 +72,7 @@ ServiceManager ServiceManager::from_environment() {
 void ServiceManager::tell(std::string_view lines) const {
   if (!listens()) return;
   if (const int failure = send_datagram(socket_path_, lines); failure != 0) {
-    log_warn("server", "the service manager does not get the message {}: NOTIFY_SOCKET={}: {}",
+    log_warn("server", "the service manager did not receive the message {}: NOTIFY_SOCKET={}: {}",
              printable(lines), printable(socket_path_), std::strerror(failure));
   }
 }

@@ -93,7 +93,7 @@ Result<> check_key_file(std::string_view value) {
 Result<> check_clock_skew(std::string_view value) {
   const auto seconds = parse_whole_number(value);
   if (seconds && *seconds >= 0 && *seconds <= 86'400) return {};
-  return fail(Errc::invalid, "a whole number from 0 to 86400");
+  return fail(Errc::invalid, "a whole number of seconds from 0 to 86400");
 }
 
 Result<> check_claim(std::string_view value) {
@@ -166,8 +166,8 @@ std::vector<ConfigKey> security_keys() {
        "Whether a topic or group that has no rule at all is open to everybody.",
        set_allow_without_rule},
       {"authorizer.class.name", "", "", ConfigType::string,
-       "The name of any of Kafka's authorizers switches access rules (ACLs) on. Empty: everybody "
-       "may do everything.",
+       "Access rules (ACLs) are on if this names one of Kafka's authorizers. Empty: everybody may "
+       "do everything.",
        set_authorizer},
       login_lifetime_key(),
       {"connection.failed.authentication.delay.ms", "100", "ms", ConfigType::integer,

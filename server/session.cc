@@ -361,7 +361,7 @@ void Session::peer_event(PeerWatch::Event event) {
 void Session::give_up_requests() {
   linger_.cancel();
   connection_.close();
-  if (ended_) close("the client has gone", Ending::usual);
+  if (ended_) close("the client has disconnected", Ending::usual);
 }
 
 // The client sends no more.  Requests that it has sent before are answered.
@@ -420,8 +420,8 @@ std::size_t Session::take(Bytes bytes) {
       if (unread_.size_come < unread_.size.size()) break;
       const auto claimed = load_be<std::int32_t>(unread_.size.data());
       if (connection_.needs_login() && claimed > max_login_frame_bytes) {
-        close(fmt::format("a request of {} bytes before its login; the limit is {}", claimed,
-                          max_login_frame_bytes),
+        close(fmt::format("the client sent a request of {} bytes before its login; the limit is {}",
+                          claimed, max_login_frame_bytes),
               Ending::bad_frame);
         break;
       }
@@ -434,9 +434,11 @@ std::size_t Session::take(Bytes bytes) {
                 Ending::speaks_tls);
           break;
         }
-        close(fmt::format("a request has {} bytes; the limit is {} (socket.request.max.bytes)",
-                          claimed, owner_.limits_.frame_bytes),
-              Ending::bad_frame);
+        close(
+            fmt::format(
+                "the client sent a request of {} bytes; the limit is {} (socket.request.max.bytes)",
+                claimed, owner_.limits_.frame_bytes),
+            Ending::bad_frame);
         break;
       }
       unread_.partial = std::make_shared<Frame>(static_cast<std::size_t>(claimed));
@@ -454,12 +456,14 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::refusal_reason(*header) : header.error().message;
   if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
-    refused = fmt::format("a {} request before its login", protocol::name(header->api_key()));
+    refused = fmt::format("the client sent a {} request before its login",
+                          protocol::name(header->api_key()));
   if (!refused.empty()) return close(refused, Ending::bad_request);
   if (!may_be_served(header->api_key())) {
     if (connection_.login_has_ended(owner_.shard_.clock().mono()))
       ++owner_.shard_.counters.expired_logins_total;
-    return close("it has not logged in again in time (connections.max.reauth.ms)", Ending::usual);
+    return close("the client did not log in again in time (connections.max.reauth.ms)",
+                 Ending::usual);
   }
   ++owner_.shard_.counters.requests_total;
   connection_.count_request(header->client_id.value_or(std::string_view()));
@@ -627,7 +631,7 @@ void Session::write_answers() {
       if (connection_.ends_when_answered && running_ == 0)
         close("its login failed", Ending::usual);
       else if (ended_ && slots_.empty())
-        close("the client has its answers", Ending::usual);
+        close("the client has received its answers", Ending::usual);
       return;
     }
 

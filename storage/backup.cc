@@ -186,7 +186,9 @@ Result<> remove_stage(const std::string& stage) {
   const auto marker = stage + stage_marker;
   if (!is_there(marker)) return {};
   if (!empty_but_for(stage, stage_marker + 1))
-    return fail(Errc::io, fmt::format("{}: what a backup has left cannot be removed", stage));
+    return fail(
+        Errc::io,
+        fmt::format("{}: the files that an earlier backup left behind cannot be removed", stage));
   if (::unlink(marker.c_str()) != 0) return backup_error(marker, "unlink", errno);
   if (::rmdir(stage.c_str()) != 0) return backup_error(stage, "rmdir", errno);
   return {};
@@ -366,7 +368,7 @@ Result<> Backup::make_target() {
     return refused(
         error == ENOSPC ? Errc::no_space : Errc::invalid,
         fmt::format("is not there, and the broker cannot create it: {}{}", std::strerror(error),
-                    no_parent ? "; make the directory that it is in"
+                    no_parent ? "; create its parent directory first"
                     : error == EROFS || error == EACCES
                         ? "; choose one that the broker's user may write (a service: "
                           "ReadWritePaths= in its unit)"
@@ -383,7 +385,7 @@ Result<> Backup::make_target() {
   target_descriptor_ = ::open(target_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (target_descriptor_ < 0) return backup_error(target_, "open", errno);
   constexpr std::string_view text =
-      "This backup was not finished, and is no broker's data directory.  Remove it.\n";
+      "This backup was not finished and is not a data directory.  Remove it.\n";
   if (auto marked = replace_file(disk_, target_ + "/" + unfinished_backup_name, as_bytes(text));
       !marked)
     return marked;

@@ -129,7 +129,7 @@ std::uint64_t bytes_of_rows(const std::vector<ChunkRow>& rows) {
 
 Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
                                     PendingKey from) {
-  TARRY_ASSERT(bucket.level != BucketLevel::run, "nothing is finer than a run");
+  TARRY_ASSERT(bucket.level != BucketLevel::run, "no bucket is finer than a run");
   const BucketTables& in = *tables_;
   std::vector<ChunkKey> sources;
   std::uint64_t bytes = 0;

@@ -244,7 +244,7 @@ Result<PendingPage> BucketStore::page(const PendingQuery& query) {
 
 Result<BucketStore::Counted> BucketStore::count(const PendingQuery& query, WallTime from,
                                                 std::chrono::milliseconds by, bool by_topic) {
-  TARRY_ASSERT(by.count() > 0, "a stretch is longer than nothing");
+  TARRY_ASSERT(by.count() > 0, "a stretch is not empty");
   Counted out;
   auto of_topic = out.topics.end();
   Sweep sweep(*tables_, std::nullopt);

@@ -102,7 +102,7 @@ std::pair<ChunkKey, std::size_t> key_of(const HomeWrite::Part& part, const Journ
     key.first = std::min(key.first, part.chunk->key_at(i).sequence);
     ++entries;
   }
-  TARRY_ASSERT(entries > 0, "a chunk of which nothing is pending is not written");
+  TARRY_ASSERT(entries > 0, "a chunk without pending records is not written");
   return {key, entries};
 }
 

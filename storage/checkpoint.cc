@@ -38,7 +38,7 @@ std::optional<MonoTime> Checkpoint::wanted_at() const {
 
 Checkpoint::Step Checkpoint::begin(Lsn applied, MonoTime now) {
   TARRY_ASSERT(step_ == Step::idle, "one checkpoint at a time");
-  TARRY_ASSERT(applied >= noted_, "what is applied never shrinks");
+  TARRY_ASSERT(applied >= noted_, "the applied position never moves back");
   target_ = applied;
   hurried_ = false;
   // Records at or behind the target are the next one's.
@@ -73,7 +73,8 @@ Checkpoint::Step Checkpoint::finished(const Result<>& result) {
 }
 
 void Checkpoint::abandon(MonoTime now) {
-  TARRY_ASSERT(step_ != Step::idle && step_ != Step::failed, "only what was begun is abandoned");
+  TARRY_ASSERT(step_ != Step::idle && step_ != Step::failed,
+               "only a checkpoint that has begun is abandoned");
   step_ = Step::idle;
   hurried_ = false;
   dirty_since_ = now;

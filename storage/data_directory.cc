@@ -79,8 +79,8 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
 
   if (fs::exists(fs::path(path) / unfinished_backup_name)) {
     return refused(Errc::corrupt, path,
-                   "is a backup that was not finished; remove it and give a whole one with --data; "
-                   "nothing was changed");
+                   "is a backup that was not finished; remove it and give a complete one with "
+                   "--data; nothing was changed");
   }
   Seen seen;
   seen.creating = fs::exists(path + "/.creating");

@@ -225,7 +225,7 @@ void Log::append(SharedBytes batches, Offset first, Offset last, std::int64_t ma
   while (at < batches.size()) {
     const auto header = header_at(batches.view().subspan(at));
     TARRY_ASSERT(header && header->first >= end_offset_ && header->last >= header->first,
-                 "what is appended are whole batches in the order of their offsets");
+                 "only whole batches are appended, in the order of their offsets");
     const bool alone = header->bytes == batches.size();
     TARRY_ASSERT(at > 0 || header->first == first, "base offsets are filled in before the append");
     // Trimmed entries are removed only when the vector would grow: erasing the front at every trim

@@ -109,7 +109,7 @@ Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
   std::error_code unknown;
   // Opening it may succeed: the damage lies deeper.
   if (fs::exists(directory + "/" + damage_mark, unknown)) {
-    log_warn("storage", "{} is emptied: it was found damaged", directory);
+    log_warn("storage", "{} is damaged and is emptied", directory);
     fs::remove_all(directory, unknown);
   }
   // Its rows are a copy, so emptying it loses nothing.

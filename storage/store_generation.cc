@@ -41,12 +41,11 @@ Result<> check_generation(Database& meta, std::uint64_t generation, const std::s
   const auto least = noted(meta);
   if (!least) return std::unexpected(least.error());
   if (generation >= *least) return {};
-  return fail(
-      Errc::corrupt,
-      fmt::format("{}: its newest part is missing: it is of flush {}, but there were {}; its "
-                  "MANIFEST was cut, or it is an older copy; restore the whole data "
-                  "directory from a copy",
-                  directory, generation, *least));
+  return fail(Errc::corrupt,
+              fmt::format("{}: its newest part is missing: it ends with flush {}, but flush {} was "
+                          "made; its MANIFEST was truncated, or it is an older copy; restore the "
+                          "whole data directory from a copy",
+                          directory, generation, *least));
 }
 
 }  // namespace tarry::storage

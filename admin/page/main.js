@@ -98,7 +98,7 @@ function connection() {
   document.body.classList.toggle("stale", live.state === "lost");
   if (live.state === "lost") {
     // Without a count of seconds: a screen reader would say each of them.
-    setText(node, `Connection lost since ${timeOf(live.since)}. ${live.reason ? `${live.reason} ` : ""}The figures are from then; trying again.`);
+    setText(node, `Connection lost since ${timeOf(live.since)}. ${live.reason ? `${live.reason} ` : ""}The figures are from that time; reconnecting.`);
   } else if (live.status && live.status.state !== "running") {
     setText(node, `The broker is in the state “${live.status.state}”${live.status.state === "disk full" ? ": it accepts no records until there is space again" : ""}.`);
   } else {
@@ -108,7 +108,7 @@ function connection() {
 }
 
 // The first is the system's.
-const themes = [["auto", "◐", "Theme: as the system"], ["light", "☀", "Theme: light"], ["dark", "☾", "Theme: dark"]];
+const themes = [["auto", "◐", "Theme: same as the system"], ["light", "☀", "Theme: light"], ["dark", "☾", "Theme: dark"]];
 
 function theme(next) {
   const now = document.documentElement.dataset.theme ?? "auto";
@@ -142,8 +142,8 @@ function help() {
   const row = (keys, text) => [el("dt", {}, keys.map((key) => el("kbd", {}, key))), el("dd", {}, text)];
   const node = dialog("Keys and search terms", el("div", { class: "help" },
     el("dl", {},
-      row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "from record to record"), row(["Enter"], "open a record, pick a bar"),
-      row(["←", "→"], "along the bars of a chart"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
+      row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "move from record to record"), row(["Enter"], "open a record, pick a bar"),
+      row(["←", "→"], "move along the bars of a chart"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
       [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic"],
         ["id:order-*", "a pattern of the whole id; key: likewise"], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]

@@ -34,7 +34,7 @@ class RecordView {
     this.history = el("ol", { class: "history", data: { field: "history" } });
     this.outcome = el("p", { class: "outcome", role: "status" });
     this.actions = el("div", { class: "actions" }, [
-      ["move", "Move…", "Give it another due time"], ["deliver", "Deliver now…", "Deliver it at once"], ["cancel", "Cancel…", "It will never be delivered"],
+      ["move", "Move…", "Give it another due time"], ["deliver", "Deliver now…", "Deliver it now"], ["cancel", "Cancel…", "It will never be delivered"],
     ].map(([action, text, hint]) => el("button", { type: "button", title: hint, class: action === "cancel" ? "quiet-danger" : "", data: { action }, on: { click: () => this.#ask(action) } }, text)));
     this.asking = el("div", { class: "asking" });
     this.problem = el("div");
@@ -88,7 +88,7 @@ class RecordView {
       el("span", { class: `event ${event.event}` }, event.event),
       el("time", { datetime: isoTime(event.at_ms) }, fullTime(event.at_ms)),
       el("span", { class: "detail" }, event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`)))
-      : [el("li", { class: "none" }, "Nothing is remembered.")]));
+      : [el("li", { class: "none" }, "No events are kept.")]));
   }
 
   #show() {

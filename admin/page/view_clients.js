@@ -18,7 +18,7 @@ export function clientsView(section) {
   const table = new Table([
     { head: "Client id", class: "name", cell: ({ client }) => visible(client) || "(none)" },
     { head: "Address", cell: ({ address }) => visible(address) },
-    { head: "Software", hint: "As the client tells it", cell: software },
+    { head: "Software", hint: "As reported by the client", cell: software },
     { head: "Principal", cell: ({ principal }) => visible(principal) },
     { head: "Listener", cell: ({ listener }) => visible(listener) },
     { head: "Connected for", class: "number", cell: ({ connected_ms }) => duration(Math.max(0, live.now() - connected_ms)) },
@@ -45,7 +45,7 @@ export function clientsView(section) {
     setHidden(table.node, clients.clients.length === 0);
     setHidden(empty, clients.clients.length > 0);
     const more = clients.clients_total - clients.clients.length;
-    setText(summary, more > 0 ? `The ${integer(clients.clients.length)} that came last; ${integer(more)} more are connected.` : "");
+    setText(summary, more > 0 ? `The ${integer(clients.clients.length)} newest connections; ${integer(more)} more are open.` : "");
   }
   return { draw };
 }

@@ -16,7 +16,7 @@ export function groupsView(section) {
   const table = new Table([
     { head: "Group", class: "name", cell: ({ group }) => visible(group) || "(empty name)" },
     { head: "State", cell: ({ state }) => el("span", { class: `state ${good.has(state) ? "good" : state === "Empty" || state === "Dead" ? "" : "warn"}` }, state) },
-    { head: "Lag", class: "wide-cell", hint: "Offsets that are still to be read, over all partitions", cell: ({ lag }) => (lag === null || lag === undefined ? "–" : meter(lag, most, integer(lag), "--series-1")) },
+    { head: "Lag", class: "wide-cell", hint: "Offsets that are still to be read, in all partitions", cell: ({ lag }) => (lag === null || lag === undefined ? "–" : meter(lag, most, integer(lag), "--series-1")) },
     { head: "Members", class: "number", cell: ({ members }) => integer(members) },
     { head: "Partitions", class: "number", hint: "Partitions with a committed offset", cell: ({ offsets }) => integer(offsets) },
     { head: "Generation", class: "number", cell: ({ generation }) => integer(generation) },

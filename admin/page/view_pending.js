@@ -193,12 +193,12 @@ class PendingView {
     setHidden(this.more, !state || !state.complete || !state.next);
     if (!isQuiet || !plain) {
       const words = plain ? "" : describe(search, live.now());
-      if (!state) setText(this.summary, plain ? "" : `looking for ${words}…`);
+      if (!state) setText(this.summary, plain ? "" : `searching for ${words}…`);
       else if (plain) setText(this.summary, count && state.next ? `the first ${integer(count)}` : "");
-      else setText(this.summary, `${state.hasMore ? `${integer(count)} or more` : plural(count, "record")}: ${words}${state.complete ? "" : ", looking on…"}`);
+      else setText(this.summary, `${state.hasMore ? `${integer(count)} or more` : plural(count, "record")}: ${words}${state.complete ? "" : ", still searching…"}`);
     }
     if (!state) return;
-    setText(this.more, plain || count ? "Show more" : "Look on");
+    setText(this.more, plain || count ? "Show more" : "Search further");
     const isBlank = count === 0 && state.complete && !state.next;
     setHidden(this.empty, !isBlank);
     setHidden(this.list.node, isBlank);
@@ -207,7 +207,7 @@ class PendingView {
       this.empty.replaceChildren(...(plain
         ? [el("p", {}, "Nothing is pending. A record with a delivery time shows up here:"), el("pre", {}, "tarry produce orders -v 'pay up' -k 4711 --delay 1m --id order-4711")]
         : [el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here."),
-          search.id || search.key ? el("p", {}, "id: and key: are patterns of the whole text: write id:*4711* for a part.") : ""]));
+          search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : ""]));
     }
   }
 

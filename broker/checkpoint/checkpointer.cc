@@ -94,7 +94,8 @@ Result<> reclaim(const BrokerContext& broker, WallTime now) {
                       static_cast<std::uint64_t>(broker.config.disk_reserve_bytes);
   if (*free < needed) {
     return fail(Errc::no_space,
-                fmt::format("{} has {} bytes free, but it may need {}", directory, *free, needed));
+                fmt::format("{} has {} bytes free, but freeing the space may need {}", directory,
+                            *free, needed));
   }
   return broker.pending->reclaim(garbage_share, now);
 }

@@ -131,9 +131,10 @@ Result<GroupRecord> decode_group(Bytes bytes) {
   const std::size_t members = in.count(min_member_bytes);
   for (std::size_t i = 0; i < members && in.ok(); ++i) group.members.push_back(read_member(in));
   if (!in.ok() || in.left() > 0) {
-    return fail(Errc::corrupt, fmt::format("the group's record of {} bytes {}", bytes.size(),
-                                           in.ok() ? fmt::format("has {} bytes too many", in.left())
-                                                   : std::string("is cut off")));
+    return fail(Errc::corrupt,
+                fmt::format("the group's record of {} bytes {}", bytes.size(),
+                            in.ok() ? fmt::format("has {} bytes after its end", in.left())
+                                    : std::string("is truncated")));
   }
   return group;
 }

@@ -234,7 +234,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
   if (!authorize_cluster(context, AclOperation::alter_configs)) {
     all_refused = {ErrorCode::cluster_authorization_failed, "Cluster authorization failed."};
   } else if (request.entries.size() > max_altered_entities) {
-    all_refused = {ErrorCode::invalid_request, "A request may name 10000 entities."};
+    all_refused = {ErrorCode::invalid_request, "A request may name at most 10000 entities."};
   }
   YieldBudget budget(context.shard, nullptr);
   std::vector<LiveSecurity::Change> changes;

@@ -72,7 +72,7 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
   if (!context.shard.config().authorizer.enabled)
     co_return refuse_all(ErrorCode::security_disabled, no_authorizer);
   if (request.filters.size() > max_filters)
-    co_return refuse_all(ErrorCode::invalid_request, "More than 1000 filters in one request.");
+    co_return refuse_all(ErrorCode::invalid_request, "A request may have at most 1000 filters.");
 
   const auto image = context.broker.security(context.shard).image;
   const auto rules = select(*image, request, response);

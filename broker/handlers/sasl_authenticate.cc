@@ -85,7 +85,7 @@ asio::awaitable<Result<LoginStep>> take_bearer(RequestContext& context, SaslExch
   }
   auto user = check_token(parsed->token, *logins->keys(), logins->terms(), shard.clock().wall());
   if (user && !parsed->acts_as.empty() && parsed->acts_as != user->name)
-    user = fail(Errc::invalid, "the client wants to act as another user");
+    user = fail(Errc::invalid, "the client asks to act as another user");
   LoginStep step;
   if (user) {
     step.user = std::move(user->name);
@@ -135,14 +135,15 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
   // A second login on a connection has to be the same user's.
   const auto& before = connection.origin().sasl_user;
   if (step && !step->user.empty() && !before.empty() && step->user != before)
-    step = fail(Errc::invalid, fmt::format("the client is {} already", printable(before)));
+    step = fail(Errc::invalid,
+                fmt::format("the client is already logged in as {}", printable(before)));
   const std::string why = step ? step->refused : step.error().message;
   if (!why.empty() && !was_refused) {
     ++context.shard.counters.failed_logins_total;
     context.broker.security(context.shard)
         .log_failed_logins.warn(
             context.shard.clock().mono(), "broker",
-            fmt::format("a login by {} from {} on listener {} failed: {}", exchange->mechanism,
+            fmt::format("a login with {} from {} on listener {} failed: {}", exchange->mechanism,
                         connection.peer(), connection.listener().name, why));
     co_await wait_for_a_failure(context);
   }
@@ -150,7 +151,7 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
   if (!step) connection.ends_when_answered = true;
   if (!why.empty()) co_return step;
   if (!step->user.empty()) {
-    log_debug("broker", "{} has logged in as {} by {}", connection.peer(), printable(step->user),
+    log_debug("broker", "{} has logged in as {} with {}", connection.peer(), printable(step->user),
               exchange->mechanism);
     const auto& clock = context.shard.clock();
     step->lifetime = login_lifetime(max_lifetime(connection.listener(), exchange->mechanism),
@@ -201,7 +202,7 @@ asio::awaitable<Answer> run_sasl_authenticate(RequestContext context) {
 }
 
 asio::awaitable<Answer> run_raw_token(RequestContext context) {
-  if (!context.connection.sasl) co_return Answer{{}, "a token of SASL after the login"};
+  if (!context.connection.sasl) co_return Answer{{}, "a SASL token after the login"};
   const auto step = co_await take_token(context, as_text(context.header.body));
   // There is no way to tell the client why.
   if (!step) co_return Answer{{}, "its login failed"};

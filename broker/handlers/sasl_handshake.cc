@@ -43,8 +43,8 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
     return response;
   }
   if (again && request.mechanism != origin.sasl_mechanism) {
-    log_debug("broker", "{} wants to log in again by {}, not by {}", connection.peer(),
-              printable(request.mechanism), origin.sasl_mechanism);
+    log_debug("broker", "{} asks to log in again with {}, but its first login was with {}",
+              connection.peer(), printable(request.mechanism), origin.sasl_mechanism);
     response.error_code = ErrorCode::illegal_sasl_state;
     connection.ends_when_answered = true;
     return response;
@@ -55,8 +55,9 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
   const auto scram = scram_mechanism_named(request.mechanism);
   if (std::ranges::find(mechanisms, request.mechanism) == mechanisms.end() ||
       (!scram && request.mechanism != "PLAIN" && !connection.listener().token_logins)) {
-    log_debug("broker", "{} wants the SASL mechanism {}, which is not enabled", connection.peer(),
-              printable(request.mechanism));
+    log_debug("broker",
+              "{} asks for the SASL mechanism {}, which is not enabled (sasl.enabled.mechanisms)",
+              connection.peer(), printable(request.mechanism));
     response.error_code = ErrorCode::unsupported_sasl_mechanism;
     connection.ends_when_answered = true;
     return response;

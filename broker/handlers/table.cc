@@ -113,7 +113,7 @@ std::string refusal_reason(const protocol::RequestHeader& header) {
   // A newer client asks in its own version first and steps down by the answer.
   if (handler->key == ApiKey::api_versions && header.version >= 0) return {};
   if (header.version < handler->min_served || header.version > handler->max_version) {
-    return fmt::format("{} version {} is not supported; supported are {} to {}",
+    return fmt::format("{} version {} is not supported; the supported versions are {} to {}",
                        protocol::name(handler->key), header.version, handler->min_served,
                        handler->max_version);
   }

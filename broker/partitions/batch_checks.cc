@@ -63,9 +63,10 @@ BatchChecks::Verdict look(const BatchChecks::Job& job) {
     if (out.repacked->size() > job.limits.max_message_bytes) {
       return std::unexpected(records::BatchError{
           records::Refusal::message_too_large,
-          fmt::format("as {} the batch has {} bytes; the limit is {} (max.message.bytes)",
-                      records::name_of(*job.delay.codec), out.repacked->size(),
-                      job.limits.max_message_bytes),
+          fmt::format(
+              "with the codec {}, the batch has {} bytes; the limit is {} (max.message.bytes)",
+              records::name_of(*job.delay.codec), out.repacked->size(),
+              job.limits.max_message_bytes),
           {}});
     }
   }

@@ -175,12 +175,11 @@ Appended Partition::refused(const delay::ScheduleErrors& errors, const TopicConf
   Appended out = refused(errors);
   if (errors.kind == delay::ScheduleErrors::Kind::invalid &&
       config.delay_invalid == InvalidRecords::dead_letter) {
-    out.message +=
-        fmt::format(" (tarry.delay.invalid=dead-letter has no effect here: {})",
-                    topic_name_.ends_with(dead_letter_suffix)
-                        ? "this is a topic of dead letters"
-                        : fmt::format("the name of the topic is too long for one that ends in {}",
-                                      dead_letter_suffix));
+    out.message += fmt::format(
+        " (tarry.delay.invalid=dead-letter has no effect here: {})",
+        topic_name_.ends_with(dead_letter_suffix)
+            ? "this is a dead-letter topic"
+            : fmt::format("the topic's name is too long to append {}", dead_letter_suffix));
   }
   return out;
 }
@@ -461,7 +460,8 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   if (parts) {
     accepted = std::move(**parts);
   } else {
-    TARRY_ASSERT(!checked.schedules->any(), "what is taken and has schedules was taken apart");
+    TARRY_ASSERT(!checked.schedules->any(),
+                 "a batch with schedules is split before it is appended");
   }
 
   LogBatch logged = log_batch(arrival, checked, accepted, now);

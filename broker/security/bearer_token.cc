@@ -25,7 +25,8 @@ Result<Json> parse_object(std::string_view part, std::string_view what) {
   if (text.empty() || is_nested_too_deep(text))
     return fail(Errc::invalid, fmt::format("the token's {} cannot be read", what));
   auto json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return fail(Errc::invalid, fmt::format("the token's {} is no JSON", what));
+  if (!json.is_object())
+    return fail(Errc::invalid, fmt::format("the token's {} is not a JSON object", what));
   return json;
 }
 
@@ -35,7 +36,7 @@ Result<std::optional<WallTime>> time_of(const Json& claims, const char* name) {
   if (found == claims.end()) return std::nullopt;
   const double seconds = found->is_number() ? found->get<double>() : -1;
   if (!(seconds >= 0 && seconds <= max_seconds))
-    return fail(Errc::invalid, fmt::format("the token's {} is no time", name));
+    return fail(Errc::invalid, fmt::format("the token's {} is not a time", name));
   return from_ms(static_cast<std::int64_t>(std::floor(seconds * 1000)));
 }
 
@@ -46,7 +47,7 @@ Result<WallTime> check_times(const Json& claims, std::chrono::seconds skew, Wall
     if (!*each) return std::unexpected(each->error());
   if (!*expires || !*issued) return fail(Errc::invalid, "the token has no exp, or no iat");
   if (now - skew >= **expires) return fail(Errc::invalid, "the token has expired");
-  if (*from && now + skew < **from) return fail(Errc::invalid, "the token does not hold yet (nbf)");
+  if (*from && now + skew < **from) return fail(Errc::invalid, "the token is not valid yet (nbf)");
   if (now + skew < **issued) return fail(Errc::invalid, "the token was issued in the future (iat)");
   return **expires;
 }
@@ -60,10 +61,11 @@ bool is_text_or_texts(const Json& value) {
 Result<> check_names(const Json& claims, const TokenTerms& terms) {
   const auto issuer = claims.find("iss");
   if (!terms.issuer.empty() && (issuer == claims.end() || *issuer != terms.issuer))
-    return fail(Errc::invalid, "the token is of another issuer (sasl.oauthbearer.expected.issuer)");
+    return fail(Errc::invalid,
+                "the token is from another issuer (sasl.oauthbearer.expected.issuer)");
   const auto scope = claims.find(terms.scope_claim);
   if (scope != claims.end() && !is_text_or_texts(*scope))
-    return fail(Errc::invalid, "the token's scope is neither a text nor several");
+    return fail(Errc::invalid, "the token's scope is neither a string nor a list of strings");
   if (terms.audiences.empty()) return {};
   const auto audience = claims.find("aud");
   const auto is_expected = [&](const Json& one) {
@@ -92,10 +94,10 @@ Result<TokenUser> check_token(std::string_view token, const JsonWebKeys& keys,
   if (!header) return std::unexpected(header.error());
   // RFC 7515: everything that `crit` names has to be understood.
   if (header->contains("crit"))
-    return fail(Errc::invalid, "the token wants something that is not supported (crit)");
+    return fail(Errc::invalid, "the token requires an extension that is not supported (crit)");
   const auto algorithm = header->value("alg", Json()), id = header->value("kid", Json(""));
   if (!algorithm.is_string() || !id.is_string())
-    return fail(Errc::invalid, "the token's header has no alg, or a kid that is no text");
+    return fail(Errc::invalid, "the token's header has no alg, or a kid that is not a string");
   // The signature comes first: before it no claim is believed.
   const auto verified =
       keys.verify(algorithm.get_ref<const std::string&>(), id.get_ref<const std::string&>(),
@@ -112,13 +114,14 @@ Result<TokenUser> check_token(std::string_view token, const JsonWebKeys& keys,
                         user->get_ref<const std::string&>().size() <= max_user_bytes &&
                         !user->get_ref<const std::string&>().contains('\0');
   if (!has_name)
-    return fail(Errc::invalid, fmt::format("the token has no name in {}", terms.user_claim));
+    return fail(Errc::invalid,
+                fmt::format("the token has no valid user name in the claim {}", terms.user_claim));
   return TokenUser{user->get<std::string>(), *expires};
 }
 
 Result<BearerMessage> parse_bearer_message(std::string_view message) {
   const auto refuse = [] {
-    return fail(Errc::invalid, "the client's message of OAUTHBEARER is malformed");
+    return fail(Errc::invalid, "the client's OAUTHBEARER message is malformed");
   };
   constexpr char mark = '\x01';
   BearerMessage parsed;

@@ -140,12 +140,12 @@ JsonWebKeys::~JsonWebKeys() = default;
 
 Result<std::shared_ptr<const JsonWebKeys>> JsonWebKeys::parse(std::string_view text) {
   if (text.size() > max_key_file_bytes || is_nested_too_deep(text))
-    return fail(Errc::invalid, fmt::format("more than {} bytes, or nested deeper than {}",
+    return fail(Errc::invalid, fmt::format("it has more than {} bytes, or is nested deeper than {}",
                                            max_key_file_bytes, max_json_depth));
   const auto json = Json::parse(text, nullptr, false);
   const auto keys = json.is_object() ? json.find("keys") : json.end();
   if (!json.is_object() || keys == json.end() || !keys->is_array() || keys->size() > max_keys)
-    return fail(Errc::invalid, "that is no JWKS: an object with an array `keys` is expected");
+    return fail(Errc::invalid, "it is not a JWKS: an object with an array `keys` is expected");
   std::shared_ptr<JsonWebKeys> made(new JsonWebKeys);
   for (const auto& each : *keys) {
     if (!each.is_object()) continue;
@@ -158,8 +158,7 @@ Result<std::shared_ptr<const JsonWebKeys>> JsonWebKeys::parse(std::string_view t
       made->keys_.push_back({text_at(each, "kid"), text_at(each, "alg"), is_rsa, std::move(key)});
   }
   if (made->keys_.empty())
-    return fail(Errc::invalid,
-                "there is no key in it that can be used: RSA of 2048 to 8192 bits, or EC P-256");
+    return fail(Errc::invalid, "it has no usable key: RSA of 2048 to 8192 bits, or EC P-256");
   return made;
 }
 
@@ -173,11 +172,13 @@ Result<const JsonWebKeys::Key*> JsonWebKeys::find(std::string_view algorithm,
                       (id.empty() || key.id == id);
     if (!fits) continue;
     if (id.empty() && found != nullptr)
-      return fail(Errc::invalid, "the token does not say by which of several keys it is signed");
+      return fail(Errc::invalid,
+                  "the token does not name its key (kid), and several keys are possible");
     if (found == nullptr) found = &key;
   }
   if (found == nullptr)
-    return fail(Errc::invalid, fmt::format("there is no key {} for {}", printable(id), algorithm));
+    return fail(Errc::invalid,
+                fmt::format("there is no key '{}' for {}", printable(id), algorithm));
   return found;
 }
 

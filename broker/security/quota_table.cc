@@ -67,7 +67,7 @@ std::string QuotaEntity::refusal_reason() const {
     if (wrong) return fmt::format("{} is not a valid IP address", printable(ip->name));
     // Addresses are compared as text.
     if (address.to_string() != ip->name)
-      return fmt::format("{} is written {} here", printable(ip->name), address.to_string());
+      return fmt::format("{} has to be written as {}", printable(ip->name), address.to_string());
   }
   return {};
 }

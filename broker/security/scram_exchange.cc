@@ -52,7 +52,7 @@ Result<std::string> ScramExchange::first(std::string_view message, const FindUse
   std::string_view rest = message;
   const auto binding = take_part(rest);
   if (binding != "n" && binding != "y")
-    return fail(Errc::invalid, "the client wants channel binding, which is not supported");
+    return fail(Errc::invalid, "the client asks for channel binding, which is not supported");
   const auto acts_as = take_part(rest);
   gs2_header_ = message.substr(0, message.size() - rest.size());
   const auto bare = rest;
@@ -64,7 +64,7 @@ Result<std::string> ScramExchange::first(std::string_view message, const FindUse
   const auto user = name_of(user_part.substr(2));
   if (!user) return malformed("first");
   if (!acts_as.empty() && (!acts_as.starts_with("a=") || name_of(acts_as.substr(2)) != user))
-    return fail(Errc::invalid, "the client wants to act as another user");
+    return fail(Errc::invalid, "the client asks to act as another user");
   user_ = *user;
   if (const auto* found = find(user_); found != nullptr) {
     known_ = true;

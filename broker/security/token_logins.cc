@@ -56,7 +56,7 @@ Result<> TokenLogins::read(bool always) {
   if (!always && mark == last_file_) return {};
   last_file_ = std::move(mark);
   if (!is_there) return unusable(std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return unusable("that is no file");
+  if (!S_ISREG(status.st_mode)) return unusable("it is not a regular file");
   std::string text(max_key_file_bytes + 1, '\0');
   std::ifstream file(key_file_, std::ios::binary);
   if (!file) {
@@ -74,7 +74,7 @@ Result<> TokenLogins::read(bool always) {
 
 void TokenLogins::read_again(bool always) {
   if (const auto done = read(always); !done)
-    log_error("broker", "the keys of tokens stay those that were read before: {}",
+    log_error("broker", "the token keys that were read before stay in use: {}",
               done.error().message);
 }
 

@@ -256,8 +256,8 @@ constexpr std::array keys{
                    number<&TopicConfig::delay_max_pending, -1, max_long>},
     TopicConfigKey{
         "tarry.delay.missed", "tarry.delay.missed", "once", ConfigType::string,
-        "Which of the runs of a recurring record that were missed while the broker was down are "
-        "delivered. once: the latest; all: all of them, up to tarry.delay.missed.max; skip: none.",
+        "Which runs of a recurring record are delivered if they were missed while the broker was "
+        "down. once: the latest; all: all of them, up to tarry.delay.missed.max; skip: none.",
         missed_runs},
     TopicConfigKey{"tarry.delay.missed.max", "tarry.delay.missed.max", "100", ConfigType::integer,
                    "With tarry.delay.missed=all: how many of the latest missed runs of a record "
@@ -300,7 +300,7 @@ Result<std::string> set_value(TopicConfig& config, std::string_view name, std::s
     return fail(Errc::invalid, fmt::format("Unknown topic config name: {}", printable(name)));
   auto set = key->set(config, value);
   if (!set) {
-    return fail(Errc::invalid, fmt::format("Invalid value {} for configuration {}: allowed is {}",
+    return fail(Errc::invalid, fmt::format("Invalid value {} for configuration {}: expected {}",
                                            printable(value), name, set.error().message));
   }
   return set;

@@ -84,7 +84,7 @@ TopicResult<storage::Configs> LiveSettings::settle(const storage::Configs& wante
     auto canonical = table_->canonical(key, value);
     if (!canonical) {
       return refuse(ErrorCode::invalid_config,
-                    fmt::format("Invalid value {} for configuration {}: allowed is {}",
+                    fmt::format("Invalid value {} for configuration {}: expected {}",
                                 value.empty() ? "(nothing)"
                                 : is_secret   ? "[hidden]"
                                               : printable(value),

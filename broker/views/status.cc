@@ -82,9 +82,10 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_partitions_open",
               "Partitions that have been used since the start and are open."},
              partitions_open);
-  sink.counter({"tarry_broker_header_slips_total",
-                "Headers of accepted records that are one letter off from one that schedules."},
-               header_slips_total);
+  sink.counter(
+      {"tarry_broker_header_slips_total",
+       "Headers of accepted records whose name is one letter off from a header that schedules."},
+      header_slips_total);
   sink.counter({"tarry_broker_dead_letters_total",
                 "Records with invalid headers that were written to NAME.invalid instead."},
                dead_letters_total);
@@ -93,7 +94,7 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
   sink.histogram(
       {"tarry_broker_turn_seconds",
-       "Time for which a shard's thread works on one thing and serves nothing else.", "turn_ms"},
+       "Time for which a shard's thread works on one task and serves nothing else.", "turn_ms"},
       turn_us, TimeUnit::microseconds);
   sink.gauge({"tarry_broker_longest_turn_seconds", "The longest such turn in the last minutes.",
               "longest_turn_seconds"},
@@ -106,25 +107,28 @@ void ShardStatus::report(MetricSink& sink) const {
 void report(const delay::BucketTier::Stats& overflow, MetricSink& sink) {
   sink.gauge({"tarry_delay_memory_records", "Pending records that are in memory."},
              overflow.records);
-  sink.gauge({"tarry_delay_memory_bytes", "Memory that pending records use, near and far."},
+  sink.gauge({"tarry_delay_memory_bytes", "Memory that pending records use."},
              overflow.memory_bytes);
   sink.gauge({"tarry_delay_memory_chunks", "Chunks of pending records that are in memory."},
              overflow.chunks);
-  sink.gauge({"tarry_delay_homes", "Hours and months in which records are due."}, overflow.homes);
+  sink.gauge({"tarry_delay_homes",
+              "Buckets (hours and months of the due time) that have pending records."},
+             overflow.homes);
   sink.counter({"tarry_delay_written_total", "Pending records that were written to the disk."},
                overflow.written);
   sink.counter({"tarry_delay_spared_total",
                 "Records that were removed before they were written to the disk."},
                overflow.spared);
   sink.counter({"tarry_delay_came_near_total",
-                "Records that became near: they are in memory until they are delivered."},
+                "Records whose due time came near: they stay in memory until they are delivered."},
                overflow.downgrades);
-  sink.counter({"tarry_delay_pulled_back_total",
-                "Times that near records became far again because memory was short."},
-               overflow.pulled_back);
-  sink.counter({"tarry_delay_disk_downgrades_total",
-                "Steps in which chunks were dealt to finer buckets on disk."},
-               overflow.disk_downgrades);
+  sink.counter(
+      {"tarry_delay_pulled_back_total",
+       "How many times records near their due time left the memory again because it was short."},
+      overflow.pulled_back);
+  sink.counter(
+      {"tarry_delay_disk_downgrades_total", "Steps that moved chunks on disk to finer buckets."},
+      overflow.disk_downgrades);
   sink.counter({"tarry_delay_loads_total", "Pieces of buckets that were loaded from the disk."},
                overflow.loads);
 }

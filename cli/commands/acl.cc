@@ -71,7 +71,7 @@ std::string is_operation(const std::string& word) {
   // As in Kafka's own tools, in either case and with _ for -.
   return acl_number_of(acl_operations, word)
              ? ""
-             : word + ": no such operation; as in read, write or all";
+             : word + ": there is no such operation; give one such as read, write or all";
 }
 std::string is_principal(const std::string& word) {
   return word.contains(':') ? "" : word + ": write it as User:alice";

@@ -55,7 +55,7 @@ int back_up(const BackupOptions& options) {
   // The answer begins with status 200 before the copy is made, so an error comes as its last line.
   if (last.is_object() && last.contains("error")) return failure(field(last, "error"));
   if (!last.is_object() || field(last, "state") != "done")
-    return failure("the broker ended before the backup was whole; it left no usable copy");
+    return failure("the broker ended before the backup was complete; it left no usable copy");
 
   Output out;
   if (options.broker.json) {
@@ -73,10 +73,12 @@ int back_up(const BackupOptions& options) {
 void add_backup(CLI::App& program, Chosen& chosen) {
   const auto [command, options] = add_broker_command<BackupOptions>(
       program, chosen, "backup",
-      "Makes a consistent copy of a running broker, which starts by itself", back_up);
+      "Makes a consistent copy of a running broker's data, with which a broker can be started",
+      back_up);
   command
-      ->add_option("DIR", options->directory,
-                   "The directory of the copy, on the broker's machine: empty, or not there yet")
+      ->add_option(
+          "DIR", options->directory,
+          "The directory for the copy, on the broker's machine; it must be empty or not exist yet")
       ->required();
   add_data_option(*command, options->broker);
   add_examples(*command, {"tarry backup /srv/backups/2026-11-21",

@@ -68,8 +68,7 @@ milliseconds duration_of(const std::optional<std::string>& word, milliseconds ot
 // The plan that the options ask for; sets the floor too.  The error is for stderr.
 std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) {
   if (options.fills && !options.topic) {
-    return std::unexpected(
-        "--fill: the records stay pending, so name the topic that has them with --topic");
+    return std::unexpected("--fill: the records stay pending; give their topic with --topic");
   }
   DelayedBenchOptions bench;
   std::random_device random;
@@ -100,10 +99,9 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     const milliseconds duration = duration_of(options.duration, 10s);
     const double seconds = std::chrono::duration<double>(duration).count();
     if (!options.count && (plan.rate * seconds < 1 || plan.rate * seconds > max_records)) {
-      return std::unexpected(
-          fmt::format("--duration: {} at {} records a second are {:.0f} records; 1 to {} are "
-                      "possible",
-                      format_duration(duration), rate, plan.rate * seconds, max_records));
+      return std::unexpected(fmt::format(
+          "--duration: {} at {} records a second are {:.0f} records; give 1 to {} records",
+          format_duration(duration), rate, plan.rate * seconds, max_records));
     }
     plan.count = options.count.value_or(static_cast<std::uint64_t>(plan.rate * seconds));
     plan.delay = duration_of(options.delay, options.cancels ? delay_of_cancelled : 5s);

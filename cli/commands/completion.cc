@@ -46,9 +46,8 @@ int print_man_page(const CLI::App& program, const ManOptions& options) {
   const auto found = options.command.empty() ? FoundCommand{&program, 1}
                                              : find_command(program, {options.command});
   if (found.used == 0 || !has_page(*found.command))
-    return usage_error(
-        fmt::format("man: {}: there is no page of this name; `tarry man --list` shows all",
-                    printable(options.command)));
+    return usage_error(fmt::format("man: {}: there is no such page; `tarry man --list` shows all",
+                                   printable(options.command)));
   out.write(man_page(program, *found.command));
   return out.end(done);
 }

@@ -138,7 +138,7 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
     const auto added = add_broker_command<ConfigOptions>(*group, chosen, name, help, run);
     auto* topic = added.first
                       ->add_option("--topic", added.second->topic,
-                                   "The configs of this topic (default: of the broker)")
+                                   "The configs of this topic (default: those of the broker)")
                       ->option_text("TOPIC")
                       ->check(is_topic)
                       ->take_last();
@@ -155,7 +155,7 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
   {
     const auto [command, options] =
         add("get", "Shows settings, and whether a change needs a restart", get);
-    command->add_option("KEY", options->words, "Only these (default: all)")
+    command->add_option("KEY", options->words, "Only these keys (default: all)")
         ->expected(0, CLI::detail::expected_max_vector_size);
     command->add_flag("--changed", options->changed, "Only those that are not the default");
     add_examples(*command, {"tarry config get log.retention.ms", "tarry config get --changed",
@@ -168,9 +168,9 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("KEY=VALUE")
         ->expected(0, CLI::detail::expected_max_vector_size)
         ->check(is_key_value);
-    add_repeated(
-        *command, "--unset", options->unset,
-        "Removes the changed value, so that the file's or the default holds again; may be repeated")
+    add_repeated(*command, "--unset", options->unset,
+                 "Removes the value that was set, so that the file's value or the default applies "
+                 "again; may be repeated")
         ->option_text("KEY");
     add_examples(*command, {"tarry config set log.retention.ms=7d tarry.log.level=debug",
                             "tarry config set --topic orders tarry.delay.max.ms=30d",

@@ -130,7 +130,8 @@ Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
 // An idle time without a connection says nothing about the topic, so it is an error.
 Result<> idle_end(bool is_lost) {
   if (!is_lost) return {};
-  return fail(Errc::io, "no record came for --idle because the connection to the broker is lost");
+  return fail(Errc::io,
+              "no record came within --idle, because the connection to the broker is lost");
 }
 
 // Reads partitions without a group.

@@ -63,8 +63,8 @@ class ByName {
     if (not_done_ == 0) return out_.end(done);
     return out_.end(failure(names_ == 1
                                 ? first_reason_
-                                : fmt::format("{} of {} not {}, the first of them {}", not_done_,
-                                              names_, action_.result, first_reason_)));
+                                : fmt::format("{} of {} were not {}; the first of them is {}",
+                                              not_done_, names_, action_.result, first_reason_)));
   }
 
  private:
@@ -206,10 +206,10 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
   if (!last.contains("error")) return out.end(done);
   out.flush();
   const auto refused = number_in(last, "failed");
-  return out.end(
-      failure(refused == 0 ? field(last, "error")
-                           : fmt::format("{} of {} not {}, the first of them: {}", grouped(refused),
-                                         grouped(matched), action.result, field(last, "error"))));
+  return out.end(failure(refused == 0 ? field(last, "error")
+                                      : fmt::format("{} of {} were not {}; the first of them: {}",
+                                                    grouped(refused), grouped(matched),
+                                                    action.result, field(last, "error"))));
 }
 
 int run(const Action& action, const DelayedOptions& options) {
@@ -244,20 +244,18 @@ void add_delayed_control(const AddDelayed& add) {
     command
         ->add_option("ID", options->ids,
                      "Schedule ids, or handles, which begin with @; - reads them from standard "
-                     "input, one a line")
+                     "input, one per line")
         ->expected(0, CLI::detail::expected_max_vector_size)
         ->check(is_id_or_handle);
     add_selection(*command, *options);
     add_partition(*command, *options);
-    command->add_flag(
-        "--dry-run", options->dry_run,
-        "Shows how many records the selection has, and the first ten; changes nothing");
+    command->add_flag("--dry-run", options->dry_run,
+                      "Shows how many records are selected, and the first ten; changes nothing");
     return std::pair(command, options);
   };
-  auto* cancel =
-      add_one("cancel", "Cancels records, definitively", [](const DelayedOptions& given) {
-        return run(cancelling, given);
-      }).first;
+  auto* cancel = add_one("cancel", "Cancels records; the answer is definitive",
+                         [](const DelayedOptions& given) { return run(cancelling, given); })
+                     .first;
   add_examples(*cancel, {"tarry delayed cancel orders order-4711",
                          "tarry delayed cancel orders --id 'order-*' --to +1h --dry-run"});
   const auto [move, options] =

@@ -300,7 +300,8 @@ class Doctor {
 void add_doctor(CLI::App& program, Chosen& chosen) {
   auto options = std::make_shared<DoctorOptions>();
   auto* command = program.add_subcommand(
-      "doctor", "Checks limits, disk, clock and settings, before a start or of a running broker");
+      "doctor",
+      "Checks limits, disk, clock and settings, before a start or while a broker is running");
   add_broker_options(*command, options->broker);
   command
       ->add_option("--data", options->broker.data,

@@ -161,10 +161,11 @@ void add_dump(CLI::App& program, Chosen& chosen) {
                    dump_pending_stores),
       {"tarry dump pending tarry-data", "tarry dump pending --json tarry-data/db/pending"});
   {
-    auto* command = group->add_subcommand(
-        "message",
-        "Decodes messages of Kafka's protocol: reads lines KEY q|p VERSION HEX (q a request, p a "
-        "response), prints the fields as JSON, a tab, and the bytes encoded again");
+    auto* command =
+        group->add_subcommand("message",
+                              "Decodes messages of Kafka's protocol: reads lines of KEY q|p "
+                              "VERSION HEX (q: a request, p: a response) and prints for each the "
+                              "fields as JSON, a tab, and the bytes encoded again");
     command->callback([&chosen] { chosen.run = dump_messages; });
     add_examples(*command,
                  {"tarry dump message < messages.txt", "echo '18 q 0 -' | tarry dump message"});

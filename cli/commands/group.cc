@@ -232,8 +232,8 @@ int reset(const GroupOptions& options) {
   // Kafka knows no such state as "not there": a commit would make the group by a slip of the name.
   if (group->state == "Dead" && committed->empty() && !options.create) {
     return failure(
-        fmt::format("{}: there is no such group; --create makes it, for consumers that "
-                    "are to begin there",
+        fmt::format("{}: there is no such group; --create creates it, for consumers that will "
+                    "begin at this offset",
                     cell(options.name)));
   }
   std::ranges::sort(*offsets);

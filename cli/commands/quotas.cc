@@ -111,9 +111,11 @@ void add_quota_owner(CLI::App& command, QuotaOwner& owner,
   add(clients,
       command
           .add_option("--client-id", owner.client_id,
-                      "The quotas of this client id; with --user of that user's")
+                      "The quotas of this client id; with --user, for this user's connections only")
           ->option_text("ID"),
-      command.add_flag("--any-client-id", owner.any_client_id, "The same of any client id"));
+      command.add_flag("--any-client-id", owner.any_client_id,
+                       "The quotas of each client id that has none of its own; with --user, for "
+                       "this user's connections only"));
   add(addresses,
       command.add_option("--ip", owner.ip, "The quotas of this address")->option_text("ADDRESS"),
       command.add_flag("--any-ip", owner.any_ip,

@@ -119,26 +119,27 @@ void add_relay(CLI::App& program, Chosen& chosen) {
   add("--delivery", command->delivery, "exactly-once|at-least-once",
       "at-least-once is faster and may deliver a record twice (default exactly-once)");
   add("--deliver-to", command->relay.deliver_to, "GLOB",
-      "The topics that the header x-deliver-to may name (default: only that of the source's name "
-      "without .delayed)");
-  app->add_flag(
-      "--same-partition", command->relay.same_partition,
-      "Delivers to the partition with the number of the source's (default: the key decides, as in "
-      "the Java client)");
+      "The topics that the header x-deliver-to may name (default: only the one with the source's "
+      "name without .delayed)");
+  app->add_flag("--same-partition", command->relay.same_partition,
+                "Delivers to the partition that has the number of the source partition (default: "
+                "the key decides, as in the Java client)");
   add("--data", command->relay.data, "DIR",
-      "The directory with this member's name (default ./tarry-relay)");
+      "The directory of this member's name and its store of pending records (default "
+      "./tarry-relay)");
   add("--instance", command->relay.instance, "ID",
-      "The name of this member in /status and logs (default: made once, and kept in the data "
+      "The name of this member in /status and logs (default: generated once, and kept in the data "
       "directory)");
   add("--memory", command->memory, "SIZE",
-      "The memory of the store of pending records, for its cache and what is not on the disk yet "
-      "(default 256MiB)");
+      "The memory of the store of pending records, for its cache and the rows that are not on disk "
+      "yet (default 256MiB)");
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
   add("--advertise", command->relay.advertise, "HOST:PORT",
       "The address under which the other members reach this one's admin (default: that of "
       "--admin)");
-  add_repeated(*app, "-X", command->relay.properties, "Sets a property of librdkafka, as SASL, TLS")
+  add_repeated(*app, "-X", command->relay.properties,
+               "Sets a property of librdkafka, such as those for SASL and TLS")
       ->option_text("KEY=VALUE")
       ->check(is_key_value);
   add_examples(*app,

@@ -46,11 +46,11 @@ constexpr Flag flags[] = {
     {"--data", "tarry.data.dir", "DIR", "The data directory (default ./tarry-data)"},
     {"--listen", "listeners", "HOST:PORT",
      "The address for clients, without TLS (default localhost:9092; port 0: a free port); the key "
-     "listeners sets several"},
+     "`listeners` sets several"},
     {"--advertise", "advertised.listeners", "HOST:PORT",
      "The address that the broker tells clients to connect to"},
     {"--admin", "tarry.admin.listener", "HOST:PORT|off",
-     "The address of the admin over HTTP (default 127.0.0.1:8080)"},
+     "The address of the admin, the HTTP interface for operators (default 127.0.0.1:8080)"},
     {"--shards", "tarry.shards", "N", "Threads that serve clients (default: one for each core)"},
     {"--log-level", "tarry.log.level", "debug|info|warn|error|off",
      "The lowest level to log (default info)"},

@@ -103,7 +103,7 @@ void show(const Json& json, Output& out) {
   row("shards", shards != nullptr && shards->is_array() ? std::to_string(shards->size()) : "-");
   row("topics",
       fmt::format("{}, {} partitions", status.text("/topics"), status.text("/partitions")));
-  row("connections", fmt::format("{} of {} at most", status.text("/connections"),
+  row("connections", fmt::format("{} of at most {}", status.text("/connections"),
                                  status.text("/max_connections")));
   row("pending", status.text("/delayed/pending"));
   row("next due", status.time("/delayed/next_due", out));

@@ -255,7 +255,8 @@ void add_top(CLI::App& program, Chosen& chosen) {
       ->option_text("D")
       ->check(is_duration)
       ->take_last();
-  command->add_flag("--once", options->once, "Prints one update, as without a terminal, and ends");
+  command->add_flag("--once", options->once,
+                    "Prints one update in the format for output that is not a terminal, and ends");
   add_examples(*command, {"tarry top", "tarry top --once --every 5s"});
   command->callback([options, &chosen] { chosen.run = [options] { return run(*options); }; });
 }

@@ -192,9 +192,9 @@ int remove(const TopicOptions& options) {
   const auto pending = pending_of(options, *admin);
   if (!pending) {
     return failure(removed.error().message +
-                   "; --force also deletes its pending records, with --admin of this broker");
+                   "; --force also deletes its pending records, and needs --admin of this broker");
   }
-  return failure(fmt::format("{}; {} pending in it, --force also deletes them",
+  return failure(fmt::format("{}; {} pending in it; --force also deletes them",
                              removed.error().message,
                              counted(*pending, "record is", "records are")));
 }

@@ -39,7 +39,7 @@ std::string value_of(const Properties& properties, const char* name) {
 std::string openssl_error() {
   const auto code = ERR_get_error();
   ERR_clear_error();
-  if (code == 0) return "the connection ended; has the listener TLS?";
+  if (code == 0) return "the connection ended; does the listener use TLS?";
   if (ERR_SYSTEM_ERROR(code)) return std::strerror(ERR_GET_REASON(code));
   const char* const reason = ERR_reason_error_string(code);
   return reason == nullptr ? "it cannot be used" : reason;
@@ -92,10 +92,10 @@ Result<ContextPtr> make_context(const Properties& properties) {
     if (!name.starts_with("ssl.") ||
         std::ranges::find(known_properties, name) != known_properties.end())
       continue;
-    return fail(Errc::invalid, fmt::format("{}: this command does not have this setting; give PEM "
-                                           "files as ssl.ca.location, ssl.certificate.location and "
-                                           "ssl.key.location",
-                                           printable(name)));
+    return fail(Errc::invalid,
+                fmt::format("{}: this command does not support this setting; give PEM files as "
+                            "ssl.ca.location, ssl.certificate.location and ssl.key.location",
+                            printable(name)));
   }
   ContextPtr context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
   if (!context) return fail(Errc::io, openssl_error());
@@ -184,7 +184,8 @@ Result<ClientTls> ClientTls::connect(int descriptor, const std::string& host,
                                     "the broker's certificate is not accepted: {} "
                                     "(ssl.ca.location)",
                                     X509_verify_cert_error_string(verified));
-  return fail(Errc::io, fmt::format("{}: no TLS with the broker: {}", printable(host), why));
+  return fail(Errc::io, fmt::format("{}: the TLS handshake with the broker failed: {}",
+                                    printable(host), why));
 }
 
 bool ClientTls::send(std::span<const std::uint8_t> bytes) {

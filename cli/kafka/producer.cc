@@ -166,8 +166,8 @@ std::unexpected<Error> KafkaProducer::give_up() {
     error = fail(Errc::io, std::move(*reason));
   else if (const auto limit = max_pending(); !limit.empty())
     error =
-        fail(Errc::io, fmt::format("{}; {} may have {} pending records (tarry.delay.max.pending)"
-                                   ", and there may be no room for those that are left",
+        fail(Errc::io, fmt::format("{}; {} may have {} pending records (tarry.delay.max.pending), "
+                                   "and there may be no room for the rest of these records",
                                    error.error().message,
                                    name_text(rd_kafka_topic_name(topic_.get())), limit));
   given_up_ = error.error().message;

@@ -203,8 +203,8 @@ Result<> WireClient::log_in(const std::string& mechanism, const std::string& use
   const auto shaken = ask<protocol::SaslHandshakeResponse>(request, 1);
   if (!shaken) return std::unexpected(shaken.error());
   if (shaken->error_code != ErrorCode::none)
-    return fail(Errc::invalid, fmt::format("the broker does not take {}: {}", mechanism,
-                                           protocol::name(shaken->error_code)));
+    return fail(Errc::invalid, fmt::format("the broker does not accept sasl.mechanism={}: {}",
+                                           mechanism, protocol::name(shaken->error_code)));
   if (!scram) {
     // RFC 4616: an authorization id, which is empty, the user and the password.
     const auto done = send_token(fmt::format("{}{}{}{}", '\0', user, '\0', password));

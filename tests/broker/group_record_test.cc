@@ -44,8 +44,9 @@ TEST_SUITE("group_record") {
     }
     auto longer = bytes;
     longer.push_back(0);
-    CHECK(decode_group(longer).error().message ==
-          "the group's record of " + std::to_string(longer.size()) + " bytes has 1 bytes too many");
+    CHECK(decode_group(longer).error().message == "the group's record of " +
+                                                      std::to_string(longer.size()) +
+                                                      " bytes has 1 bytes after its end");
   }
 
   TEST_CASE("a later version is refused by its number") {

@@ -194,8 +194,8 @@ TEST_SUITE("live settings") {
         s.alter({{"message.max.bytes", 0, "5"}, {"tarry.max.partitions", 0, "5000"}});
     CHECK(range.code == ErrorCode::invalid_config);
     CHECK(tells(range.message,
-                "Invalid value 5000 for configuration tarry.max.partitions: allowed "
-                "is a whole number from 1 to 1000"));
+                "Invalid value 5000 for configuration tarry.max.partitions: expected "
+                "a whole number from 1 to 1000"));
     CHECK(s.set("tarry.max.partition", "5") == ErrorCode::invalid_config);
     CHECK(s.remove("tarry.max.partition") == ErrorCode::invalid_config);
     CHECK(s.set("tarry.max.partitions", std::string(300, '1')) == ErrorCode::invalid_config);

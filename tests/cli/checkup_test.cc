@@ -67,7 +67,7 @@ TEST_CASE("a file system that forgets or refuses direct writes is a warning with
 
 TEST_CASE("a clock that nothing synchronises is a warning") {
   CHECK(check_clock(false, 16'000'000).level == Level::warning);
-  CHECK(check_clock(true, 1500).text == "synchronised, off by 1.5 ms at most");
+  CHECK(check_clock(true, 1500).text == "synchronised, off by at most 1.5 ms");
 }
 
 TEST_CASE("a broker that refuses, is late or was early is distinguished from a healthy one") {

@@ -110,7 +110,7 @@ TEST_SUITE("offline dumps") {
           "offset: 190 position: 9500\n");
     CHECK(found.entries == 3);
     CHECK(found.wrong == 2);
-    CHECK(found.first == name + ".index: entry 1 is not behind the one before it");
+    CHECK(found.first == name + ".index: entry 1 does not follow the entry before it");
 
     Buffer times;
     storage::append_entry(times, 100, storage::TimeEntry{1700, 128});

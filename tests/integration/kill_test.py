@@ -206,11 +206,11 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--binary", default=harness.ROOT / "build/release/tarry")
-    parser.add_argument("--records", type=int, default=10_000, help="delayed ones, of both clients together")
+    parser.add_argument("--records", type=int, default=10_000, help="delayed records, of both clients together")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seconds", type=float, help="how long the clients send (default: half a second a kill)")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
-    parser.add_argument("--directory", help="kept; otherwise a temporary one that goes when all is well")
+    parser.add_argument("--directory", help="the data directory, which is kept (default: a temporary one, removed if all is well)")
     options = parser.parse_args()
     directory = options.directory or tempfile.mkdtemp(prefix="tarry-kill.")
     os.makedirs(directory, exist_ok=True)

@@ -153,7 +153,7 @@ def _(ctx):
 def _(ctx):
     broker = ctx.broker()
     for directory, words in ((broker.data / "copy", "overlaps the broker's directory"), (broker.data.parent, "overlaps the broker's directory"),
-                             (ctx.directory / "no" / "copy", "make the directory"), (broker.log_file, "is not a directory")):
+                             (ctx.directory / "no" / "copy", "create its parent directory"), (broker.log_file, "is not a directory")):
         refused = broker.cli("backup", directory, check=False)
         assert refused.returncode == 1 and words in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
     full = ctx.directory / "full"
@@ -234,7 +234,7 @@ def _(ctx):
     answer.close()
     connection.close()
     eventually(lambda: not gone.exists() and not (broker.data / ".tarry-backup").exists(), "nothing is left")
-    eventually(lambda: "was given up" in broker.log(), "the log says so")
+    eventually(lambda: "was abandoned" in broker.log(), "the log says so")
     stopped = ctx.directory / "stopped"
     connection, answer = begin_backup(broker, stopped)
     answer.readline()

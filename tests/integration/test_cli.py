@@ -627,7 +627,7 @@ def _(ctx):
     with open(index, "ab") as more:
         more.write(b"half")
     damaged = broker.cli("dump", "index", index, check=False)
-    assert damaged.returncode == 1 and "4 bytes at the end are no whole entry" in damaged.stderr, damaged.stderr
+    assert damaged.returncode == 1 and "4 bytes at the end are not a whole entry" in damaged.stderr, damaged.stderr
     assert damaged.stdout.splitlines()[1] == lines[1]
     nothing = broker.cli("dump", "pending", broker.directory, check=False)
     assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1, nothing.stderr

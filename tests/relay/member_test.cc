@@ -259,7 +259,7 @@ TEST_CASE("a source whose offset is gone waits while its state has rows") {
   one.send({"o.delayed", 0}, "x");
   one.steps(50);
   CHECK(one.in("o") == "");
-  CHECK(one.member.status().stalled.contains("has no offset"));
+  CHECK(one.member.status().stalled.contains("has no committed offset"));
 }
 
 TEST_CASE("a partition with a row of a newer version is not owned") {

@@ -114,17 +114,17 @@ TEST_SUITE("config") {
   TEST_CASE("a bad value is refused with place, key and value, and with the allowed values") {
     CHECK(contains(refused({file("a.b\n")}), "x.properties:1: a.b=(nothing)"));
     auto said = refused({file("\nnum.partitions=abc")});
-    CHECK(said == "x.properties:2: num.partitions=abc: allowed is a whole number from 1 to 100000");
+    CHECK(said == "x.properties:2: num.partitions=abc: expected a whole number from 1 to 100000");
     said = refused({set({{"log.segment.bytes", "-3"}})});
     CHECK(said ==
-          "--set log.segment.bytes=-3: allowed is a whole number from 14 to 2147483647, in bytes, "
+          "--set log.segment.bytes=-3: expected a whole number from 14 to 2147483647, in bytes, "
           "or as in 64KiB and 1GiB");
     CHECK(contains(refused({set({{"log.retention.ms", "forever"}})}), "or as in 90s and 7d"));
     CHECK(contains(refused({set({{"listeners", "localhost:9999"},
                                  {"tarry.admin.listener", "localhost:9999"}})}),
                    "tarry.admin.listener=localhost:9999: that is the port of listeners"));
     said = refused({{{"--shards", "tarry.shards", "many"}}});
-    CHECK(said == "--shards many: allowed is a whole number from 0 to 256");
+    CHECK(said == "--shards many: expected a whole number from 0 to 256");
     CHECK(check_setting({"--shards", "tarry.shards", "many"}).error().message == said);
     for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
              {"num.partitions", ""},
@@ -169,7 +169,7 @@ TEST_SUITE("config") {
       const auto bad = refused({set({{key, value}})});
       CHECK(contains(bad, key));
       CHECK(contains(bad, *value == 0 ? "(nothing)" : value));
-      CHECK(contains(bad, "allowed is "));
+      CHECK(contains(bad, "expected "));
     }
   }
 
@@ -299,7 +299,7 @@ TEST_SUITE("config") {
     CHECK(contains(refused({set({{"listener.name.plaintext.num.partitions", "1"}})}),
                    "there is no such key"));
     CHECK(contains(refused({set({{"listener.name.plaintext.ssl.client.auth", "1"}})}),
-                   "allowed is required"));
+                   "expected required"));
   }
 
   TEST_CASE("--listen is refused beside listeners, unless that is the default") {

@@ -492,7 +492,7 @@ TEST_SUITE("session") {
     };
     const Buffer bad_frame{0xff, 0xff, 0xff, 0xff};
     for (int i = 0; i < 100; ++i) end_with(bad_frame);
-    CHECK(log.count("a request has -1 bytes") == 20);
+    CHECK(log.count("the client sent a request of -1 bytes") == 20);
     end_with(Request(9999, 0, 1).done());
     CHECK(log.count("connection from a client ended: ") == 21);
     sitting.pass(std::chrono::seconds{10});

@@ -327,7 +327,7 @@ TEST_SUITE("backup") {
     refused(rig.scratch.path(), "overlaps the broker's directory");
     refused(rig.scratch.path("link/copy"), "overlaps the broker's directory");
     refused("/", "overlaps the broker's directory");
-    refused(rig.scratch.path("none/copy"), "make the directory");
+    refused(rig.scratch.path("none/copy"), "create its parent directory");
     refused(rig.scratch.path("file"), "not a directory");
   }
 }
