@@ -13,30 +13,27 @@ every millisecond how many can be fetched; then it fills a topic with `--fill` r
 import argparse
 import json
 import math
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import xml.sax.saxutils
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "integration"))
-import overdue
+import own_broker
 import wire
 
 
 def burst(broker, count):
     broker.cli("topic", "create", "burst", "--partitions", "1")
     seconds = 5 + count // 50_000
-    began = time.time()
-    broker.cli("bench", "delayed", "--fill", "--topic", "burst", "--burst", str(count), "--delay", f"{seconds}s")
+    broker.bench("--fill", "--topic", "burst", "--burst", count, "--delay", f"{seconds}s")
     client, points = wire.Client(broker.address), []
     # The bench chooses the millisecond: it is the due time of any of them.
-    due = json.loads(broker.cli("delayed", "list", "burst", "--limit", "1", "--json", "--admin", broker.admin, "--data", str(broker.directory / "data")))["due_ms"]
-    if due < began * 1000:
+    records = broker.get("/delayed?topic=burst&limit=1")["records"]
+    if not records:
         sys.exit("the burst was due before all of it was accepted")
+    due = records[0]["due_ms"]
     time.sleep(max(0, due / 1000 - time.time() - 0.005))
     while not points or points[-1][1] < count:
         there = client.end_offset("burst", 0) - 1  # One is the bench's own, which is not delayed.
@@ -51,13 +48,11 @@ def burst(broker, count):
 
 def memory(broker, count):
     broker.cli("topic", "create", "far", "--partitions", "1")
-    words = [broker.binary, "bench", "delayed", "--fill", "--topic", "far", "--rate", "0", "--count", str(count), "--delay", "2h", "--spread", "30d",
-             "-b", "%s:%d" % broker.address]
+    words = broker.bench_words("--fill", "--topic", "far", "--rate", 0, "--count", count, "--delay", "2h", "--spread", "30d")
     points = []
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as filling:
         while filling.poll() is None:
-            status = json.loads(broker.cli("status", "--json", "--admin", broker.admin, "--data", str(broker.directory / "data")))
-            points.append([status["delayed"]["pending"], broker.memory_mb("RssAnon")])
+            points.append([broker.get("/status")["delayed"]["pending"], broker.memory_mb("RssAnon")])
             time.sleep(0.25)
     if filling.returncode != 0:
         sys.exit("the topic could not be filled")
@@ -65,14 +60,8 @@ def memory(broker, count):
 
 
 def measure(options):
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="tarry-plot-"))
-    broker = overdue.Broker(os.path.abspath(options.binary), directory, [])
-    try:
-        broker.start()
+    with own_broker.running(options.binary) as broker:
         print(json.dumps({"name": "Tarry", "burst": burst(broker, options.burst), "memory": memory(broker, options.fill)}))
-    finally:
-        broker.kill()
-        shutil.rmtree(directory)
 
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 300, 64, 150, 64, 44

@@ -54,8 +54,8 @@ Result<> TierReplay::record(Lsn lsn, Bytes record) {
     const auto* const pending = std::get_if<storage::PendingAdded>(&operation);
     const auto* const gone = std::get_if<storage::PendingRemoved>(&operation);
     Result<> told = pending != nullptr ? added(at, *pending)
-                    : gone != nullptr ? removed(at, *gone)
-                                      : Result<>();
+                    : gone != nullptr  ? removed(at, *gone)
+                                       : Result<>();
     ++at.operation;
     return told;
   });
