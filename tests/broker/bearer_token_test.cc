@@ -206,9 +206,9 @@ TEST_SUITE("bearer token") {
     CHECK(with(R"("sub":"a","iss":"https://id.example")").contains("audience"));
     CHECK(with(R"("sub":"a","iss":"https://evil.example","aud":"tarry")").contains("issuer"));
     world.terms = {};
-    CHECK(with(R"("sub":"")").contains("no name in sub"));
-    CHECK(with(R"("sub":7)").contains("no name in sub"));
-    CHECK(with(R"("name":"b")").contains("no name in sub"));
+    CHECK(with(R"("sub":"")").contains("no valid user name in the claim sub"));
+    CHECK(with(R"("sub":7)").contains("no valid user name in the claim sub"));
+    CHECK(with(R"("name":"b")").contains("no valid user name in the claim sub"));
     CHECK(with(R"("sub":"a","scope":7)").contains("scope"));
     world.terms.user_claim = "name";
     CHECK(with(R"("sub":"a","name":"b","scope":["x","y"])") == "b");

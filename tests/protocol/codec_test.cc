@@ -170,7 +170,7 @@ TEST_SUITE("codec") {
                                                      "02"
                                                      "00",
                                                      0)
-              .find("2 before a struct") != std::string::npos);
+              .find("2 as the mark of a struct") != std::string::npos);
   }
 
   TEST_CASE("a decoded request views the frame and copies nothing of it") {

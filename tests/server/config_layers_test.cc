@@ -122,7 +122,7 @@ TEST_SUITE("config") {
     CHECK(contains(refused({set({{"log.retention.ms", "forever"}})}), "or as in 90s and 7d"));
     CHECK(contains(refused({set({{"listeners", "localhost:9999"},
                                  {"tarry.admin.listener", "localhost:9999"}})}),
-                   "tarry.admin.listener=localhost:9999: that is the port of listeners"));
+                   "tarry.admin.listener=localhost:9999: it uses the port of listeners"));
     said = refused({{{"--shards", "tarry.shards", "many"}}});
     CHECK(said == "--shards many: expected a whole number from 0 to 256");
     CHECK(check_setting({"--shards", "tarry.shards", "many"}).error().message == said);
