@@ -146,7 +146,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   if (code == ErrorCode::none) co_return response;
   for (auto& topic : response.topics) {
     for (auto& partition : topic.partitions)
-      // Those that were refused for themselves keep their own error.
+      // Partitions that were refused for themselves keep their own error.
       if (partition.error_code == ErrorCode::none) partition.error_code = code;
   }
   co_return response;

@@ -143,7 +143,7 @@ Result<BearerMessage> parse_bearer_message(std::string_view message) {
     if (!pair.starts_with("auth=")) continue;  // host=, port= and what extensions there are.
     constexpr std::string_view scheme = "bearer ";
     const auto value = pair.substr(5);
-    // Of two tokens nobody could say which one counts.
+    // Nobody could say which one of two tokens counts.
     if (!parsed.token.empty() || value.size() <= scheme.size() ||
         !equals_ignoring_case(value.substr(0, scheme.size()), scheme))
       return refuse();
