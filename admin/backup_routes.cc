@@ -87,6 +87,7 @@ class BackupLines final : public ReplyStream {
       body["took_ms"] =
           std::chrono::duration_cast<std::chrono::milliseconds>(clock.mono() - begun_).count();
     }
+    // Behind the last line, so that the next call ends the stream.
     if (!more || !*more) work_ = nullptr;
     co_return text_of(body) + "\n";
   }
@@ -114,6 +115,7 @@ class BackupLines final : public ReplyStream {
 std::string backup_target(const Call& call) {
   const Json body = parse_json(call.body);
   const auto found = body.is_object() ? body.find("directory") : body.end();
+  // A misspelt key is refused, and not passed over.
   if (!body.is_object() || body.size() != 1 || found == body.end() || !found->is_string()) {
     throw Refused{400,
                   "the body has to name the directory of the backup, an absolute path on the "

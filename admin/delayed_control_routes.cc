@@ -92,6 +92,7 @@ class Selection final : public ReplyStream {
     if (ended_) co_return std::nullopt;
     const bool all_first = control_.kind == Kind::move && !dry_run_;
     if (all_first && !found_all_) {
+      // A line for each page that was found, so that the client sees that it goes on.
       if (!co_await find_some()) co_return line();
       if (!found_all_) co_return line();
     }
@@ -105,6 +106,7 @@ class Selection final : public ReplyStream {
       co_return line();
     }
     if (!co_await find_some()) co_return line();
+    // The next page begins behind this one, so records that go meanwhile change nothing.
     auto some = std::exchange(found_, {});
     if (!dry_run_) co_await control(some);
     ended_ |= found_all_;
@@ -219,6 +221,7 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   }
   DelayedControl control{action_in(body)};
   if (control.kind == Kind::move) {
+    // Taken once: all records of the selection move by the same.
     control.due = new_due_in(body, now_of(call));
   } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
     throw Refused{400, "due and by are allowed only with the action move"};

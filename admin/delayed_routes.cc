@@ -54,6 +54,7 @@ broker::DelayedQuery query_of(Call& call) {
   broker::DelayedQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
   if (call.parameter("partition") != nullptr) {
+    // A partition's number alone would mean one of every topic.
     if (!query.topic) throw Refused{400, "partition needs a topic, as in topic=orders&partition=0"};
     query.partition = partition_of(call, *query.topic);
   }
@@ -99,11 +100,13 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
     if (*found) add(std::move(**found));
     co_return records;
   }
+  // The look-up knows neither pattern, so its records might not match.
   if (!query.key.empty() || !query.id.empty()) co_return records;
   std::vector<broker::TopicPtr> topics;
   std::size_t partitions = 0;
   for (const auto& topic : context.here.topics().by_name()) {
     if (query.topic && topic->id != query.topic->id) continue;
+    // Counted in memory, so topics without pending records cost no question.
     if (context.broker.pending_counts().pending_of(topic->id) == 0) continue;
     partitions += static_cast<std::size_t>(topic->partitions);
     topics.push_back(topic);
@@ -148,6 +151,7 @@ asio::awaitable<Reply> list_delayed(Call& call) {
     }
     ended = page->next.empty();
     query.after = std::move(page->next);
+    // Without a search the first page is full, or the last one.
     if (!searches || context.broker.clock().mono() >= until) break;
   }
   Json body;

@@ -88,6 +88,7 @@ Json span_json(const Context& context, const Span& span, WallTime now, WallTime 
     }
     if (one.sum != 0) topics.push_back(std::move(one));
   }
+  // Topics of one sum stand by their ids, so that a page does not see them change places.
   std::ranges::sort(topics, [](const OfTopic& a, const OfTopic& b) {
     return a.sum != b.sum ? a.sum > b.sum : a.topic < b.topic;
   });
@@ -122,6 +123,7 @@ Json unknown_span(const Span& span, WallTime now) {
 // `minutes`, with those in which memory has everything as it says.
 DueCounts with_near(DueCounts minutes, const broker::NearDue& near, WallTime now) {
   const WallTime from = floor_to(now, 1min), until = floor_to(near.known_until, 1min);
+  // Memory does not know even the present minute as a whole.
   if (from >= until) return minutes;
   for (auto& [topic, stretches] : minutes)
     stretches.erase(stretches.begin(), stretches.lower_bound(until));
@@ -152,6 +154,7 @@ DueCounts with_minutes(DueCounts hours, const DueCounts& minutes, WallTime now) 
 
 asio::awaitable<std::string> DuePicture::text(Context& context) {
   const auto& clock = context.broker.clock();
+  // The first page waits a little; the others get the picture that there is.
   for (auto waited = 0ms; computing_ && text_.empty(); waited += wait_step) {
     if (waited >= first_wait || !co_await context.pauses->wait(wait_step)) break;
   }
@@ -175,6 +178,7 @@ asio::awaitable<void> DuePicture::compute(Context& context) {
     if (!co_await context.pauses->wait(wait_step)) break;
   }
   text_ = json(context, near, now);
+  // Many pages cost no more than one: all get this text until then.
   text_again_ = clock.mono() + std::max(least_pause, took * counting_share);
 }
 
@@ -211,6 +215,7 @@ asio::awaitable<void> DuePicture::count_far(Context& context, std::shared_ptr<vo
   const auto writes = std::chrono::seconds(
       std::min(longest_write_pause, (written - std::min(written, written_)) / written_per_second));
   const auto pause = std::clamp(took * counting_share, least_far_pause, longest_far_pause);
+  // Known before the error is looked at: a store that fails is not asked again at once.
   far_again_ = broker.clock().mono() + std::max<milliseconds>(pause, writes);
   if (!minutes || !hours) {
     log_error("admin", "the due records cannot be counted: {}",
@@ -243,6 +248,7 @@ std::string DuePicture::json(Context& context, const broker::NearDue& near, Wall
     spans.push_back(span_json(context, day_span, now, far_->at, hours, total));
     spans.push_back(span_json(context, month_span, now, far_->at, hours, total));
     const auto known = total + near.overdue;
+    // The three numbers are not of one moment, so they may not add up.
     body["later"] = pending - std::min(pending, known);
   }
   return text_of(body);

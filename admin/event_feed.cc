@@ -57,11 +57,14 @@ class EventFeed::Stream final : public ReplyStream {
 
   asio::awaitable<std::optional<std::string>> next() override {
     EventFeed& feed = *feed_;
+    // A page that opens shows the last minutes at once.
     if (!std::exchange(greeted_, true))
       co_return fmt::format("retry: 2000\n\nevent: history\ndata: {}\n\n", feed.history());
     while (!feed.stopped_) {
       std::string piece;
       for (const Event& event : feed.events_)
+        // Only the newest event of each kind is kept: a slow client misses some, and memory stays
+        // bounded.
         if (event.number > seen_) piece += *event.text;
       seen_ = feed.last_number_;
       if (!piece.empty()) co_return piece;
@@ -160,6 +163,7 @@ void EventFeed::publish(Kind kind, std::string json) {
   events_[kind].text = std::make_shared<const std::string>(
       fmt::format("event: {}\ndata: {}\n\n", infos[kind].name, json));
   events_[kind].number = ++last_number_;
+  // All that wait on the timer are woken by this.
   changed_.cancel();
 }
 

@@ -66,6 +66,7 @@ Reply file_reply(const Call& call, const PageFile& file) {
     return reply;
   }
   const bool packed =
+      // A picture may be larger when it is packed.
       file.packed.size() < file.content.size() && accepts_gzip(call.accept_encoding);
   if (packed) reply.headers.emplace_back("Content-Encoding", "gzip");
   reply.body = packed ? file.packed : file.content;

@@ -146,6 +146,7 @@ asio::awaitable<Json> topics_event_json(Context& context, std::size_t limit) {
   for (const auto& [pending, topic] : topics) {
     const auto count = static_cast<std::size_t>(topic->partitions);
     Json each = topic_json(context, *topic);
+    // The page does not show them here, and an event goes out every few seconds.
     each.erase("configs");
     put_totals(each, rest.first(count));
     rest = rest.subspan(count);
@@ -196,8 +197,10 @@ asio::awaitable<Reply> delete_topic(Call& call) {
     }
     force = *given == "true";
   }
+  // The switch holds for every way to a deletion.
   if (!call.context.here.config().delete_topics) throw Refused{403, "delete.topic.enable is false"};
   const auto topic = topic_of(call);
+  // Before the deletion, which forgets the number.
   const auto pending = broker.pending_counts().pending_of(topic->id);
   const auto removed = co_await broker.topics().remove(topic->id, force);
   if (!removed) {

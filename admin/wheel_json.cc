@@ -33,6 +33,7 @@ Json wheel_json(const std::vector<WheelStatus>& wheels) {
       exists |= wheel.stats.levels[i].exists;
       report(wheel.stats.levels[i], figures);
     }
+    // No wheel has needed this level yet.
     if (!exists) continue;
     Json level;
     level["level"] = i;

@@ -61,6 +61,7 @@ class LevelTable {
     for (std::size_t i = 0; i < timing::DelayQueue::level_count; ++i) {
       LevelRow row{"wheel", std::to_string(i), std::uint64_t{1} << (8 * i)};
       bool exists = false;
+      // A shard has only the levels that its records have needed.
       for (const auto& shard : shards) {
         const auto& level = shard.delay.wheel.levels[i];
         exists |= level.exists;
@@ -88,6 +89,7 @@ class LevelTable {
   void add_disk(const storage::BucketStore::LevelSizes& sizes,
                 const delay::BucketTier::Levels& memory) {
     add("disk", [&](std::size_t level, LevelRow& row) {
+      // A record that is in memory too counts there.
       row.records = sizes[level].records -
                     std::min<std::uint64_t>(sizes[level].records, memory[level].on_disk);
       row.bytes = sizes[level].bytes;
@@ -182,7 +184,8 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
   levels.add_memory(memory, slots);
   if (sizes) levels.add_disk(*sizes, memory);
   body["levels"] = levels.take();
-  // A record counts as one of memory as long as it is there, also if it is written.
+  // A record counts as one of memory as long as it is there, also if it is written.  The
+  // two numbers are not of one moment, so they may not add up.
   const auto on_disk = pending.total - std::min<std::uint64_t>(pending.total, records);
   body["memory"] =
       Json{{"records", records}, {"bytes", bytes}, {"chunks", chunks}, {"came_near", came_near}};

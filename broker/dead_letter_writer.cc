@@ -73,6 +73,7 @@ asio::awaitable<Result<>> provide(Topics& topics, std::string name, std::int32_t
 
 asio::awaitable<Result<>> write(DeadLetterRoutes routes, Shard& here, TopicPartition from,
                                 Buffer batch) {
+  // The caller may hold the partition in the middle of a change.
   co_await asio::post(here.executor(), asio::use_awaitable);
   const auto source = here.topics().find(from.topic);
   if (!source) co_return fail(Errc::not_found, "the topic is deleted");

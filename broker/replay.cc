@@ -39,6 +39,7 @@ Result<> Replay::start_moved(const TopicPartition& tp, Offset start) {
 }
 
 void Replay::fence(const TopicPartition& tp, const std::string& why) {
+  // Its files stay as they are, and the other partitions go on.
   if (auto partition = open(tp)) return (*partition)->fence(why);
   // A partition that cannot even be opened is out of service as well.
   log_error("broker", "partition {} of topic {} is out of service; its files are kept: {}",
@@ -58,6 +59,7 @@ Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
     kept.path = fmt::format("{}/{}-{}-{:020}.log", directory, shown, tp.partition,
                             load_be<std::int64_t>(batches.data()));
     auto file = broker_.disk->open(
+        // A file of that name holds what an earlier start has saved.
         kept.path, {.write = true, .create = storage::OpenOptions::Create::if_absent});
     if (!file) return std::unexpected(file.error());
     kept.file = std::move(*file);

@@ -195,6 +195,7 @@ void Shard::start() {
   checkpointer_.start();
   retention_.look_later();
   free_space_.look();
+  // The directory is that of all shards.
   if (index() != 0) return;
   background().run(
       [disk = broker_context().disk, logs = config().log_directory] {

@@ -184,6 +184,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   }
   if (error) co_return;
   beast::flat_buffer buffer;
+  // A question without the token gives nothing away, so nothing has to be proved.
   if (!talk.token.empty()) {
     talk.refused = co_await check_proof(stream, talk, buffer, error);
     if (error || !talk.refused.empty()) co_return;
@@ -201,6 +202,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
 
 // Whether it can be a token, and so a part of a header line.
 bool is_token(std::string_view text) {
+  // A line break in it would begin a header of its own.
   return text.size() >= 32 && text.size() <= 256 &&
          std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
 }
@@ -209,6 +211,7 @@ std::string first_line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
+  // A file that was edited elsewhere may have them.
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
   return line;
 }
@@ -224,6 +227,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   Conversation talk{*at, {}, token, settings_.waits_for_start, asked.take};
   talk.request.method_string({asked.method.data(), asked.method.size()});
   talk.request.target({asked.target.data(), asked.target.size()});
+  // The connection is for this question alone, so the broker may close it.
   set_fields(talk.request, *at, true);
   if (!asked.body.empty()) {
     talk.request.set(http::field::content_type, "application/json");

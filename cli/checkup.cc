@@ -165,6 +165,7 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
   } else {
     findings.push_back({"disk space", Level::ok, free});
   }
+  // Some file systems have no fixed number of them, and say 0.
   if (disk.total_inodes > 0 && disk.free_inodes < few_files) {
     findings.push_back({"disk space", Level::warning,
                         fmt::format("{}: only {} more files can be created; delete some",

@@ -25,6 +25,7 @@ std::vector<std::string> choices_in(std::string_view value) {
   while (true) {
     const auto end = value.find('|');
     const auto word = value.substr(0, end);
+    // Words in capitals stand for what the user puts in their place.
     if (std::ranges::none_of(word, [](char c) { return c >= 'A' && c <= 'Z'; }))
       words.emplace_back(word);
     if (end == value.npos) return words;

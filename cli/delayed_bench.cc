@@ -59,6 +59,7 @@ KafkaSettings with_properties(KafkaSettings settings, std::vector<std::string> o
 KafkaSettings producer_settings(const DelayedBenchOptions& options) {
   // At a rate a record does not wait for others; without one, large batches are fast.
   const char* linger = options.plan.rate > 0 ? "linger.ms=0" : "linger.ms=5";
+  // All together share the bound, but each needs room for some batches.
   const unsigned share = std::max(max_queued_kilobytes / options.clients, 4096U);
   return with_properties(options.kafka,
                          {linger, fmt::format("queue.buffering.max.kbytes={}", share)});
@@ -76,11 +77,13 @@ class Values {
  public:
   Values(std::uint64_t run, std::size_t size)
       : run_(run), text_(size, '.'), pool_(pool_bytes + size, 'e') {
+    // Zero would make the generator stand still.
     std::uint64_t random = run | 1;
     for (std::size_t i = 0; i < pool_.size(); i += 3) {
       random = random * 6364136223846793005u + 1442695040888963407u;
       pool_[i] = static_cast<char>('a' + (random >> 33) % 26);
     }
+    // It stands first in each value, so that records of other runs in the topic are passed over.
     std::memcpy(text_.data(), &run_, sizeof run_);
   }
   // Valid until the next call.
@@ -201,6 +204,7 @@ class Client {
 
   Result<> send(const DelayedFlow& flow, std::uint64_t number) {
     const auto target = cancelled_ == nullptr ? number : (*cancelled_)[number - flow.plan().first];
+    // The header has milliseconds, so the bench counts a record as due when they begin.
     if (flow.plan().is_delayed) headers_[0].second = std::to_string(flow.due(number) / 1000);
     if (headers_.size() == 2) headers_[1].second = fmt::format("{:x}-{}", options_.run, target);
     // By the number, so that a cancel goes to the partition of the record that it cancels.
@@ -258,7 +262,7 @@ class DelayedBench {
 
     DelayedBenchResult result;
     // One flow after the other; after an interrupt or an error those that have not begun are left
-    // out.
+    // out.  The floor is measured on both sides: a machine that slows down meanwhile shows there.
     for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || was_interrupted() || error_.is_set()) continue;
       if (index == cancels) order_by_due_time();
@@ -280,6 +284,7 @@ class DelayedBench {
     result.interrupted = was_interrupted();
     const auto& plan = options_.plan;
     if (plan.is_burst && !result.interrupted && !error_.is_set() &&
+        // Without all of them the second reading would wait for what does not come.
         result.delayed.figures.delivered >= plan.count) {
       auto again = read_again();
       if (again) {
@@ -420,6 +425,7 @@ class DelayedBench {
       const std::int64_t now = now_us();
       if (was_interrupted()) {
         if (!interrupted_at_) interrupted_at_ = now;
+        // Records that are due behind the interrupt are not waited for.
         if (flow.missing(*interrupted_at_) == 0 ||
             now - *interrupted_at_ > microseconds(interrupt_patience).count()) {
           return;
@@ -438,6 +444,7 @@ class DelayedBench {
 
   void watch_for(milliseconds time) {
     const auto until = std::chrono::steady_clock::now() + time;
+    // It sleeps once at least, so that the callers' loops do not spin.
     do {
       std::this_thread::sleep_for(std::min(time, watch_interval));
       // Null until the first flow begins.
@@ -455,6 +462,7 @@ class DelayedBench {
         const auto number = Values::number_in(value, options_.run);
         if (!number) continue;
         for (const auto& flow : flows_)
+          // Each record belongs to the flow that has its number, whichever runs now.
           if (flow && flow->has(*number)) flow->arrive(*number, now);
       }
     };

@@ -96,6 +96,7 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
   if (word.empty()) return "the topic's name is empty";
   if (word.size() > 249)
     return fmt::format("{}...: a topic's name has at most 249 bytes", printable(word, 32));
+  // It is a part of paths in the admin, and of a directory's name.
   if (word.contains('/') || word.contains('\0'))
     return fmt::format("{}: a topic's name must not contain /", printable(word));
   return {};

@@ -35,6 +35,7 @@ std::string codec_name(const BatchView& batch) {
 }
 
 std::string delete_horizon(const BatchView& batch) {
+  // With this bit the base timestamp is the time from which the batch may go.
   if ((batch.attributes() & records::delete_horizon_bit) == 0) return "OptionalLong.empty";
   return fmt::format("OptionalLong[{}]", to_ms(batch.base_timestamp()));
 }
@@ -120,6 +121,7 @@ class Dumper {
   void batch(const BatchView& batch, std::uint64_t position) {
     ++findings_.batches;
     const bool is_valid = batch.crc_matches();
+    // Printed all the same: its header may say what happened.
     if (!is_valid) wrong(position, "the checksum of this batch does not match");
     how_.json ? print_json(batch, position, is_valid) : print_text(batch, position, is_valid);
   }

@@ -145,12 +145,14 @@ TimerFigures measure(const TimerBenchOptions& options, const std::function<void(
   };
   next_part();
   {
+    // Each part has a new one, so that none works on what the one before has left.
     Structure structure(options.pending + hot_timers, options.budget);
     figures.insert_ns = ns_of_each(options.pending, [&] { stand(structure); });
     figures.bytes = structure.bytes() / static_cast<double>(options.pending + hot_timers);
     figures.hot_pair_ns = ns_of_each(some, [&] {
       Tick now = 0;
       for (std::size_t i = 0; i < some; ++i) {
+        // The same few timers take turns, so that their memory is in the caches.
         const std::size_t timer = options.pending + i % hot_timers;
         structure.disarm(timer);
         structure.arm(timer, now + 30'000);
@@ -160,6 +162,7 @@ TimerFigures measure(const TimerBenchOptions& options, const std::function<void(
     // Some of those that stand have fired meanwhile; they are armed again like the others.
     figures.cold_pair_ns = ns_of_each(some, [&] {
       for (std::size_t i = 0; i < some; ++i) {
+        // They are picked at random among all, so that their memory is in no cache.
         structure.disarm(picks[i] - 1);
         structure.arm(picks[i] - 1, 1'000 + later[i]);
       }
@@ -224,6 +227,7 @@ double pairs_per_second(unsigned threads) {
         for (; !ending.load(std::memory_order_relaxed); ++done) {
           if (done % 256 == 0) now = steady_clock::now();
           timing::TimerId& timer = pending[done % window];
+          // A timer is cancelled long after it was made, as the timeouts of requests are.
           if (done >= window) service.cancel(timer);
           const auto scheduled = service.schedule_at(now + 30s, [] {});
           TARRY_ASSERT(scheduled, "a few thousand timers are within the bound");

@@ -60,6 +60,7 @@ class TopText {
     head();
     lists();
     std::string text = to_.text();
+    // A line feed at the end would scroll the screen.
     while (text.ends_with('\n')) text.pop_back();
     if (layout_.rows == 0) return text;
     // Lines that do not fit are left out, and not scrolled in.

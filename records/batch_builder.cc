@@ -87,6 +87,7 @@ BatchBuilder::BatchBuilder(const BatchOptions& options) : options_(options) {
 }
 
 std::uint8_t* BatchBuilder::begin_record(WallTime timestamp, std::size_t body_size) {
+  // The first record's time: the deltas of the others are small then.
   if (count_ == 0) base_timestamp_ = timestamp;
   max_timestamp_ = std::max(max_timestamp_, timestamp);
   // Wraps when it does not fit, as it will when it is read.

@@ -44,6 +44,7 @@ std::expected<BatchView, BatchError> only_batch(Bytes records, const CheckLimits
     return refuse(
         size.error().code == Errc::unsupported ? Refusal::unsupported_format : Refusal::corrupt,
         size.error().message);
+  // Before the checksum, which costs time for each byte.
   if (*size > limits.max_message_bytes)
     return refuse(Refusal::message_too_large,
                   fmt::format("the record batch has {} bytes; the limit is {} (max.message.bytes)",
@@ -54,6 +55,7 @@ std::expected<BatchView, BatchError> only_batch(Bytes records, const CheckLimits
                               records.size() - *size));
   const auto batch = BatchView::parse(records);
   if (!batch) return refuse(Refusal::corrupt, batch.error().message);
+  // Before anything else in the batch is believed.
   if (!batch->crc_matches())
     return refuse(Refusal::corrupt,
                   fmt::format("the record batch's checksum is {:08x}, but its bytes give {:08x}",
@@ -147,6 +149,7 @@ std::expected<CheckedBatch, BatchError> check_produced(Bytes records, const Chec
   checked.count = batch->record_count();
   if (*codec != Codec::none) {
     if (!limits.open_compressed) {
+      // Headers may be in it: nobody has looked.
       checked.opened = false;
       checked.has_headers = true;
       checked.max_timestamp = batch->max_timestamp();

@@ -93,7 +93,8 @@ const char* read_body(Bytes body, RecordView& record) {
   const auto key_value = static_cast<std::size_t>(reader.at() - body.data());
   std::int32_t header_count = 0;
   if (!reader.take_int(header_count) || header_count < 0) return "its number of headers is invalid";
-  // Two lengths are the least that a header takes.
+  // Two lengths are the least that a header takes.  A count that cannot be must not make a loop of
+  // two thousand million turns.
   if (static_cast<std::size_t>(header_count) > reader.left() / 2)
     return "it is too short for its headers";
   const Bytes headers = reader.rest();
@@ -137,6 +138,7 @@ Result<std::size_t> batch_size(Bytes blob) {
   if (blob.size() < batch_header_size)
     return fail(Errc::corrupt, fmt::format("{} bytes are too few for the {} of a batch's header",
                                            blob.size(), batch_header_size));
+  // It stands at the same place in the older formats, so it is read before the length.
   const auto magic = static_cast<std::int8_t>(blob[field::magic]);
   if (magic != current_magic)
     return fail(
@@ -165,6 +167,7 @@ const char* take_record(Bytes& rest, RecordView& record) {
   const auto size = static_cast<std::size_t>(length);
   if (size > reader.left()) return "it is longer than what remains of the batch";
   const Bytes whole = reader.rest().first(size);
+  // Behind this record whatever is in it, so that a walk can go on after a bad one.
   rest = reader.rest().subspan(size);
 
   // A reader of its own, so that no field reaches beyond the record's length.

@@ -281,7 +281,7 @@ void Marks::finish() {
   std::ranges::sort(marks_, [](const Mark& a, const Mark& b) {
     return a.sequence != b.sequence ? a.sequence < b.sequence : b.place < a.place;
   });
-  // Of several marks the newest one applies to the most chunks, so it alone is kept.
+  // The newest mark applies to the most chunks, so it alone is kept.
   marks_.erase(std::ranges::unique(marks_, {}, &Mark::sequence).begin(), marks_.end());
 }
 

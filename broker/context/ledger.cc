@@ -34,6 +34,7 @@ std::size_t Ledger::room() const {
 }
 
 std::size_t Ledger::fair_part() const {
+  // With little room left small work still goes on.
   return std::max(room() / 8, min_fair_part);
 }
 
@@ -47,6 +48,7 @@ void Ledger::change(Debtor* debtor, std::size_t before, std::size_t now) {
 void Ledger::publish() {
   const std::size_t more = used_ - std::exchange(published_, used_);
   const std::size_t all = pool_.used_.fetch_add(more, std::memory_order_relaxed) + more;
+  // Whoever asked has its bytes: room is made behind it, or it would have to wait here.
   if (all > pool_.limit()) relieve_all(pool_.limit(), 0);
 }
 
@@ -57,6 +59,7 @@ std::pair<Debtor*, std::size_t> Ledger::find_largest(std::size_t at_least) {
     std::size_t most = 0;
     for (Debtor& each : debtors_) {
       const std::size_t held = each.debt_ + (with_views ? each.viewed_bytes_ : 0);
+      // One that is being closed gives its memory back anyway.
       if (each.foreclosed_ || held <= most) continue;
       largest = &each;
       most = held;

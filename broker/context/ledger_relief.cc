@@ -31,6 +31,7 @@ constexpr std::size_t min_foreclosed = std::size_t{256} << 10;
 // In a turn of its own, also here: a session is not closed while it counts what it holds.
 void Ledger::relieve_all(std::size_t goal, std::size_t at_least) {
   at_least = std::max(at_least, min_foreclosed);
+  // Charges come many in a turn, and the first has asked already.
   if (std::exchange(relieving_, true)) return;
   for (Ledger* const each : pool_.ledgers_) {
     boost::asio::post(each->shard_.executor(), [this, each, goal, at_least] {
@@ -43,6 +44,7 @@ void Ledger::relieve_all(std::size_t goal, std::size_t at_least) {
 void Ledger::relieve(std::size_t goal, std::size_t at_least) {
   const auto now = shard_.tick();
   if (relieved_ != 0 && now < relieved_ + static_cast<timing::Tick>(between_reliefs.count()) &&
+      // Above the limit nobody waits for those that are being closed.
       pool_.used() <= pool_.limit())
     return;
   const std::size_t used = pool_.used();
@@ -52,6 +54,7 @@ void Ledger::relieve(std::size_t goal, std::size_t at_least) {
     const auto [largest, freed] = find_largest(at_least);
     if (largest == nullptr) return;
     relieved_ = now;
+    // Before it is told, which may change what it owes.
     largest->foreclosed_ = true;
     largest->foreclose(
         fmt::format("clients hold {} bytes of memory; the limit is {} (tarry.memory.bytes), and "
@@ -66,6 +69,7 @@ boost::asio::awaitable<bool> Charge::grow(std::size_t bytes) {
   ShardContext& shard = ledger_->shard_;
   const auto begun = shard.tick();
   bool asked = false;
+  // A shard that stops waits for its requests.
   for (auto now = begun; !shard.stopping() && now < begun + refused_after.count();
        now = shard.tick()) {
     if (!asked && now >= begun + relief_after.count()) {

@@ -95,6 +95,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
       },
       durability, reserve);
   if (!lsn) {
+    // A checkpoint makes room, so the client's next try may be well.
     if (lsn.error().code == Errc::no_space) on_journal_pressure();
     kept->tell_settled(std::unexpected(lsn.error()));
     return lsn;
@@ -153,6 +154,7 @@ bool ShardContext::exchange_config(const BrokerConfig& config) {
   assert_on_shard();
   const bool other_defaults = config_.topic_defaults != config.topic_defaults;
   config_ = config;
+  // They hold the former defaults, and each is made again when it is asked for.
   if (other_defaults) configs_.clear();
   return other_defaults;
 }

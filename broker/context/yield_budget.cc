@@ -11,6 +11,7 @@ namespace tarry::broker {
 boost::asio::awaitable<bool> YieldBudget::yield() {
   spent_ = 0;
   co_await boost::asio::post(shard_.executor(), boost::asio::use_awaitable);
+  // Without a connection the work is finished even if nobody waits for it.
   co_return !shard_.stopping() && (connection_ == nullptr || !connection_->closed());
 }
 

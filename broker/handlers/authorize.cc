@@ -27,6 +27,7 @@ bool decides_alone(const AuthorizerTerms& terms, const ClientIdentity& who) {
 bool is_allowed_on(Shard& here, const RequestContext& context, AclOperation operation,
                    AclResource resource, std::string_view name) {
   const auto& terms = here.config().authorizer;
+  // Before the identity is made, which costs a copy for every request.
   if (!terms.enabled) return true;
   const auto who = identity_of(context);
   return decides_alone(terms, who) ||
@@ -72,6 +73,7 @@ bool authorize_on(Shard& here, const RequestContext& context, AclOperation opera
 
 std::int32_t allowed_operations(const RequestContext& context, std::int32_t all,
                                 AclResource resource, std::string_view name) {
+  // A negative set stands for "not known", and is no set of bits.
   if (!context.shard.config().authorizer.enabled || all < 0) return all;
   std::int32_t allowed = 0;
   for (int operation = 0; operation < 16; ++operation) {

@@ -251,6 +251,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
     std::vector<LiveSecurity::Change> of_entry;
     auto refused = all_refused ? all_refused : changes_of_entry(entry, of_entry);
     for (const auto& change : of_entry) added += change.value ? 1 : 0;
+    // Changes of rows that exist count as new here: the bound is for what could be, not to the row.
     if (!refused && image->quotas().size() + added > max_quotas)
       refused = QuotaRefusal{ErrorCode::policy_violation, "There would be more than 10000 quotas."};
     if (refused) {

@@ -36,6 +36,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
   std::vector<TopicChange> additions;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;
+  // Counted first: of two with the same name neither is made, as in Kafka.
   for (const auto& topic : request.topics) ++times[topic.name];
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& asked : request.topics) {
@@ -47,6 +48,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
       answer.error_message = "Duplicate topic name.";
       continue;
     }
+    // Before anything that would tell whether the topic exists.
     if (!authorize_topic(context, AclOperation::alter, asked.name)) {
       answer.error_code = ErrorCode::topic_authorization_failed;
       answer.error_message = "Authorization failed.";

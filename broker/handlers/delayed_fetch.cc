@@ -30,6 +30,7 @@ std::int64_t DelayedFetch::Count::take(std::size_t i) {
   auto& seen = there_.items[i];
   const auto* partition = there_.shard->partitions().find(seen.id);
   if (partition == nullptr) return 0;
+  // Beyond its room a partition's bytes are left out of the answer, so they do not count.
   const std::int64_t grown = std::min(partition->visible_bytes() - seen.bytes, seen.room);
   seen.bytes = partition->visible_bytes();
   seen.room -= grown;
@@ -128,12 +129,14 @@ DelayedFetch::DelayedFetch(Shard& home, ByShard<SeenPartition>&& seen, std::int6
       away_.push_back(std::make_shared<Away>(std::move(there), home_, address_));
     }
   }
-  // More than the partitions may bring together is not waited for.
+  // More than the partitions may bring together is not waited for, or a client whose min.bytes is
+  // larger than its limits would always wait to the end.
   missing_ = std::min(missing_, room);
 }
 
 DelayedFetch::~DelayedFetch() {
   withdraw();
+  // Posts from other shards may still be under way to us.
   if (address_) address_->fetch = nullptr;
   for (auto& away : away_) {
     auto& executor = away->shard().executor();
@@ -171,6 +174,7 @@ bool DelayedFetch::is_satisfied() {
 }
 
 bool DelayedFetch::step_is_too_long() const {
+  // Each partition may hide up to a step less one; all of them together must not hide enough.
   return static_cast<std::int64_t>(partitions_) * (step_ - 1) >= missing_;
 }
 

@@ -37,6 +37,7 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> make_some(Broker& broker,
     if (given_up) break;
     auto result = co_await change();
     results.push_back(std::move(result));
+    // The caller learns at once what holds; the next hop goes on behind it.
     if (broker.topics().image() != before || broker.shard(0).tick() != begun) break;
   }
   co_return results;
@@ -83,6 +84,8 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(RequestContext
   const std::size_t count = changes.size();
   const auto made = std::make_shared<TopicChanges>();
   asio::co_spawn(context.shard.executor(),
+                 // Detached: changes that have begun are finished even if the client goes or its
+                 // time is up.
                  make_all(context.broker, context.shard, std::move(changes), made), asio::detached);
   DelayedTopicChange waiting(context.shard, kind, *made, count);
   const CancelOnClose cancel_on_close(context.connection, context.shard, context.shard);

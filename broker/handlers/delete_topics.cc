@@ -76,6 +76,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
                      : "This server does not host this topic ID.");
       continue;
     }
+    // With an id the name to ask for is known only now.
     if (!topic.name && !authorize_topic(context, AclOperation::remove, known->name)) {
       refuse_deletion(answer, ErrorCode::topic_authorization_failed, "Authorization failed.");
       continue;
@@ -98,7 +99,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
           fmt::format("The topic was not deleted within {} ms; it may still be deleted.",
                       request.timeout_ms));
     } else if (!removed[i]) {
-      // Somebody was faster.
+      // Somebody was faster.  A topic that was named is answered with the error of names.
       const bool gone = removed[i].error().code == ErrorCode::unknown_topic_id && answer.name;
       refuse_deletion(answer,
                       gone ? ErrorCode::unknown_topic_or_partition : removed[i].error().code,

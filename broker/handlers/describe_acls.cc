@@ -37,6 +37,7 @@ protocol::DescribeAclsResponse describe_acls(RequestContext& context,
 
   const auto image = context.broker.security(context.shard).image;
   using Resource = std::tuple<AclResource, std::string, AclPattern>;
+  // Rules of one resource stand together in the answer.
   std::map<Resource, protocol::DescribeAclsResponse::Resource> found;
   for (const auto& rule : image->rules()) {
     if (!filter.selects(rule)) continue;

@@ -128,6 +128,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
     result.resource_name = asked.resource_name;
+    // Known only behind the resource that went past it, so one too many may be told.
     if (bytes > max_answer_bytes) {
       result.error_code = ErrorCode::invalid_request;
       result.error_message = "The response would be too large; request fewer configs at once.";

@@ -88,6 +88,7 @@ std::vector<DescribeGroupsResponse::Group> describe_some(Shard& shard,
   for (const NamedGroup& name : names) {
     answers.push_back(described(shard, name.id, version));
     microseconds += 1 + bytes_of(answers.back()) / bytes_a_microsecond;
+    // At least one is described, however large, or the loop of the caller would never end.
     if (microseconds > 1000) break;
   }
   return answers;

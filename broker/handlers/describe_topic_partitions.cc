@@ -36,6 +36,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
   }
   if (request.topics.empty()) {
     for (const auto& topic : context.shard.topics().by_name())
+      // Without a line in the log: nobody has asked for these by name.
       if (is_allowed(context, AclOperation::describe, AclResource::topic, topic->name))
         names.insert(topic->name);
   }
@@ -48,6 +49,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     PartitionIndex from = 0;
     if (request.cursor && name == request.cursor->topic_name)
       from = std::max(request.cursor->partition_index, 0);
+    // Before the topic is looked at, so that the next page begins with it.
     if (left == 0) {
       response.next_cursor = {name, from};
       break;

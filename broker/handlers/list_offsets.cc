@@ -56,12 +56,14 @@ asio::awaitable<FoundOffset> find_offset(Shard& shard, TopicPartition id, std::i
   if (target == earliest || target == earliest_local)
     co_return FoundOffset{ErrorCode::none, partition.log_start(), -1};
   if (target == latest_tiered) co_return FoundOffset{};
+  // Newer clients know further numbers, which are no times.
   if (target < 0 && target != max_timestamp)
     co_return FoundOffset{ErrorCode::invalid_request, -1, -1};
 
   auto search =
       target == max_timestamp ? partition.find_max_timestamp() : partition.find_timestamp(target);
   Result<std::optional<storage::TimestampedOffset>> found;
+  // Most are answered from memory, and then a thread of the pool would only cost time.
   if (search.blocks()) {
     auto work = [search = std::move(search)]() mutable { return search.run(); };
     found = co_await shard.blocking(std::move(work));
@@ -73,6 +75,7 @@ asio::awaitable<FoundOffset> find_offset(Shard& shard, TopicPartition id, std::i
     if (found.error().code == Errc::not_found)
       co_return FoundOffset{ErrorCode::offset_not_available, -1, -1};
     if (Partition* const still = shard.partitions().find(id);
+        // Fenced here too: the next reader would find the same damage.
         still != nullptr && found.error().code == Errc::corrupt) {
       still->fence(found.error().message);
     }
@@ -87,11 +90,13 @@ asio::awaitable<FoundOffset> find_offset(Shard& shard, TopicPartition id, std::i
 asio::awaitable<void> find_offsets(OnShard<OffsetItem>& there, CancellationToken& token) {
   YieldBudget budget(*there.shard, nullptr);
   for (OffsetItem& item : there.items) {
+    // The answers behind the last one stay empty, and nobody reads them.
     if (budget.spend() && (!co_await budget.yield() || token.cancelled())) co_return;
     const FoundOffset found = co_await find_offset(*there.shard, item.id, item.target);
     item.answer->error_code = found.error;
     item.answer->offset = found.offset;
     item.answer->timestamp = found.timestamp;
+    // Kafka's clients compare epochs, and one broker has only the first.
     item.answer->leader_epoch = found.offset >= 0 ? 0 : -1;
   }
 }

@@ -107,6 +107,7 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
     co_return response;
   }
   const bool create = context.shard.config().auto_create_topics &&
+                      // Older clients cannot say that they do not want it.
                       (context.version() < 4 || request.allow_auto_topic_creation);
   // Once is enough, of a topic that has many partitions too.
   std::set<std::string_view> names;

@@ -52,6 +52,7 @@ asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitReque
     const auto count = std::min(commits.size() - from, commits_at_once);
     GroupOffsets::Commits some(std::make_move_iterator(first),
                                std::make_move_iterator(first + static_cast<std::ptrdiff_t>(count)));
+    // Looked up again, because the group may have gone while others had their turn.
     GroupEntry* const group = shard.groups().find(request.group_id);
     if (group == nullptr) co_return ErrorCode::coordinator_not_available;
     const auto lsn = group->offsets.commit(std::move(some));
@@ -145,6 +146,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   if (code == ErrorCode::none) co_return response;
   for (auto& topic : response.topics) {
     for (auto& partition : topic.partitions)
+      // Partitions that were refused for themselves keep their own error.
       if (partition.error_code == ErrorCode::none) partition.error_code = code;
   }
   co_return response;

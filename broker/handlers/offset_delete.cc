@@ -43,6 +43,7 @@ asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& reque
 
   std::vector<TopicPartition> gone;
   for (const auto& topic : request.topics) {
+    // Before its answer is added, so the size is its index.
     const bool readable = may[response.topics.size()];
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
@@ -93,6 +94,7 @@ asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
     return forget(shard, request, response, may, token);
   };
   response.error_code = co_await broker.on(context.shard, shard, std::move(work));
+  // As in Kafka, an error of the group stands alone.
   if (response.error_code != ErrorCode::none) response.topics.clear();
   co_return response;
 }

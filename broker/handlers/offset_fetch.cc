@@ -81,6 +81,7 @@ asio::awaitable<std::optional<GroupTopics>> committed_of(
     const auto known = shard.topics().find(topic.name);
     for (const auto partition : topic.partition_indexes) {
       if (budget.spend()) co_await budget.yield();
+      // Looked up each time, because the group may go while others have their turn.
       const GroupOffsets* const offsets = known ? offsets_of(shard, id) : nullptr;
       const auto* const offset =
           offsets == nullptr ? nullptr : offsets->find({known->id, partition});
@@ -162,6 +163,7 @@ asio::awaitable<FetchedSome> fetch_some(Shard& shard, std::span<const FetchedGro
     auto found = co_await std::move(work);
     fetched.groups.push_back(std::move(found));
     fetched.bytes = before - room.left();
+    // Behind at least one, or the loop of the caller would never end.
     if (fetched.bytes > fetched_bytes_a_turn) break;
   }
   co_return fetched;

@@ -82,6 +82,7 @@ void append_all(OnShard<ProduceItem>& there, const Terms& terms, Countdown& appe
       try {
         (*partition)
             ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
+                     // Only checked: with such acks nothing may be taken.
                      !terms.are_acks_valid());
       } catch (const std::exception& error) {
         tell(failed_append(ErrorCode::unknown_server_error, error.what()));
@@ -114,6 +115,7 @@ asio::awaitable<void> produce(OnShard<ProduceItem>& there, const Terms& terms,
     auto& last = item.result.durability == storage::Durability::fsync ? durable : written;
     last = std::max(last.value_or(0), *item.result.wait_for);
   }
+  // Its client has gone; what it sent is taken all the same.
   if ((!durable && !written) || token.cancelled()) co_return;
   DurabilityWait waiting(shard, produce_kind, durable, written);
   const CancellationToken::Attached attached(token, waiting);
@@ -254,6 +256,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                     context.version() >= 7};
   protocol::ProduceResponse response;
   ByShard<ProduceItem> items = resolve_batches(context, *request, response);
+  // A connection whose batches all go to one shard may move there.
   context.connection.note_shard(items.only_shard());
   const auto work = [&terms](OnShard<ProduceItem>& there, CancellationToken& token) {
     return produce(there, terms, token);
@@ -263,6 +266,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
     for (const ProduceItem& item : there.items) fill_in(item, terms);
   }
   note_errors(context, terms, response);
+  // With acks=0 there is no answer that could tell the time, so it only mutes.
   const auto wait = throttle_produce(context, request->acks != 0);
   if (request->acks != 0) {
     response.throttle_time_ms = static_cast<std::int32_t>(wait.count());

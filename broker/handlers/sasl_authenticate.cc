@@ -46,6 +46,7 @@ Result<LoginStep> take_plain(const RequestContext& context, std::string_view tok
   auto users = parse_plain_users(line == settings.end() ? std::string() : line->second);
   if (!users) return std::unexpected(users.error());
   auto user = check_plain(*users, token);
+  // For the log; the client is told the same whatever is wrong.
   if (user.empty()) return fail(Errc::invalid, "no such user, or a wrong password");
   return LoginStep{{}, std::move(user)};
 }
@@ -55,6 +56,7 @@ Result<LoginStep> take_scram(const RequestContext& context, SaslExchange& exchan
   auto& scram = *exchange.scram;
   if (!scram.has_begun()) {
     const auto mechanism = *scram_mechanism_named(exchange.mechanism);
+    // The image is used before the first wait, so it need not be kept.
     const auto& image = *context.broker.security(context.shard).image;
     auto answer =
         scram.first(token, [&](std::string_view name) { return image.find_user(name, mechanism); });
@@ -71,6 +73,7 @@ Result<LoginStep> take_scram(const RequestContext& context, SaslExchange& exchan
 // keys is read elsewhere.
 asio::awaitable<Result<LoginStep>> take_bearer(RequestContext& context, SaslExchange& exchange,
                                                std::string_view message) {
+  // Kept: others may replace the keys while the file is read.
   const std::shared_ptr<TokenLogins> logins = context.connection.listener().token_logins;
   auto& shard = context.shard;
   if (exchange.token_refused) co_return fail(Errc::invalid, "its token was refused");
@@ -84,6 +87,7 @@ asio::awaitable<Result<LoginStep>> take_bearer(RequestContext& context, SaslExch
     co_await shard.blocking(std::move(look));
   }
   auto user = check_token(parsed->token, *logins->keys(), logins->terms(), shard.clock().wall());
+  // Nobody may act for another user, as there is no rule that would allow it.
   if (user && !parsed->acts_as.empty() && parsed->acts_as != user->name)
     user = fail(Errc::invalid, "the client asks to act as another user");
   LoginStep step;
@@ -179,6 +183,7 @@ asio::awaitable<protocol::SaslAuthenticateResponse> sasl_authenticate(
   if (!context.connection.sasl) {
     response.error_code = ErrorCode::illegal_sasl_state;
     response.error_message = "SaslAuthenticate request received without a SaslHandshake before it";
+    // Behind a login this is an error of one request, and ends nothing.
     context.connection.ends_when_answered = context.connection.needs_login();
     co_return response;
   }

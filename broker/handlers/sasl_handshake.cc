@@ -38,6 +38,7 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
   // A client may log in again before its login ends, but not as often as it likes.
   const bool again = has_sasl(connection.listener().protocol) && !connection.needs_login() &&
                      context.shard.clock().mono() - origin.logged_in_at >= min_login_interval;
+  // A handshake within a login would begin it anew, with another user's first step behind it.
   if (connection.sasl || (!connection.needs_login() && !again)) {
     response.error_code = ErrorCode::illegal_sasl_state;
     return response;

@@ -51,6 +51,7 @@ ClientMeters::Metered client_quota(const RequestContext& context, QuotaKind kind
   const std::string principal = context.connection.principal();
   const auto user = std::string_view(principal).substr(user_type.size());
   const auto client_id = context.header.client_id.value_or("");
+  // Found once for many requests: the look-up goes over all quotas of the user and the client.
   if (!known || !known->are_of(image.get(), user, client_id)) {
     known = std::make_shared<ClientMeters>(ClientMeters::find(
         image, context.broker.quota_meters(), user, client_id, context.shard.clock().mono()));
@@ -65,6 +66,7 @@ bool is_metered(const RequestContext& context) {
 std::size_t fetch_limit(const RequestContext& context) {
   const auto metered = client_quota(context, QuotaKind::fetch);
   if (!metered) return context.fetch_limit;
+  // More in one answer than the quota allows at once could never be sent.
   const auto allowed = context.broker.quota_meters().windows().at_once(metered.limit);
   // The size of a frame is an i32.
   constexpr double largest = 2'147'483'647;

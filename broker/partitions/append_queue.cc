@@ -49,6 +49,7 @@ void AppendQueue::add_checked(Arrival arrival, BatchChecks::Job job, BatchChecks
 
 // Called for a batch that is checked.
 void AppendQueue::read_ids(Place& place) {
+  // First, so that a failure below leaves the batch to be answered.
   place.state = Place::State::checked;
   const auto& verdict = place.checked.verdict;
   if (!is_taking() || !verdict || !*verdict || !(*verdict)->schedules) return;
@@ -75,6 +76,7 @@ void AppendQueue::was_checked(Place& place, Lane lane, BatchChecks::Checked chec
   const bool may_be_larger =
       lane == Lane::usual && checked.verdict && !*checked.verdict &&
       checked.verdict->error().reason == records::Refusal::message_too_large &&
+      // Not if it is the packed size that is too large, which no lane changes.
       place.job.records.size() <= place.job.limits.max_message_bytes &&
       BatchChecks::usual_lane_cap(place.job) < place.job.limits.max_uncompressed_bytes;
   place.state = may_be_larger ? Place::State::larger : Place::State::checked;
@@ -193,6 +195,7 @@ void AppendQueue::append_checked() noexcept {
                          first.state == State::writing || first.state == State::splitting;
     if (is_away) break;
     if (is_taking() && first.state == State::larger) {
+      // Only the first one: there is room for one such batch, and the others wait behind it anyway.
       check_larger(first);
       continue;
     }

@@ -112,6 +112,7 @@ void BatchChecks::run(Lane lane, Job job, Done done) {
 
 bool BatchChecks::has_room(Lane lane, std::size_t bytes) {
   const State& here = state(lane);
+  // One at a time, because each may take all that the topic allows.
   if (lane == Lane::large) return here.running == 0 && here.held == 0;
   // One batch alone may be larger than what the lane may hold.
   return here.running < max_running && (here.held == 0 || here.held + bytes <= bytes_);

@@ -13,6 +13,7 @@ constexpr std::size_t longest_topic_name = 249;
 }  // namespace
 
 std::string dead_letter_topic(std::string_view topic) {
+  // Letters of dead letters would make topics without end.
   if (topic.ends_with(dead_letter_suffix)) return {};
   if (topic.size() + dead_letter_suffix.size() > longest_topic_name) return {};
   return std::string(topic).append(dead_letter_suffix);

@@ -41,6 +41,7 @@ std::optional<delay::TopicDelay> PartitionSink::target(const TopicPartition& par
 
 void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
                             delay::Departures departures, delay::DeliveryTold told) {
+  // A shard that stops writes its last checkpoint and takes nothing more.
   if (shard_.stopping()) return told.done(fail(Errc::stopped, "the broker is stopping"));
   told.done = [this, topic = partition.topic, due = dues_of(departures),
                done = std::move(told.done)](Result<Offset> result) mutable {

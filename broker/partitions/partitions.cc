@@ -54,6 +54,7 @@ Result<std::unique_ptr<Partition>> Partitions::load(const Loading& loading) cons
 
 std::optional<Partitions::Loading> Partitions::loading_of(const TopicPartition& tp) {
   const auto topic = shard_.topics().find(tp.topic);
+  // Only now: while it was opened the topic may have been deleted.
   if (!topic || tp.partition < 0 || tp.partition >= topic->partitions) return std::nullopt;
   return Loading{tp, topic->name, directory_of(*topic, tp.partition), shard_.config_of(*topic)};
 }
@@ -69,6 +70,7 @@ void Partitions::with(TopicPartition tp, Take take) {
   auto loading = loading_of(tp);
   if (!loading) return take(std::unexpected(ErrorCode::unknown_topic_or_partition));
   try {
+    // Before the pool is asked, so that a second caller waits for the same log.
     opening_[tp].waiting.push_back(std::move(take));
     shard_.background().run([this, loading = std::move(*loading)] { return load(loading); },
                             [this, tp](Result<std::unique_ptr<Partition>> partition) {
@@ -84,6 +86,7 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
   Found answer = std::unexpected(ErrorCode::kafka_storage_error);
   if (!loading_of(tp)) {
     answer = std::unexpected(ErrorCode::unknown_topic_or_partition);  // Deleted meanwhile.
+    // drop() left it to us, because it was still being opened.
     if (loaded) run_removal((*loaded)->removal());
   } else if (loaded) {
     answer = open_.emplace(tp, std::move(*loaded)).first->second.get();
@@ -138,6 +141,7 @@ Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
 
 void Partitions::drop(const storage::Topic& topic, PartitionIndex index) {
   const TopicPartition tp{topic.id, index};
+  // Every shard is told of a deleted topic.
   if (!shard_.owns(tp)) return;
   unopened_.erase(tp);
   const auto found = open_.find(tp);
@@ -157,6 +161,7 @@ void Partitions::drop(const storage::Topic& topic, PartitionIndex index) {
 
 void Partitions::remove_retired() {
   std::erase_if(retired_, [this](Retired& retired) {
+    // Completions that point to it come up to here.
     if (shard_.journal().durable_lsn() < retired.appended) return false;
     run_removal(retired.partition->removal());
     // After who was just woken, and the other completions of this round.

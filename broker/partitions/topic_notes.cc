@@ -27,6 +27,7 @@ void TopicNotes::dead_lettered(const TopicPartition& partition, WallTime now,
 }
 
 void TopicNotes::refused(const TopicPartition& partition, TopicNote::Refusal refusal) {
+  // A client chooses the text, and it is kept as long as the topic.
   if (refusal.message.size() > max_message_bytes) refusal.message.resize(max_message_bytes);
   TopicNote& note = notes_[partition.topic];
   ++note.refused;

@@ -96,6 +96,7 @@ std::optional<AclBinding> AclBinding::of_key(std::string_view key) {
   out.name = key.substr(0, first);
   out.principal = key.substr(first + 1, second - first - 1);
   out.host = key.substr(second + 1);
+  // A row may be damaged, and a wrong rule would let somebody in.
   return out.refusal_reason().empty() ? std::optional(std::move(out)) : std::nullopt;
 }
 
@@ -119,6 +120,7 @@ bool AclFilter::selects(const AclBinding& binding) const {
   if (pattern == AclPattern::match) {
     if (!name) return true;
     if (binding.pattern == AclPattern::prefixed) return name->starts_with(binding.name);
+    // A rule for all names says something about this one too.
     return binding.name == *name || binding.name == "*";
   }
   if (pattern != AclPattern::any && pattern != binding.pattern) return false;

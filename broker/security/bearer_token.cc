@@ -22,6 +22,7 @@ constexpr double max_seconds = 253'402'300'799.0;
 // An object; nothing else is ever expected.
 Result<Json> parse_object(std::string_view part, std::string_view what) {
   const auto text = from_base64_url(part);
+  // Nothing of it is verified yet, and the parser has no bound of its own.
   if (text.empty() || is_nested_too_deep(text))
     return fail(Errc::invalid, fmt::format("the token's {} cannot be read", what));
   auto json = Json::parse(text, nullptr, false);
@@ -35,6 +36,7 @@ Result<std::optional<WallTime>> time_of(const Json& claims, const char* name) {
   const auto found = claims.find(name);
   if (found == claims.end()) return std::nullopt;
   const double seconds = found->is_number() ? found->get<double>() : -1;
+  // Written so that it refuses NaN too.
   if (!(seconds >= 0 && seconds <= max_seconds))
     return fail(Errc::invalid, fmt::format("the token's {} is not a time", name));
   return from_ms(static_cast<std::int64_t>(std::floor(seconds * 1000)));
@@ -144,6 +146,7 @@ Result<BearerMessage> parse_bearer_message(std::string_view message) {
     if (!pair.starts_with("auth=")) continue;  // host=, port= and what extensions there are.
     constexpr std::string_view scheme = "bearer ";
     const auto value = pair.substr(5);
+    // Nobody could say which one of two tokens counts.
     if (!parsed.token.empty() || value.size() <= scheme.size() ||
         !equals_ignoring_case(value.substr(0, scheme.size()), scheme))
       return refuse();

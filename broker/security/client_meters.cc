@@ -44,6 +44,7 @@ std::size_t QuotaMeters::size() const {
 }
 
 void QuotaMeters::make_room(MonoTime now) {
+  // A meter that a connection holds would go on counting beside a new one of the same name.
   const auto is_held = [](const auto& each) { return each.second.use_count() > 1; };
   std::erase_if(meters_,
                 [&](const auto& each) { return !is_held(each) && each.second->is_idle(now); });
@@ -66,6 +67,7 @@ ClientMeters ClientMeters::find(std::shared_ptr<const SecurityImage> image, Quot
     out.of.at(static_cast<std::size_t>(kind)) = {
         found->limit, meters.of(kind, found->by_user, user, found->by_client, client_id, now)};
   }
+  // Kept, because are_of() compares its address with that of the present one.
   out.image = std::move(image);
   out.user = user;
   out.client_id = client_id;

@@ -43,6 +43,7 @@ Result<storage::Configs> parse_first_users(std::string_view text) {
     std::int32_t iterations = 0;
     std::from_chars(words[2].data(), words[2].data() + words[2].size(), iterations);
     if (!mechanism || !name || name->empty() || !salt || !stored_key || !server_key ||
+        // A line that was cut or edited must not make a login that is easy to guess.
         iterations < min_scram_iterations)
       return wrong();
     rows.insert_or_assign(SecurityImage::user_key(*name, *mechanism),

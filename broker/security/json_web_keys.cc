@@ -55,6 +55,7 @@ KeyPtr make_key(const char* kind, OSSL_PARAM_BLD* builder) {
 
 KeyPtr make_rsa(const Json& from) {
   const auto n = from_base64_url(text_at(from, "n")), e = from_base64_url(text_at(from, "e"));
+  // Before OpenSSL computes with it.
   if (n.empty() || e.empty() || n.size() > max_rsa_bits / 8 + 1 || e.size() > 8) return nullptr;
   const NumberPtr modulus(BN_bin2bn(raw(n), static_cast<int>(n.size()), nullptr));
   const NumberPtr exponent(BN_bin2bn(raw(e), static_cast<int>(e.size()), nullptr));

@@ -117,6 +117,7 @@ std::string check_plain(const PlainUsers& users, std::string_view token) {
   const auto user = token.substr(first + 1, second - first - 1);
   const auto password = token.substr(second + 1);
   if (user.empty() || password.empty() || password.contains('\0')) return {};
+  // Nobody may act for another user, as there is no rule that would allow it.
   if (!acts_as.empty() && acts_as != user) return {};
   const auto found = users.find(user);
   // An unknown name takes as long as a known one.

@@ -73,6 +73,7 @@ std::string QuotaEntity::refusal_reason() const {
 }
 
 std::string QuotaEntity::refusal_reason(QuotaKind kind, double limit) const {
+  // Addresses have this kind alone, and nothing else has it.
   if ((kind == QuotaKind::connections) != ip.has_value())
     return fmt::format("Invalid configuration key {}", tarry::broker::name(kind));
   if (!std::isfinite(limit) || limit <= 0)
@@ -147,6 +148,7 @@ bool QuotaTable::take_row(std::string_view key, std::string_view value) {
   storage::Fields number(as_bytes(value));
   const auto limit = std::bit_cast<double>(number.number<std::uint64_t>());
   if (!kind || !fields.good() || !number.good()) return false;
+  // A row that another version wrote may hold what this one does not allow.
   if (!entity.refusal_reason().empty() || !entity.refusal_reason(*kind, limit).empty())
     return false;
   limits_[std::move(entity)].at(static_cast<std::size_t>(*kind)) = limit;

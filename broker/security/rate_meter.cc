@@ -22,6 +22,7 @@ RateMeter::Measured RateMeter::measure(MonoTime now) {
   double used = 0;
   MonoTime oldest = now;
   for (auto& window : of_) {
+    // It is over, so it counts from now on as an empty one.
     if (now - window.begin >= windows_.span()) window = {now, 0};
     used += window.used;
     oldest = std::min(oldest, window.begin);
@@ -31,6 +32,7 @@ RateMeter::Measured RateMeter::measure(MonoTime now) {
   const auto whole = static_cast<std::size_t>(over / windows_.length);
   if (whole + 1 < windows_.count)
     over += windows_.length * static_cast<std::int64_t>(windows_.count - 1 - whole);
+  // Over less time one request would look like a flood.
   over = std::max<std::chrono::nanoseconds>(over, windows_.length);
   return {used / std::chrono::duration<double>(over).count(), over};
 }
@@ -48,6 +50,7 @@ std::chrono::milliseconds RateMeter::record(double used, double limit, MonoTime 
 
 void RateMeter::take_back(double used, MonoTime now) {
   const std::lock_guard held(lock_);
+  // In the newest window: it was recorded just now.
   add(-used, now);
 }
 

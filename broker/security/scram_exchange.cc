@@ -51,6 +51,7 @@ constexpr std::size_t salt_bytes = 20;
 Result<std::string> ScramExchange::first(std::string_view message, const FindUser& find) {
   std::string_view rest = message;
   const auto binding = take_part(rest);
+  // "p=" asks for it; "y" says only that the client could.
   if (binding != "n" && binding != "y")
     return fail(Errc::invalid, "the client asks for channel binding, which is not supported");
   const auto acts_as = take_part(rest);

@@ -61,6 +61,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
       }
     }
     if (quotas_.take_row(text, value)) continue;
+    // The broker starts all the same, or nobody could mend the row.
     log_error("broker", "a stored user, rule or quota cannot be read and is ignored: {}",
               printable(key));
   }
@@ -106,6 +107,7 @@ bool SecurityImage::allows(const AuthorizerTerms& terms, const ClientIdentity& w
     if (found == prefixed_.end()) continue;
     for (const auto* rule : found->second) judge(verdict, *rule, who, operation);
   }
+  // A rule that denies counts more than any that allows, as in Kafka.
   if (verdict.denied) return false;
   return verdict.allowed || (!verdict.any_rule && terms.allow_without_rule);
 }

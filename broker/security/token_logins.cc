@@ -57,6 +57,7 @@ Result<> TokenLogins::read(bool always) {
   last_file_ = std::move(mark);
   if (!is_there) return unusable(std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return unusable("it is not a regular file");
+  // One byte more than is allowed, by which a longer file is noticed.
   std::string text(max_key_file_bytes + 1, '\0');
   std::ifstream file(key_file_, std::ios::binary);
   if (!file) {
@@ -67,6 +68,7 @@ Result<> TokenLogins::read(bool always) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   auto parsed = JsonWebKeys::parse(text);
   if (!parsed) return unusable(parsed.error().message);
+  // Only for the exchange, so that logins do not wait for the disk.
   const std::lock_guard lock(mutex_);
   keys_ = std::move(*parsed);
   return {};

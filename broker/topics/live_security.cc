@@ -9,6 +9,7 @@ namespace tarry::broker {
 
 boost::asio::awaitable<Result<>> LiveSecurity::change(std::vector<Change> changes) {
   shard_.assert_on_shard();
+  // A transaction without an operation would be a record for nothing.
   if (changes.empty()) co_return Result<>{};
   // With the disk's reserve: to lock somebody out must be possible when the disk is full.
   storage::JournalTransaction transaction(storage::Reserve::use);
@@ -35,6 +36,7 @@ boost::asio::awaitable<Result<>> LiveSecurity::change(std::vector<Change> change
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
     co_return std::unexpected(lsn.error());
   co_await settled_event.wait();
+  // A journal that failed has told of it already.
   if (is_ours) shard_.journal_failed(result.error());
   if (!result) co_return result;
   co_await host_.publish_security();

@@ -24,6 +24,7 @@ void log_changes(const BrokerConfig& config, const DynamicSettings& before,
                  const DynamicSettings& now) {
   const auto shown = [&](const std::string& key, const std::string& value) {
     const auto entry = std::ranges::find(config.entries, key, &ConfigEntry::name);
+    // The log must not hold passwords.
     return entry != config.entries.end() && entry->is_sensitive ? "[hidden]" : printable(value);
   };
   const auto changed = [&](const storage::Configs& old, const storage::Configs& fresh,

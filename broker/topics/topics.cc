@@ -185,6 +185,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   Turn turn(*this);
   const auto topic = catalog_.image()->find(id);
   if (!topic)
+    // It may have been deleted while this one waited for its turn.
     co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
 
   // Nothing is taken for it from here on, so what is counted is all there is.
@@ -212,6 +213,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   // Whatever came of it: a topic that stays has to take records again.
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
+  // Only now: until the deletion holds, its partitions count against the limit.
   partitions_ -= topic->partitions;
   // Here too once more: until it knew of the deletion, a shard's checkpoint may have written some.
   if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);

@@ -39,6 +39,7 @@ asio::awaitable<Clients> newest_clients(Broker& broker, Shard& here, std::size_t
       clients.total += shard.counters.connections;
       std::size_t told = 0;
       for (auto& connection : shard.clients) {
+        // The newest stand first, so no more of one shard can be among the newest of all.
         if (told++ == limit) break;
         clients.newest.push_back(status_of_client(shard, connection));
       }

@@ -71,6 +71,7 @@ std::vector<PartitionIndex> asked(const storage::Topic& topic,
   std::vector<PartitionIndex> partitions;
   if (partition) {
     if (*partition >= 0 && *partition < topic.partitions) partitions.push_back(*partition);
+    // A partition that is not there has no records, which is no error.
     return partitions;
   }
   partitions.reserve(static_cast<std::size_t>(topic.partitions));
@@ -484,6 +485,7 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
   for (const auto& shard : items) {
     for (const auto& item : shard.items) {
       if (!item.told) {
+        // Told when all have answered: the others may have carried it out.
         failed = item.told.error();
       } else if (item.told->outcome != ControlOutcome::unknown) {
         answer.push_back({item.partition, *item.told});

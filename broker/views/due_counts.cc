@@ -90,6 +90,7 @@ asio::awaitable<Result<DueCounts>> hour_due(Broker& broker, Shard& here, WallTim
                                             WallTime until) {
   std::vector<TopicId> topics;
   for (const auto& topic : here.topics().by_name()) {
+    // In memory, so that topics without pending records cost no read.
     if (broker.pending_counts().pending_of(topic->id) != 0) topics.push_back(topic->id);
   }
   DueCounts out;
@@ -98,6 +99,7 @@ asio::awaitable<Result<DueCounts>> hour_due(Broker& broker, Shard& here, WallTim
       const auto homes = broker.pending().counts(topic);
       if (!homes) return std::unexpected(homes.error());
       for (const auto& [home, records] : *homes) {
+        // A month's number says nothing of its hours.
         if (home.level == storage::BucketLevel::hour && home.end() > from && home.start < until)
           out[topic][home.start] += records;
       }

@@ -116,6 +116,7 @@ asio::awaitable<GroupSeries> group_series(Broker& broker, Shard& here, std::size
   GroupSeries series;
   series.groups = raw->members.size();
   for (std::size_t i = 0; i < offsets.size(); ++i) {
+    // Beyond max_series no log is opened for a metric; those that are open anyway count.
     if (!logs[i].open) continue;
     const auto from = std::max(offsets[i].committed, logs[i].log_start);
     const auto lag =

@@ -45,6 +45,7 @@ asio::awaitable<void> look_at(Shard& shard, std::span<const TopicPartition> part
   opened.one_begun();  // Our own loop, so that nothing is waited for inside it.
   for (const Place place : places) {
     Partition* const open = shard.partitions().find(partitions[place]);
+    // Only so many are opened for an answer: each costs files and memory from then on.
     if (open != nullptr || place >= open_up_to) {
       statuses[place] = status_of(shard, open);
       continue;

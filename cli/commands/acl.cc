@@ -149,6 +149,7 @@ int add_acl(const AclOptions& options) {
   for (const auto& operation : options.operations) {
     request.creations.push_back(
         {resource->type, *resource->name, options.prefixed ? acl::prefixed : acl::literal,
+         // The option's check has made sure that there is one.
          *options.principal, host, *acl_number_of(acl_operations, operation),
          options.denies ? acl::deny : acl::allow});
   }
@@ -228,6 +229,7 @@ int delete_acls(const AclOptions& options) {
       ++count;
     }
   }
+  // A rule that is not there was probably misspelt.
   if (count == 0) return failure("there is no such rule");
   return printer.end();
 }

@@ -82,6 +82,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   bench.kafka = options.broker.kafka();
   FlowPlan& plan = bench.plan;
   plan.is_delayed = true;
+  // Without a seed every run has other due times, and prints the one that it took.
   plan.seed = options.seed.value_or(bench.run);
   const std::uint64_t rate = options.rate.value_or(options.burst ? 0 : 20'000);
   plan.rate = static_cast<double>(rate);
@@ -90,6 +91,8 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     plan.is_burst = true;
     plan.count = *options.burst;
     const std::uint64_t accepted =
+        // All are to be accepted before the first is due, or the lag would be that of their
+        // acceptance.
         rate == 0 ? burst_accept_rate : std::min(rate, burst_accept_rate);
     plan.delay = duration_of(
         options.delay, 5s + milliseconds{static_cast<std::int64_t>(plan.count * 1000 / accepted)});
@@ -354,6 +357,7 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
             Output& out) {
   Progress progress(bench.goal == BenchGoal::deliver ? "records delivered" : "records accepted");
   const auto result = measure_delayed(bench, [&](std::uint64_t done) { progress.at(done); });
+  // The line of progress goes before anything else is printed.
   progress.clear();
   if (!result) return failure(result.error().message);
   if (!options.broker.json) Report(bench, *result).print(out);

@@ -68,6 +68,7 @@ class Printing {
     return out_.flushed();
   }
   bool is_flush_due() const {
+    // Compared with the last record, so that no clock is read for each.
     return unflushed_ >= flush_bytes || quiet_since_ - flushed_at_ >= flush_every;
   }
   int end(int status) {
@@ -86,6 +87,7 @@ class Printing {
   }
 
   // The broker has answered, so --idle counts from now on.
+  // An answer never gives it more time than it has.
   void begin_quiet() { quiet_since_ = std::min(quiet_since_, steady_clock::now()); }
   // Returns whether it was the last one that was asked for.
   bool print(const ConsumedRecord& record) {
@@ -220,6 +222,7 @@ class GroupConsumption {
     // Stores the offsets of what was written; close() commits them.
     flush();
     const int status = printing_.end(read ? done : failure(read.error().message));
+    // After an error nothing is committed that may not have been written.
     if (!read) return status;
     const auto closed = consumer_->close();
     return closed ? status : failure(closed.error().message);

@@ -50,6 +50,7 @@ class ByName {
     for (const auto& id : options_.ids) {
       if (id == "-") {
         if (const auto read = read_names(); !read) {
+          // The names before it were done, so their rows are shown.
           table_.print(out_);
           return out_.end(failure(read.error().message));
         }

@@ -42,6 +42,7 @@ int export_records(const DelayedOptions& options) {
   const auto take = [&](const Json& record) {
     out.line(text_of(record));
     progress.at(++count);
+    // A reader that has gone ends the export, or it would read all pages for nobody.
     return !out.is_over();
   };
   const auto all = for_each_pending(*admin, options, "&values=true", take, [] {});
@@ -127,6 +128,7 @@ Result<Line> parse_line(std::string_view text) {
   Line line;
   if (!json.contains("topic") || !json["topic"].is_string()) return wrong("topic", "a text");
   line.topic = json["topic"].get<std::string>();
+  // A file may come from anywhere, and the client library would only say that it failed.
   if (std::string word = line.topic; !is_topic(word).empty())
     return fail(Errc::invalid, is_topic(word));
   if (json.contains("partition") && !json["partition"].is_null()) {
@@ -203,6 +205,7 @@ class Import {
  private:
   Result<> read_lines(int descriptor, const std::string& name) {
     LineReader lines(descriptor, name, [this] {
+      // While no line comes, answers are taken.
       for (auto& [topic, producer] : producers_) producer->poll();
     });
     for (;;) {

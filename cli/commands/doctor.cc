@@ -161,6 +161,7 @@ class Doctor {
     if (fs::exists(path / "meta.properties", ignored)) {
       storage::PosixDisk disk;
       server::SystemRandom random;
+      // It takes the lock as a start does, so a broker that uses it is noticed.
       const auto opened = storage::DataDirectory::open(disk, *directory_, random);
       if (!opened) return add("data directory", Level::problem, opened.error().message);
       return add("data directory", Level::ok,
@@ -233,6 +234,7 @@ class Doctor {
     facts.total_inodes = disk.f_files;
     facts.reserve_bytes =
         config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0;
+    // The type is signed, and would be extended to 64 bits.
     facts.file_system = static_cast<std::uint64_t>(disk.f_type) & 0xffffffffU;
     facts.takes_direct = takes_direct(path.string());
     for (auto& finding : check_disk(facts)) findings_.push_back(std::move(finding));
@@ -255,6 +257,7 @@ class Doctor {
     if (!directory_) return;
     const std::string path = *directory_ + "/admin.token";
     struct stat token {};
+    // A start makes the token, so there need not be one.
     if (::stat(path.c_str(), &token) != 0) return;
     if ((token.st_mode & 077) != 0) {
       return add("permissions", Level::warning,
@@ -283,6 +286,7 @@ class Doctor {
       failed_checks += (failed_checks.empty() ? "" : ", ") + check;
     }
     table.print(out);
+    // First the table, then the line on stderr that sums it up.
     const int status = out.end(done);
     if (problems == 0) return status;
     return failure(fmt::format("{}: {}", counted(problems, "problem", "problems"), failed_checks));

@@ -50,6 +50,7 @@ int dump_segments(const SegmentOptions& options) {
         });
     if (!found) {
       if (wrong++ == 0) first = found.error().message;
+      // The other files are dumped all the same.
       continue;
     }
     before += found->batches;

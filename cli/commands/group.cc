@@ -200,6 +200,7 @@ Result<PartitionOffsets> targets(KafkaAdmin& admin, const GroupOptions& options,
   PartitionOffsets offsets;
   for (const auto& [partition, start] : *starts) {
     const auto end = std::ranges::find(*ends, partition, &PartitionOffsets::value_type::first);
+    // A partition may have been added between the two questions.
     if (end == ends->end()) continue;
     if (to.offset < start || to.offset > end->second) {
       return fail(Errc::invalid,

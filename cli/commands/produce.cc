@@ -124,6 +124,7 @@ class Production {
     if (!producer) return failure(producer.error().message);
     producer_ = std::move(*producer);
     if (options_.partition &&
+        // The client library would take it and fail only when its answer is due.
         static_cast<std::size_t>(*options_.partition) >= producer_->partition_count()) {
       return failure(fmt::format("{}: there is no partition {}; the topic has {}",
                                  cell(options_.topic), *options_.partition,
@@ -131,11 +132,13 @@ class Production {
     }
     for (const auto& [name, meant] : explain(headers_, {}, wall_now()).slips)
       complain(fmt::format("-H {}: schedules nothing; did you mean {}?", cell(name), meant));
+    // Only now: until here there is nothing that an interrupt would lose.
     end_in_order_on_signals();
     auto sent = send_all();
     const bool interrupted = sent && was_interrupted();
     // The whole input was read, and had no second record.
     if (sent && held_ && !interrupted) sent = send_held();
+    // Nothing was sent, so there is nothing to report.
     if (several_of_one_id_) return usage_error(sent.error().message);
     // Records that were sent before an error are reported like all others.
     const auto finished = producer_->finish();
@@ -275,6 +278,7 @@ class Production {
     if (has_schedule) summary().add(wall_now());
     if (delivery.error) {
       ++refused_;
+      // Answers come in any order between partitions.
       if (!first_error_ || first_error_->first > delivery.number)
         first_error_.emplace(delivery.number, delivery.error->message);
     } else {
@@ -343,6 +347,7 @@ int run(const ProduceOptions& options) {
     return usage_error(fmt::format("{}: records come from -v or from files, not both",
                                    printable(options.files[0])));
   }
+  // It is refused before a connection is made, where it is known by then.
   if (options.id && options.values.size() > 1) return usage_error(several_of_one_id);
   if (options.id && options.whole && options.files.size() > 1)
     return usage_error(several_of_one_id);

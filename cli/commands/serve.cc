@@ -135,6 +135,7 @@ int run(const ServeOptions& options) {
     }
     set.push_back({"--set", word.substr(0, equals), word.substr(equals + 1)});
   }
+  // The last layer: a flag counts more than --set, and that more than the file.
   auto& own = layers.emplace_back();
   for (std::size_t i = 0; i < std::size(flags); ++i) {
     if (!options.flag_values[i]) continue;
@@ -151,6 +152,8 @@ int run(const ServeOptions& options) {
   set_log_format(config->log_format);
   ::umask(077);  // No other user may read the records.
   raise_open_files();
+  // Each thread would get an arena of its own, and memory that one frees would not serve the
+  // others.
   limit_arenas(4);
 
   server::Server broker(std::move(*config), end_at_once);

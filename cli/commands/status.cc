@@ -68,6 +68,7 @@ class Answer {
     const Json* value = find(path);
     if (value == nullptr || !value->is_number()) return "-";
     const milliseconds time(static_cast<std::int64_t>(value->get<double>()));
+    // From ten seconds on nobody needs the milliseconds.
     return format_duration(time >= 10s ? std::chrono::floor<std::chrono::seconds>(time) : time);
   }
   std::string milliseconds_of(const char* path) const {

@@ -96,6 +96,7 @@ class Looking {
                             time_at(record, "/due_ms").value_or(WallTime{})});
     }
     put_groups(sample);
+    // At the end: the rates are over the time between two answers.
     sample.at = wall_now();
     return sample;
   }
@@ -137,6 +138,7 @@ class Looking {
   // A group may go while it is asked about.
   void put_groups(TopSample& sample) {
     const auto groups = asked("/groups");
+    // The rest of the sample is shown without them.
     if (!groups) return;
     for (const auto& group : list_in(*groups, "groups")) {
       if (sample.groups.size() == max_groups_asked) break;

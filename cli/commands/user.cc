@@ -49,6 +49,7 @@ struct UserOptions {
 // By a broker that runs.
 bool is_locked(const std::filesystem::path& lock) {
   const int descriptor = ::open(lock.c_str(), O_RDWR | O_CLOEXEC);
+  // Without a lock file no broker was ever started there.
   if (descriptor < 0) return false;
   // A broker holds this lock for as long as it runs.
   const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0;
@@ -70,6 +71,7 @@ Result<std::string> read_password(const std::string& file) {
     if (!in) return fail(Errc::not_found, fmt::format("{}: it cannot be read", cell(file)));
     std::getline(in, password);
   }
+  // The line end of a file from Windows is no part of the password.
   if (password.ends_with('\r')) password.pop_back();
   if (password.empty())
     return fail(Errc::invalid, fmt::format("{}: no password in it", cell(file)));
@@ -112,8 +114,10 @@ Result<> leave_user(const UserOptions& options, const ScramCredential& kept) {
   };
   std::error_code error;
   if (std::filesystem::create_directories(directory, error))
+    // No other user may look into it, as where the broker makes it.
     std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
   if (error) return failed_at(directory.string(), error.message());
+  // The broker reads the file at its start alone, so the user would not be there.
   if (is_locked(directory / ".lock"))
     return failed_at(directory.string(),
                      "a broker is using it; add the user over the protocol (-b)");

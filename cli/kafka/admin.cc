@@ -97,6 +97,7 @@ Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
   std::vector<TopicInfo> topics;
   for (int i = 0; i < (*metadata)->topic_cnt; ++i)
     topics.push_back(topic_info((*metadata)->topics[i]));
+  // The order of an answer is the broker's own.
   std::ranges::sort(topics, {}, &TopicInfo::name);
   return topics;
 }
@@ -141,6 +142,7 @@ Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& set,
   // librdkafka 2.0.2 can only replace all configs of a topic, so those that were set before are
   // sent again.
   for (const auto& entry : *current)
+    // A value that comes from the broker would become the topic's own.
     if (entry.source == "topic" && entry.value && std::ranges::count(unset, entry.name) == 0)
       all.emplace_back(entry.name, *entry.value);
   // Behind the old values, because the last value of a key holds.
@@ -217,6 +219,7 @@ Result<PartitionOffsets> KafkaAdmin::offsets(const std::string& topic,
                                              const std::vector<PartitionIndex>& partitions,
                                              std::int64_t when) {
   auto offsets = find_offsets(*connection_, topic, partitions, when);
+  // Only a time may lie behind the last record.
   if (!offsets || when < 0) return offsets;
   std::vector<PartitionIndex> without;
   // -1: the partition has no record that late, and its end is taken.
@@ -275,6 +278,7 @@ Result<std::vector<CommittedOffset>> KafkaAdmin::committed(const std::string& gr
   std::vector<CommittedOffset> offsets;
   for (int i = 0; *partitions != nullptr && i < (*partitions)->cnt; ++i) {
     const auto& one = (*partitions)->elems[i];
+    // An offset of -1 stands for "nothing is committed".
     if (one.offset >= 0) offsets.push_back({one.topic, one.partition, one.offset});
   }
   std::ranges::sort(offsets, {},

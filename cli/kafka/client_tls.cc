@@ -58,6 +58,7 @@ int give_password(char* into, int size, int, void* password) {
 
 Result<> trust(SSL_CTX* context, const std::string& location) {
   if (location.empty()) {
+    // As librdkafka does without ssl.ca.location.
     SSL_CTX_set_default_verify_paths(context);
     return {};
   }
@@ -88,6 +89,7 @@ Result<> use_certificate(SSL_CTX* context, const Properties& properties) {
 }
 
 Result<ContextPtr> make_context(const Properties& properties) {
+  // A setting that is silently without effect could be one that was to protect.
   for (const auto& [name, value] : properties) {
     if (!name.starts_with("ssl.") ||
         std::ranges::find(known_properties, name) != known_properties.end())

@@ -54,6 +54,7 @@ Result<> KafkaGroupConsumer::join() {
   auto* client = connection_->client();
   topic_.reset(rd_kafka_topic_new(client, topic_name_.c_str(), nullptr));
   if (!topic_) return connection_->error_of(name_text(topic_name_), rd_kafka_last_error());
+  // A subscription to a topic that is not there would wait for it without a word.
   if (const auto info = find_topic(*connection_, topic_name_, topic_.get(), 0ms); !info)
     return std::unexpected(info.error());
   // From here on next() brings the callbacks too.
@@ -108,6 +109,7 @@ Result<KafkaGroupConsumer::Next> KafkaGroupConsumer::next(milliseconds wait) {
     connection_->watch(topic_.get());
     return std::monostate{};
   }
+  // It is not the end: watch() says when the connection is lost, and when it is back.
   if (is_connection_error(message->err)) return std::monostate{};
   connection_->mark_connected();
   if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) return EndOfPartition{message->partition};

@@ -101,6 +101,7 @@ Result<WireClient> WireClient::open(const KafkaSettings& settings) {
     const auto address = parse_host_port(one);
     if (!address) return std::unexpected(address.error());
     const int descriptor = connect_to(*address, settings.timeout);
+    // The next address may answer.
     if (descriptor < 0) continue;
     // Closes the descriptor from here on, whatever goes wrong.
     WireClient client(descriptor, one);
@@ -171,6 +172,7 @@ Result<Buffer> WireClient::exchange(Bytes frame) {
   std::array<std::uint8_t, 4> size;
   if (!receive(size.data(), size.size())) return connection_failed();
   const auto bytes = load_be<std::int32_t>(size.data());
+  // Bytes that look like a size may be text of another protocol.
   if (bytes < 0 || static_cast<std::size_t>(bytes) > max_answer)
     return fail(Errc::invalid, fmt::format("{}: this is not a Kafka broker", printable(broker_)));
   Buffer answer(static_cast<std::size_t>(bytes));
