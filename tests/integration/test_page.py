@@ -301,6 +301,22 @@ def _(ctx):
         assert background("light") == light and page.js("return localStorage.length") == 0
 
 
+@case("the help of the page closes by its button, by Escape and by a click beside it")
+def _(ctx):
+    with page_of(ctx.broker()) as page:
+        page.open()
+        is_open = lambda: page.js("return document.querySelector('#dialog').open")
+        beside = lambda: page.js("const box = document.querySelector('#dialog'); box.dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+        for close in (lambda: page.click('#dialog [data-action="close-help"]'), lambda: page.keys(keyboard().ESCAPE), beside):
+            page.one("#help").click()
+            page.says("#dialog", "Keys and search terms")
+            close()
+            page.wait(lambda: not is_open(), "the help is closed")
+            assert page.js("return document.activeElement.id") == "help"
+        page.keys("?")
+        page.wait(is_open, "the help")
+
+
 @case("the page's search finds by id, key, topic, time and handle without Enter, and a record opens with all its details")
 def _(ctx):
     broker = ctx.broker()
