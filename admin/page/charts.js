@@ -26,14 +26,6 @@ export function redraw() {
   for (const chart of all) chart.paint();
 }
 
-// A topic keeps its colour as long as the page is open, in every chart.
-const colours = 8;
-const given = new Map();
-export function colourOf(topic) {
-  if (!given.has(topic) && given.size < colours) given.set(topic, given.size);
-  return given.has(topic) ? `--series-${given.get(topic)}` : "--series-other";
-}
-
 function axis(extra = {}) {
   return {
     border: { display: false },
@@ -120,10 +112,9 @@ export class Bars {
     chart.data.labels = sums.map((_, place) => place);
     // The list is kept: a chart that gets new objects each second would forget what is pointed at.
     data.series.forEach((series, place) => {
+      const shade = (context) => this.#shade(css(series.colour), context.dataIndex);
       chart.data.datasets[place] = Object.assign(chart.data.datasets[place] ?? {}, {
-        label: series.name, data: series.counts.map(height), stack: "due",
-        backgroundColor: (context) => this.#shade(css(series.colour), context.dataIndex),
-        colour: series.colour,
+        label: series.name, data: series.counts.map(height), stack: "due", backgroundColor: shade, hoverBackgroundColor: shade,
       });
     });
     chart.data.datasets.length = data.series.length;

@@ -424,6 +424,34 @@ def _(ctx):
         eventually(lambda: broker.http("GET", f"/delayed?topic={topic}")[1]["records"] == [], "the cancellation")
 
 
+@case("a topic has the same colour in every view, after a reload, and when other topics appear")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client, page_of(broker) as page:
+        topics = [client.create_topic(ctx.topic(f"topic-{n}")) for n in range(7)]
+        park(client, topics[3], "a")
+        page.open()
+
+        def colours(view):
+            page.go(view)
+            return page.js("""return Object.fromEntries([...document.querySelectorAll(arguments[0])].map((each) => [each.textContent, getComputedStyle(each.querySelector('.swatch')).backgroundColor]))""",
+                           "[data-view=pending] .legend li" if view == "pending" else "[data-view=topics] td.name")
+
+        page.wait(lambda: topics[3] in colours("pending"), "its colour")
+        first = colours("pending")
+        for count, topic in enumerate(topics):
+            for n in range(count + 2):
+                park(client, topic, f"id-{n}")
+        page.wait(lambda: len(colours("pending")) == 7, "seven topics")
+        all_of_them = colours("pending")
+        assert all_of_them[topics[3]] == first[topics[3]]
+        assert len(set(all_of_them.values())) == 7, all_of_them
+        page.wait(lambda: {topic: colours("topics").get(topic) for topic in topics} == all_of_them, "the same colours in the list of topics")
+        page.open()
+        page.wait(lambda: colours("pending") == all_of_them, "the same colours after a reload")
+        page.js("localStorage.clear()")
+
+
 @case("the page changes many records at once after a preview with their number and the first ten")
 def _(ctx):
     broker = ctx.broker()
