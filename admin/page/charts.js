@@ -262,7 +262,9 @@ export class Lines {
     chart.options.scales = {
       x: axis({
         type: "linear", min: now - shown, max: now, grid: { display: false },
-        afterBuildTicks: (scale) => { scale.ticks = agos.map((ago) => ({ value: now - ago * 1000 })); },
+        afterBuildTicks: (scale) => { scale.ticks = ticks.map((ago) => ({ value: now - ago * 1000 })); },
+    // Of a narrow chart every other one, beginning with now.
+    const ticks = this.node.clientWidth >= 220 ? agos : agos.filter((_, place) => (agos.length - 1 - place) % 2 === 0);
         ticks: {
           align: "inner",
           callback: (value) => {
