@@ -527,6 +527,10 @@ def _(ctx):
             page.one(f'[data-view="{view}"]')
             page.wait(lambda: len(page.text(f'[data-view="{view}"]')) > 10, view)
             fits()
+            if view in ("topics", "wheel"):
+                # The numbers are seen without scrolling the table.
+                page.wait(lambda: page.js("""const texts = [...document.querySelectorAll(`[data-view=${arguments[0]}] .table tr > :nth-child(-n+3) .meter-text`)];
+                                             return texts.length && texts.every((each) => each.getBoundingClientRect().right <= 375)""", view), f"the numbers of {view}")
         page.go("pending")
         page.open_record(handle)
         fits()
@@ -534,6 +538,22 @@ def _(ctx):
         box = page.js("const box = document.querySelector('#panel').getBoundingClientRect(); return [box.left, box.top, box.width, box.height]")
         assert box == [0, 0, 375, 740], box
         page.wait(lambda: not page.js("return [...document.querySelectorAll('#panel button')].some((each) => each.getBoundingClientRect().right > 375)"), "its buttons fit")
+
+
+@case("the page shows due times whole, at any width and beside an open record")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "far", x_delay=f"{23 * 24 + 11}h")
+    handle = broker.pending(topic)[0]["handle"]
+    with page_of(broker) as page:
+        page.open()
+        page.open_record(handle)
+        for width in (1600, 1280, 1100, 800, 375):
+            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 800})
+            cut = page.js("const time = document.querySelector('[data-handle] time'); return time.scrollWidth > time.clientWidth + 1")
+            assert not cut, width
 
 
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")
