@@ -26,14 +26,6 @@ export function redraw() {
   for (const chart of all) chart.paint();
 }
 
-// A topic keeps its colour as long as the page is open, in every chart.
-const colours = 8;
-const given = new Map();
-export function colourOf(topic) {
-  if (!given.has(topic) && given.size < colours) given.set(topic, given.size);
-  return given.has(topic) ? `--series-${given.get(topic)}` : "--series-other";
-}
-
 function axis(extra = {}) {
   return {
     border: { display: false },
@@ -120,10 +112,9 @@ export class Bars {
     chart.data.labels = sums.map((_, place) => place);
     // The list is kept: a chart that gets new objects each second would forget what is pointed at.
     data.series.forEach((series, place) => {
+      const shade = (context) => this.#shade(css(series.colour), context.dataIndex);
       chart.data.datasets[place] = Object.assign(chart.data.datasets[place] ?? {}, {
-        label: series.name, data: series.counts.map(height), stack: "due",
-        backgroundColor: (context) => this.#shade(css(series.colour), context.dataIndex),
-        colour: series.colour,
+        label: series.name, data: series.counts.map(height), stack: "due", backgroundColor: shade, hoverBackgroundColor: shade,
       });
     });
     chart.data.datasets.length = data.series.length;
@@ -271,7 +262,9 @@ export class Lines {
     chart.options.scales = {
       x: axis({
         type: "linear", min: now - shown, max: now, grid: { display: false },
-        afterBuildTicks: (scale) => { scale.ticks = agos.map((ago) => ({ value: now - ago * 1000 })); },
+        afterBuildTicks: (scale) => { scale.ticks = ticks.map((ago) => ({ value: now - ago * 1000 })); },
+    // Of a narrow chart every other one, beginning with now.
+    const ticks = this.node.clientWidth >= 220 ? agos : agos.filter((_, place) => (agos.length - 1 - place) % 2 === 0);
         ticks: {
           align: "inner",
           callback: (value) => {

@@ -1,7 +1,8 @@
 // What is pending: pictures of what is due when, and the records, searched or by due time.
 
-import { Bars, colourOf, legend } from "./charts.js";
-import { el, setHidden, setText, $ } from "./dom.js";
+import { Bars, legend } from "./charts.js";
+import { colourOf, giveColours } from "./colours.js";
+import { el, setAttribute, setHidden, setText, $ } from "./dom.js";
 import { errorText, showError, clearError } from "./confirmation.js";
 import { compact, dateOf, dayAndMonth, integer, minuteOf, nearTime, plural, timeOf } from "./format.js";
 import { live } from "./live.js";
@@ -223,11 +224,10 @@ class PendingView {
     // Figures come each second, the pictures only every other one.
     if (!due || !this.#visible || this.#drawn === due) return;
     this.#drawn = due;
-    // Colours go to the topics with most, first of all.
     const sums = new Map();
     for (const { counts } of due.spans) for (const [topic, row] of Object.entries(counts ?? {})) sums.set(topic, Math.max(sums.get(topic) ?? 0, row.reduce((a, b) => a + b, 0)));
     const topics = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a));
-    topics.forEach(colourOf);
+    giveColours(topics);
     let hasOther = false;
     for (const view of this.charts) {
       const data = due.spans.find(({ span }) => span === view.span);
@@ -241,16 +241,14 @@ class PendingView {
       setText(view.note, age > 15_000 ? `counted ${Math.round(age / 1000)} s ago` : "");
       if (!known) continue;
       const length = data.other?.length ?? Object.values(data.counts)[0]?.length ?? 0;
-      const own = topics.filter((topic) => data.counts[topic] && colourOf(topic) !== "--series-other").map((topic) => ({ name: topic, colour: colourOf(topic), counts: data.counts[topic] }));
-      // A ninth topic, that is one of the first eight of another span, has no colour left.
-      const rest = Array.from(data.other ?? Array(length).fill(0));
-      for (const [topic, row] of Object.entries(data.counts)) if (colourOf(topic) === "--series-other") row.forEach((count, place) => { rest[place] += count; });
+      const own = topics.filter((topic) => data.counts[topic]).map((topic) => ({ name: topic, colour: colourOf(topic), counts: data.counts[topic] }));
+      const rest = data.other ?? Array(length).fill(0);
       const hasRest = rest.some((count) => count > 0);
       hasOther ||= hasRest;
       const series = hasRest || !own.length ? [...own, { name: "other topics", colour: "--series-other", counts: rest }] : own;
       view.chart.update({ from: data.from, bucket_ms: data.bucket_ms, series }, this.#isLogarithmic(series, length));
     }
-    legend(this.legend, [...topics.filter((topic) => colourOf(topic) !== "--series-other").map((topic) => ({ name: topic, colour: colourOf(topic) })),
+    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
     setText(this.later, due.later ? `${compact(due.later)} later than a month` : "");
   }

@@ -1,13 +1,16 @@
 // Topics with what is pending for them; each opens with its partitions, settings and refusals.
 
 import { get } from "./api.js";
-import { colourOf } from "./charts.js";
+import { colourOf, giveColours } from "./colours.js";
 import { showError, errorText } from "./confirmation.js";
 import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, fullTime, integer } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { meter, opening } from "./parts.js";
+
+// Those with most pending, as in the pictures, have a colour of their own.
+const coloured = 12;
 
 export function topicsView(section) {
   let most = 1;
@@ -28,7 +31,7 @@ export function topicsView(section) {
     const { topics } = live;
     if (!topics) return;
     most = Math.max(1, ...topics.topics.map(({ pending }) => pending));
-    topics.topics.filter(({ pending }) => pending > 0).forEach(({ name }) => colourOf(name));
+    giveColours(topics.topics.filter(({ pending }) => pending > 0).slice(0, coloured).map(({ name }) => name));
     table.update(topics.topics);
     setHidden(table.node, topics.topics.length === 0);
     setHidden(empty, topics.topics.length > 0);

@@ -301,6 +301,22 @@ def _(ctx):
         assert background("light") == light and page.js("return localStorage.length") == 0
 
 
+@case("the help of the page closes by its button, by Escape and by a click beside it")
+def _(ctx):
+    with page_of(ctx.broker()) as page:
+        page.open()
+        is_open = lambda: page.js("return document.querySelector('#dialog').open")
+        beside = lambda: page.js("const box = document.querySelector('#dialog'); box.dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+        for close in (lambda: page.click('#dialog [data-action="close-help"]'), lambda: page.keys(keyboard().ESCAPE), beside):
+            page.one("#help").click()
+            page.says("#dialog", "Keys and search terms")
+            close()
+            page.wait(lambda: not is_open(), "the help is closed")
+            assert page.js("return document.activeElement.id") == "help"
+        page.keys("?")
+        page.wait(is_open, "the help")
+
+
 @case("the page's search finds by id, key, topic, time and handle without Enter, and a record opens with all its details")
 def _(ctx):
     broker = ctx.broker()
@@ -408,6 +424,34 @@ def _(ctx):
         eventually(lambda: broker.http("GET", f"/delayed?topic={topic}")[1]["records"] == [], "the cancellation")
 
 
+@case("a topic has the same colour in every view, after a reload, and when other topics appear")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client, page_of(broker) as page:
+        topics = [client.create_topic(ctx.topic(f"topic-{n}")) for n in range(7)]
+        park(client, topics[3], "a")
+        page.open()
+
+        def colours(view):
+            page.go(view)
+            return page.js("""return Object.fromEntries([...document.querySelectorAll(arguments[0])].map((each) => [each.textContent, getComputedStyle(each.querySelector('.swatch')).backgroundColor]))""",
+                           "[data-view=pending] .legend li" if view == "pending" else "[data-view=topics] td.name")
+
+        page.wait(lambda: topics[3] in colours("pending"), "its colour")
+        first = colours("pending")
+        for count, topic in enumerate(topics):
+            for n in range(count + 2):
+                park(client, topic, f"id-{n}")
+        page.wait(lambda: len(colours("pending")) == 7, "seven topics")
+        all_of_them = colours("pending")
+        assert all_of_them[topics[3]] == first[topics[3]]
+        assert len(set(all_of_them.values())) == 7, all_of_them
+        page.wait(lambda: {topic: colours("topics").get(topic) for topic in topics} == all_of_them, "the same colours in the list of topics")
+        page.open()
+        page.wait(lambda: colours("pending") == all_of_them, "the same colours after a reload")
+        page.js("localStorage.clear()")
+
+
 @case("the page changes many records at once after a preview with their number and the first ten")
 def _(ctx):
     broker = ctx.broker()
@@ -483,6 +527,10 @@ def _(ctx):
             page.one(f'[data-view="{view}"]')
             page.wait(lambda: len(page.text(f'[data-view="{view}"]')) > 10, view)
             fits()
+            if view in ("topics", "wheel"):
+                # The numbers are seen without scrolling the table.
+                page.wait(lambda: page.js("""const texts = [...document.querySelectorAll(`[data-view=${arguments[0]}] .table tr > :nth-child(-n+3) .meter-text`)];
+                                             return texts.length && texts.every((each) => each.getBoundingClientRect().right <= 375)""", view), f"the numbers of {view}")
         page.go("pending")
         page.open_record(handle)
         fits()
@@ -490,6 +538,22 @@ def _(ctx):
         box = page.js("const box = document.querySelector('#panel').getBoundingClientRect(); return [box.left, box.top, box.width, box.height]")
         assert box == [0, 0, 375, 740], box
         page.wait(lambda: not page.js("return [...document.querySelectorAll('#panel button')].some((each) => each.getBoundingClientRect().right > 375)"), "its buttons fit")
+
+
+@case("the page shows due times whole, at any width and beside an open record")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "far", x_delay=f"{23 * 24 + 11}h")
+    handle = broker.pending(topic)[0]["handle"]
+    with page_of(broker) as page:
+        page.open()
+        page.open_record(handle)
+        for width in (1600, 1280, 1100, 800, 375):
+            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 800})
+            cut = page.js("const time = document.querySelector('[data-handle] time'); return time.scrollWidth > time.clientWidth + 1")
+            assert not cut, width
 
 
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")
