@@ -313,6 +313,10 @@ def _(ctx):
     labels = {"up": {"job", "instance"}}
     for name, rest in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", metrics, re.M):
         labels.setdefault(name, set()).update({"job", "instance", *re.findall(r'(\w+)="', rest)})
+    # A relay needs Kafka's transactions, so none can run beside this broker.
+    for source in (ROOT / "relay").glob("*.cc"):
+        for name in re.findall(r'"(tarry_relay_\w+)"', source.read_text()):
+            labels[name] = {"job", "instance"}
     missing = set()
     for where, expression in expressions():
         bare = re.sub(r'"[^"]*"', '""', expression)
@@ -338,6 +342,11 @@ def _(ctx):
     untested = [name for name in rules() if len(re.findall(rf"alertname: {name}\n", tests)) < 2]
     assert untested == [], f"without a test that it fires and one that it does not: {untested}"
     run(tool, "test", "rules", place / "alerts_test.yml")
+    told = re.search(r"\n((?:    [^\n]*\n)*    rule_files: .*?\n)\n", (ROOT / "docs/operating.md").read_text(), re.S)[1]
+    config = ctx.directory / "prometheus.yml"
+    config.write_text(re.sub(r"^    ", "", told, flags=re.M).replace("/usr/share/tarry/alerts.yml", str(place / "alerts.yml")))
+    assert "alertmanagers" in config.read_text()
+    run(tool, "check", "config", config)
     as_rules = ctx.directory / "dashboard.yml"
     as_rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": [
         {"record": f"panel_{i}", "expr": expression} for i, (_, expression) in enumerate(expressions())]}]}))
