@@ -4,12 +4,14 @@ import http.client
 import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import threading
 
 import compression
 import wire
-from harness import case, eventually
+from harness import ROOT, case, eventually
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 HOUR = "1h"
@@ -90,6 +92,39 @@ def copy_of(ctx, directory, **how):
     broker = ctx.broker(start=False, **how)
     broker.data = pathlib.Path(directory)
     return broker
+
+
+@case("the check broker of docs/operating.md has the logins and rules of the settings, and leaves the running one and its log.dirs alone")
+def _(ctx):
+    settings = ctx.directory / "tarry.properties"
+    settings.write_text(f"""log.dirs={ctx.directory / "logs"}
+listeners=SASL_PLAINTEXT://127.0.0.1:0
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="secret";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:admin
+""")
+    login = ["-X", "security.protocol=sasl_plaintext", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=admin", "-X", "sasl.password=secret"]
+    # The listener once more, so that the harness gives no --listen.
+    live = ctx.broker(start=False, settings={"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}, arguments=["--config", str(settings)]).start()
+    live.cli("topic", "create", "orders", *login)
+    live.cli("produce", "orders", "-v", "x", *login)
+    live.cli("backup", ctx.directory / "copy", *login)
+    before = sorted((ctx.directory / "logs").rglob("*"))
+    told = re.search(r"runuser -u tarry -- (tarry serve .*?)\n\n", (ROOT / "docs/operating.md").read_text(), re.S)[1]
+    words = shlex.split(told.replace("\\\n", " "))
+    assert words[:2] == ["tarry", "serve"] and words[words.index("--config") + 1] == "/etc/tarry/tarry.properties", words
+    ours = {"/etc/tarry/tarry.properties": settings, "/var/backups/tarry/check": ctx.directory / "copy",
+            "listeners=PLAINTEXT://127.0.0.1:19092": "listeners=SASL_PLAINTEXT://127.0.0.1:0", "127.0.0.1:18080": "127.0.0.1:0"}
+    assert set(ours) <= set(words), words
+    check = copy_of(ctx, ctx.directory / "copy")
+    check.command = lambda shards=None: [str(live.binary), *(str(ours.get(word, word)) for word in words[1:])]
+    check.start()
+    assert check.cli("topic", "list", *login).stdout.split()[0] == "orders"
+    assert check.cli("consume", "orders", "--until-end", *login).stdout == "x\n"
+    assert check.cli("topic", "list", "--timeout", "1s", check=False).returncode == 1, "nobody has logged in"
+    check.cli("topic", "create", "only-there", *login)
+    assert sorted((ctx.directory / "logs").rglob("*")) == before and "only-there" not in live.cli("topic", "list", *login).stdout
 
 
 @case("a backup under load starts as a broker that has all that was acknowledged before it, and delivers nothing twice")

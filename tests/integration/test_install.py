@@ -39,10 +39,13 @@ def _(ctx):
         assert (prefix / "share/tarry" / name).read_text() == (ROOT / "packaging" / name).read_text()
     if not shutil.which("systemd-analyze"):
         raise Skip("no systemd-analyze here")
-    said = run("systemd-analyze", "verify", "--man=no", unit, check=False)
-    assert "tarry.service" not in said.stderr, said.stderr
-    exposure = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", unit, check=False)
-    assert exposure.returncode == 0, exposure.stdout.splitlines()[-1:]
+    backup = unit.with_name("tarry-backup.service")
+    assert f"exec {prefix}/bin/tarry backup " in backup.read_text()
+    said = run("systemd-analyze", "verify", "--man=no", unit, backup, backup.with_suffix(".timer"), check=False)
+    assert "tarry" not in said.stderr, said.stderr
+    for each in (unit, backup):
+        exposure = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", each, check=False)
+        assert exposure.returncode == 0, exposure.stdout.splitlines()[-1:]
 
 
 @case("a project of ten lines finds the installed package tarry, builds with tarry::timing and runs")

@@ -106,6 +106,9 @@ def check_installed(machine):
     assert machine.run("dpkg", "--verify", "tarry").stdout == ""
     assert machine.exists("/etc/systemd/system/multi-user.target.wants/tarry.service"), "the service is not enabled"
 
+    assert not machine.exists("/etc/systemd/system/timers.target.wants/tarry-backup.timer"), "the nightly copy is enabled"
+    assert unit(machine.shell("cat /lib/systemd/system/tarry-backup.timer"))["OnCalendar"] == "*-*-* 02:30"
+
     listed = machine.shell("tarry man --list").split()
     assert {"serve", "produce", "consume", "delayed", "topic", "group", "status"} <= set(listed), listed
     for page in ["tarry", *(f"tarry-{command}" for command in listed)]:
@@ -120,6 +123,23 @@ def check_installed(machine):
     assert "No licence has been chosen" in machine.shell("cat /usr/share/doc/tarry/copyright")
     for name in ("alerts.yml", "dashboard.json"):
         assert machine.shell(f"cat /usr/share/tarry/{name}") == (ROOT / "packaging" / name).read_text(), name
+
+
+def back_up_as_the_unit(machine):
+    """What tarry-backup.service does, as its user: a new copy, and the oldest goes."""
+    text = machine.shell("cat /lib/systemd/system/tarry-backup.service")
+    parts = unit(text)
+    environment = dict(line.split("=", 2)[1:] for line in text.splitlines() if line.startswith("Environment="))
+    copies = environment["BACKUPS"]
+    machine.shell(f"install -d -o tarry -g tarry -m 700 {copies}")
+    machine.shell(f"install -d -o tarry {copies}/2020-01-01T0230 {copies}/mine && touch -d 2020-01-01 {copies}/2020-01-01T0230 {copies}/mine")
+    for key in ("ExecStart", "ExecStartPost"):
+        # As systemd reads it.
+        words = shlex.split(parts[key].replace("%%", "%").replace("$$", "$"))
+        machine.run("env", *(f"{name}={value}" for name, value in environment.items()), *words, user=parts["User"])
+    found = machine.shell(f"ls {copies}").split()
+    assert len(found) == 2 and re.fullmatch(r"2\d{3}-\d\d-\d\dT\d{4}", found[0]) and found[1] == "mine", found
+    machine.shell(f"rm -r {copies}")
 
 
 def another_version(deb, folder, version):
@@ -153,6 +173,7 @@ def _(ctx):
         machine.run("tarry", "topic", "create", "orders")
         machine.run("tarry", "produce", "orders", "-v", "now")
         machine.run("tarry", "produce", "orders", "-v", "later", "--delay", "1h", "--id", "order-1")
+        back_up_as_the_unit(machine)
         assert service.stop() == 0
         owners = machine.shell("find /var/lib/tarry ! -user tarry -o -perm /077 ! -type l").strip()
         assert owners == "", f"open to others, or not the user's own: {owners}"
@@ -313,6 +334,10 @@ def _(ctx):
     labels = {"up": {"job", "instance"}}
     for name, rest in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", metrics, re.M):
         labels.setdefault(name, set()).update({"job", "instance", *re.findall(r'(\w+)="', rest)})
+    # A relay needs Kafka's transactions, so none can run beside this broker.
+    for source in (ROOT / "relay").glob("*.cc"):
+        for name in re.findall(r'"(tarry_relay_\w+)"', source.read_text()):
+            labels[name] = {"job", "instance"}
     missing = set()
     for where, expression in expressions():
         bare = re.sub(r'"[^"]*"', '""', expression)
@@ -338,13 +363,26 @@ def _(ctx):
     untested = [name for name in rules() if len(re.findall(rf"alertname: {name}\n", tests)) < 2]
     assert untested == [], f"without a test that it fires and one that it does not: {untested}"
     run(tool, "test", "rules", place / "alerts_test.yml")
+    told = re.search(r"\n((?:    [^\n]*\n)*    rule_files: .*?\n)\n", (ROOT / "docs/operating.md").read_text(), re.S)[1]
+    config = ctx.directory / "prometheus.yml"
+    config.write_text(re.sub(r"^    ", "", told, flags=re.M).replace("/usr/share/tarry/alerts.yml", str(place / "alerts.yml")))
+    assert "alertmanagers" in config.read_text()
+    run(tool, "check", "config", config)
     as_rules = ctx.directory / "dashboard.yml"
     as_rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": [
         {"record": f"panel_{i}", "expr": expression} for i, (_, expression) in enumerate(expressions())]}]}))
     run(tool, "check", "rules", as_rules)
 
 
-@case("every alert is explained in docs/operating.md")
+@case("every alert is explained in docs/operating.md, and docs/http.md says which metrics do not begin with their part")
 def _(ctx):
     page = (ROOT / "docs/operating.md").read_text()
     assert [name for name in rules() if f"`{name}`" not in page] == []
+    page = (ROOT / "docs/http.md").read_text()
+    said = re.search(r"\((`tarry_delay_`.*?)\) and\s", page, re.S)[1]
+    parts, rest = said.split("; four have shorter names: ")
+    named = {name for source in ROOT.glob("[a-z]*/**/*.*") if source.suffix in (".h", ".cc")
+             and source.relative_to(ROOT).parts[0] not in ("bench", "build", "relay", "tests") for name in re.findall(r'"(tarry_[a-z_]*[a-z])"', source.read_text())}
+    assert len(named) > 50, named
+    short = {name for name in named if not name.startswith(tuple(re.findall(r"`(\w+)`", parts)))}
+    assert short == set(re.findall(r"`(\w+)`", rest)) and len(short) == 4, short

@@ -8,11 +8,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import textwrap
 import xml.etree.ElementTree
 
 import node_clients
-from harness import ROOT, Skip, case, run
+from harness import ROOT, Skip, case, eventually, run
 
 RECIPES = ROOT / "docs/recipes"
 BUILT = ROOT / "build/recipes"
@@ -28,7 +29,7 @@ PROGRAMS = {
         [("", "visit-1"), ("", "visit-2")]),
     "cancel_if_unpaid": (
         {"": 3}, ["SECONDS000"],
-        ["order-1: not paid in time, cancelled", "order-3: paid, nothing to do"],
+        ["order-1: not paid in time, cancelled", "order-3: paid, nothing to do", "order-1: paid too late, to be refunded"],
         [("", "order-1"), ("", "order-3")]),
     "recurring_reports": (
         {"": 3}, ["* * * * * *"],
@@ -159,6 +160,29 @@ def follow(ctx, language):
         for each in [pool.submit(one, program) for program in PROGRAMS]:
             each.result()
     assert broker.get("/status")["delayed"]["pending"] == 0, broker.get("/delayed")
+    stop_in_order(ctx, broker, command["cancel_if_unpaid"])
+
+
+def stop_in_order(ctx, broker, command):
+    """SIGTERM: the program leaves its group, whose next member need not wait for a timeout."""
+    topic = ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", 3)
+    program = subprocess.Popen([str(word) for word in (*command, broker.brokers, topic, 600_000)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        # franz-go joins before it sends.
+        eventually(lambda: broker.get("/groups/order-timeouts")["state"] == "Stable" and len(broker.pending(topic)) == 2,
+                   "it has sent its records and joined", within=60)
+        program.terminate()
+        said = program.communicate(timeout=20)
+    finally:
+        program.kill()
+        program.wait()
+    # A JVM that a signal has ended says so, also after its hooks.
+    assert program.returncode == (143 if command[0] == "java" else 0) and said[0] == b"", (program.returncode, said)
+    assert broker.get("/groups/order-timeouts")["state"] == "Empty", broker.get("/groups/order-timeouts")
+    # The timeout of order-2 is cancelled, and its second placing has made no other one.
+    assert sorted(each["id"] for each in broker.pending(topic)) == ["order-1", "order-3"], broker.pending(topic)
 
 
 for language in (python, node, go, java):

@@ -9,24 +9,32 @@ const [brokers, topic, delayMs = '30000'] = process.argv.slice(2)
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
 const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
 const consumer = kafka.consumer({ groupId: 'order-timeouts', maxWaitTimeInMs: 500 })
-const state = new Map() // Stands for your database: order -> 'open', 'paid' or 'cancelled'.
+const state = new Map() // Stands for your database: order -> 'open', 'paid', 'cancelled' or 'to be refunded'.
 
 // The key takes all records of one order to one partition.
 const send = (order, headers) =>
   producer.send({ topic, messages: [{ key: order, value: order, headers: { 'x-schedule-id': order, ...headers } }] })
 
 async function place (order) {
+  // The event may come again, when the order is paid: a second timeout would cancel it.
+  if (state.has(order)) return
   // The timeout first: a crash in between leaves a timeout without an order, which does nothing.
   // The other way round it would leave an order that is never cancelled.
   await send(order, { 'x-delay': delayMs })
-  state.set(order, 'open')
+  state.set(order, 'open') // INSERT INTO orders VALUES (?, 'open') ON CONFLICT DO NOTHING
 }
 
 async function pay (order, crash = false) {
-  // The database first, and it decides: it refuses an order that is cancelled already.
-  if (state.get(order) !== 'open') throw new Error(`${order} is ${state.get(order)}`)
-  state.set(order, 'paid')
-  if (!crash) await send(order, { 'x-schedule-action': 'cancel' })
+  if (!state.has(order)) throw new Error(`${order} is not placed yet`) // Try again later.
+  // The database first, and it decides: UPDATE orders SET state = 'paid' WHERE id = ? AND state = 'open'
+  if (state.get(order) === 'open') state.set(order, 'paid')
+  if (state.get(order) === 'paid') {
+    // Also when the event comes again: the program may have crashed here.
+    if (!crash) await send(order, { 'x-schedule-action': 'cancel' })
+  } else if (state.get(order) === 'cancelled') {
+    state.set(order, 'to be refunded')
+    console.log(`${order}: paid too late, to be refunded`)
+  }
 }
 
 function onTimeout (order) {
@@ -44,11 +52,14 @@ await producer.connect()
 for (const order of ['order-1', 'order-2', 'order-3']) await place(order)
 await pay('order-2') // Its timeout never comes.
 await pay('order-3', true) // Its timeout comes, and finds that it is paid.
+await pay('order-2') // Both events come again, and change nothing.
+await place('order-2')
 
 await consumer.connect()
 await consumer.subscribe({ topics: [topic], fromBeginning: true })
-let left = 2 // A service would run for ever.
+let left = 2 // A service would run until it is stopped.
 await new Promise((resolve, reject) => {
+  process.once('SIGTERM', resolve)
   consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
   consumer.run({
     autoCommit: false,
@@ -59,5 +70,6 @@ await new Promise((resolve, reject) => {
     }
   })
 })
-await consumer.disconnect()
+await consumer.disconnect() // Leaves the group, so that the other members need not wait for a timeout.
+if (left === 0) await pay('order-1')
 await producer.disconnect()

@@ -3,6 +3,7 @@
     python3 cancel_if_unpaid.py BROKERS TOPIC [DELAY_MS]
 """
 
+import signal
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -13,7 +14,7 @@ delay_ms = sys.argv[3] if len(sys.argv) > 3 else "30000"
 producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "order-timeouts", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
-state = {}  # Stands for your database: order -> "open", "paid" or "cancelled".
+state = {}  # Stands for your database: order -> "open", "paid", "cancelled" or "to be refunded".
 
 
 def send(order, headers):
@@ -27,19 +28,28 @@ def send(order, headers):
 
 
 def place(order):
+    # The event may come again, when the order is paid: a second timeout would cancel it.
+    if order in state:
+        return
     # The timeout first: a crash in between leaves a timeout without an order, which does nothing.
     # The other way round it would leave an order that is never cancelled.
     send(order, {"x-delay": delay_ms})
-    state[order] = "open"
+    state[order] = "open"  # INSERT INTO orders VALUES (?, 'open') ON CONFLICT DO NOTHING
 
 
 def pay(order, crash=False):
-    # The database first, and it decides: it refuses an order that is cancelled already.
-    if state[order] != "open":
-        raise RuntimeError(f"{order} is {state[order]}")
-    state[order] = "paid"
-    if not crash:
-        send(order, {"x-schedule-action": "cancel"})
+    if order not in state:
+        raise LookupError(f"{order} is not placed yet")  # Try again later.
+    # The database first, and it decides: UPDATE orders SET state = 'paid' WHERE id = ? AND state = 'open'
+    if state[order] == "open":
+        state[order] = "paid"
+    if state[order] == "paid":
+        # Also when the event comes again: the program may have crashed here.
+        if not crash:
+            send(order, {"x-schedule-action": "cancel"})
+    elif state[order] == "cancelled":
+        state[order] = "to be refunded"
+        print(f"{order}: paid too late, to be refunded", flush=True)
 
 
 def on_timeout(order):
@@ -56,10 +66,21 @@ for order in ("order-1", "order-2", "order-3"):
     place(order)
 pay("order-2")  # Its timeout never comes.
 pay("order-3", crash=True)  # Its timeout comes, and finds that it is paid.
+pay("order-2")  # Both events come again, and change nothing.
+place("order-2")
 
+running = True
+
+
+def stop(*_):
+    global running
+    running = False
+
+
+signal.signal(signal.SIGTERM, stop)
 consumer.subscribe([topic])
-left = 2  # A service would run for ever.
-while left:
+left = 2  # A service would run until it is stopped.
+while left and running:
     record = consumer.poll(1)
     if record is None:
         continue
@@ -68,4 +89,6 @@ while left:
     on_timeout(record.value().decode())
     consumer.commit(record, asynchronous=False)
     left -= 1
-consumer.close()
+consumer.close()  # Leaves the group, so that the other members need not wait for a timeout.
+if running:
+    pay("order-1")

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -18,7 +20,7 @@ var (
 	topic  = os.Args[2]
 	delay  = "30000"
 	client *kgo.Client
-	state  = map[string]string{} // Stands for your database: order -> "open", "paid" or "cancelled".
+	state  = map[string]string{} // Stands for your database: order -> "open", "paid", "cancelled" or "to be refunded".
 )
 
 // The key takes all records of one order to one partition.
@@ -28,21 +30,34 @@ func send(order, name, value string) {
 }
 
 func place(order string) {
+	// The event may come again, when the order is paid: a second timeout would cancel it.
+	if state[order] != "" {
+		return
+	}
 	// The timeout first: a crash in between leaves a timeout without an order, which does nothing.
 	// The other way round it would leave an order that is never cancelled.
 	send(order, "x-delay", delay)
-	state[order] = "open"
+	state[order] = "open" // INSERT INTO orders VALUES (?, 'open') ON CONFLICT DO NOTHING
 }
 
-func pay(order string, crash bool) {
-	// The database first, and it decides: it refuses an order that is cancelled already.
-	if state[order] != "open" {
-		log.Fatalf("%s is %s", order, state[order])
+func pay(order string, crash bool) error {
+	// The database first, and it decides: UPDATE orders SET state = 'paid' WHERE id = ? AND state = 'open'
+	if state[order] == "open" {
+		state[order] = "paid"
 	}
-	state[order] = "paid"
-	if !crash {
-		send(order, "x-schedule-action", "cancel")
+	switch state[order] {
+	case "":
+		return fmt.Errorf("%s is not placed yet", order) // Try again later.
+	case "paid":
+		// Also when the event comes again: the program may have crashed here.
+		if !crash {
+			send(order, "x-schedule-action", "cancel")
+		}
+	case "cancelled":
+		state[order] = "to be refunded"
+		fmt.Printf("%s: paid too late, to be refunded\n", order)
 	}
+	return nil
 }
 
 func onTimeout(order string) {
@@ -63,6 +78,8 @@ func main() {
 	if len(os.Args) > 3 {
 		delay = os.Args[3]
 	}
+	running, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
 	var err error
 	client, err = kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.ConsumerGroup("order-timeouts"),
 		kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
@@ -72,11 +89,16 @@ func main() {
 	for _, order := range []string{"order-1", "order-2", "order-3"} {
 		place(order)
 	}
-	pay("order-2", false) // Its timeout never comes.
-	pay("order-3", true)  // Its timeout comes, and finds that it is paid.
+	check(pay("order-2", false)) // Its timeout never comes.
+	check(pay("order-3", true))  // Its timeout comes, and finds that it is paid.
+	check(pay("order-2", false)) // Both events come again, and change nothing.
+	place("order-2")
 
-	for left := 2; left > 0; { // A service would run for ever.
-		fetches := client.PollFetches(ctx)
+	for left := 2; left > 0; { // A service would run until it is stopped.
+		fetches := client.PollFetches(running)
+		if running.Err() != nil {
+			return // Close() leaves the group, so that the other members need not wait for a timeout.
+		}
 		check(fetches.Err())
 		for _, record := range fetches.Records() {
 			onTimeout(string(record.Value))
@@ -84,6 +106,7 @@ func main() {
 			left--
 		}
 	}
+	check(pay("order-1", false))
 }
 
 func check(err error) {

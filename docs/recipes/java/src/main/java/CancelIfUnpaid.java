@@ -18,7 +18,8 @@ public class CancelIfUnpaid {
   static String topic;
   static String delay = "30000";
   static KafkaProducer<String, String> producer;
-  static final Map<String, String> state = new HashMap<>();  // Stands for your database: order -> "open", "paid" or "cancelled".
+  static final Map<String, String> state = new HashMap<>();  // Stands for your database: order -> "open", "paid", "cancelled" or "to be refunded".
+  static volatile boolean running = true;
 
   /** The key takes all records of one order to one partition. */
   static void send(String order, String name, String value) throws Exception {
@@ -29,17 +30,24 @@ public class CancelIfUnpaid {
   }
 
   static void place(String order) throws Exception {
+    // The event may come again, when the order is paid: a second timeout would cancel it.
+    if (state.containsKey(order)) return;
     // The timeout first: a crash in between leaves a timeout without an order, which does nothing.
     // The other way round it would leave an order that is never cancelled.
     send(order, "x-delay", delay);
-    state.put(order, "open");
+    state.put(order, "open");  // INSERT INTO orders VALUES (?, 'open') ON CONFLICT DO NOTHING
   }
 
   static void pay(String order, boolean crash) throws Exception {
-    // The database first, and it decides: it refuses an order that is cancelled already.
-    if (!state.get(order).equals("open")) throw new IllegalStateException(order + " is " + state.get(order));
-    state.put(order, "paid");
-    if (!crash) send(order, "x-schedule-action", "cancel");
+    if (!state.containsKey(order)) throw new IllegalStateException(order + " is not placed yet");  // Try again later.
+    // The database first, and it decides: UPDATE orders SET state = 'paid' WHERE id = ? AND state = 'open'
+    state.replace(order, "open", "paid");
+    if (state.get(order).equals("paid")) {
+      // Also when the event comes again: the program may have crashed here.
+      if (!crash) send(order, "x-schedule-action", "cancel");
+    } else if (state.replace(order, "cancelled", "to be refunded")) {
+      System.out.println(order + ": paid too late, to be refunded");
+    }
   }
 
   static void onTimeout(String order) {
@@ -59,17 +67,29 @@ public class CancelIfUnpaid {
     for (String order : List.of("order-1", "order-2", "order-3")) place(order);
     pay("order-2", false);  // Its timeout never comes.
     pay("order-3", true);  // Its timeout comes, and finds that it is paid.
+    pay("order-2", false);  // Both events come again, and change nothing.
+    place("order-2");
 
+    // SIGTERM runs the hook, and the JVM ends when it returns: when main has left the group.
+    var main = Thread.currentThread();
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+      running = false;
+      try {
+        main.join();
+      } catch (InterruptedException ignored) {
+      }
+    }));
     try (var consumer = new KafkaConsumer<>(Map.of("bootstrap.servers", args[0], "group.id", "order-timeouts",
              "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new StringDeserializer(), new StringDeserializer())) {
       consumer.subscribe(List.of(topic));
-      for (int left = 2; left > 0;) {  // A service would run for ever.
+      for (int left = 2; left > 0 && running;) {  // A service would run until it is stopped.
         var records = consumer.poll(Duration.ofSeconds(1));
         for (var record : records) onTimeout(record.value());
         consumer.commitSync();  // All that poll() returned.
         left -= records.count();
       }
-    }
+    }  // Closing it leaves the group, so that the other members need not wait for a timeout.
+    if (running) pay("order-1", false);
     producer.close();
   }
 }
