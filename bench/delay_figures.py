@@ -94,7 +94,8 @@ class Run:
 
     def write(self):
         with open(self.options.json, "w") as file:
-            json.dump({"machine": self.machine, "full_millions": self.options.full, "shards": self.options.shards, "failed": self.failed,
+            json.dump({"machine": self.machine, "full_millions": self.options.full, "shards": self.options.shards,
+                       "partitions": self.options.partitions, "failed": self.failed,
                        "figures": self.figures}, file, indent=1)
 
 
@@ -287,8 +288,8 @@ def look_as_owner(run, broker, pending):
 def full(run):
     until = run.options.full * MILLION
     with run.broker() as broker:
-        for topic in ("far", "soon"):
-            broker.cli("topic", "create", topic, "--partitions", "1")
+        for topic, partitions in (("far", run.options.partitions), ("soon", 1)):
+            broker.cli("topic", "create", topic, "--partitions", str(partitions))
         with own_broker.Sampler(broker) as sampler:
             filled(broker, MILLION)
             pending = MILLION + accept(run, broker, "at 1 M pending", 250_000)
@@ -363,7 +364,8 @@ def cancel(run):
 
 
 def drain(run):
-    options = overdue.parser().parse_args(["--binary", run.options.binary, "--records", str(MILLION), "--spread", "5", "--within", "60"])
+    options = overdue.parser().parse_args(["--binary", run.options.binary, "--records", str(MILLION), "--spread", "5", "--within", "60",
+                                             "--partitions", str(run.options.partitions)])
     told = []
     for _ in range(REPEATS):
         with run.broker() as broker:
@@ -436,6 +438,7 @@ def main():
     parser.add_argument("--only", default=",".join(STEPS), metavar="STEP,...", help="these steps (default: all)")
     parser.add_argument("--full", type=millions, default=10, metavar="MILLIONS", help="pending records of the step `full` (default: 10)")
     parser.add_argument("--shards", type=int, default=None, help="of the brokers (default: the cores)")
+    parser.add_argument("--partitions", type=int, default=1, help="of the topics of `full` and `drain` (default: 1)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the brokers")
     parser.add_argument("--dir", default=None, help="where their data is (default: the directory for temporary files)")
     parser.add_argument("--json", default=os.path.join(tempfile.gettempdir(), "delay_figures.json"), metavar="FILE", help="(default: %(default)s)")
