@@ -290,7 +290,7 @@ def look_as_owner(run, broker, pending):
     wheel = broker.get("/wheel")
     shown = time.monotonic() - began
     began = time.monotonic()
-    hours = broker.cli("delayed", "count", "--by", "hour", "--admin", broker.admin, "--data", str(broker.data)).splitlines()
+    hours = broker.cli("delayed", "count", "--by", "hour", "--timeout", "60s", "--admin", broker.admin, "--data", str(broker.data)).splitlines()
     counted = time.monotonic() - began
     run.say("answers of /wheel and `tarry delayed count --by hour`", f"{shown * 1000:.0f}; {counted * 1000:.0f} ms ({len(hours)} lines)", levels=wheel["levels"],
             delayed=broker.get("/status")["delayed"], hours=hours[:5])
@@ -317,11 +317,11 @@ def full(run):
             pending += accept(run, broker, "filled, with ids", 150_000, million // 2, "--id")
         say_memory(run, broker, "filling", sampler.memory_max())
         run.figures[-1]["rows"] = rows
-        look_as_owner(run, broker, pending)
         goal = 0.5 if run.options.full <= 10 else 1
         written = restart(run, broker, "just filled", goal, run.scale.watch_s) - written
         # By now a checkpoint has written all records to their chunks.
         say_disk(run, broker, written + broker.written_bytes(), pending - few)
+        look_as_owner(run, broker, pending)
         restart(run, broker, "filled, a minute later", goal, 0)
         other_shards(run, broker, pending)
 
