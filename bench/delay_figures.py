@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures delayed delivery in all respects that docs/benchmarks.md lists, each figure with its goal beside it.
 
-    bench/delay_figures.py --binary build/release/tarry [--only lag,cancel] [--full 10] [--shards 2] [--json FILE]
+    bench/delay_figures.py --binary build/release/tarry [--only lag,cancel] [--full 10] [--shards 2] [--json FILE] [--quick]
 
 Each step has brokers of its own in a temporary directory and a time limit; a step that fails is reported, and the others go on.
 Prints a line per figure, and writes FILE after each step: every figure with the values that it is made of.
@@ -18,6 +18,7 @@ which its thread had no core: the time that all threads waited for one is printe
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -34,12 +35,24 @@ import overdue
 import own_broker
 import wire
 
-MILLION = 1_000_000
-REPEATS = 3  # Of what takes seconds; its figure is their median.
 RECORD = 100  # Bytes of a record's value.
-CANCELS = 400_000
 SOON = 1_000  # Records that fall due between kill -9 and the next start.
-PIECE = 10 * MILLION  # Records that are added between two looks at the broker.
+PIECE = 10  # Millions of records that are added between two looks at the broker.
+
+
+@dataclasses.dataclass
+class Scale:
+    million: int = 1_000_000
+    cancels: int = 400_000
+    repeats: int = 3  # Of what takes seconds; its figure is their median.
+    watch_s: int = 60  # How long a broker is watched after its start.
+
+    def repeat(self, measure):
+        return [measure(number) for number in range(self.repeats)]
+
+
+# For a look whether everything works.
+QUICK = Scale(million=10_000, cancels=5_000, repeats=1, watch_s=1)
 
 
 def median(values):
@@ -58,7 +71,7 @@ class Run:
     """One run of this program: its options, its figures, and what is watched in every step."""
 
     def __init__(self, options):
-        self.options, self.step, self.figures, self.failed = options, None, [], []
+        self.options, self.scale, self.step, self.figures, self.failed = options, QUICK if options.quick else Scale(), None, [], []
         self.machine, self.turns, self.delivered, self.early = machine(), {}, 0, 0
 
     def say(self, name, text, goal=None, met=None, **values):
@@ -94,7 +107,8 @@ class Run:
 
     def write(self):
         with open(self.options.json, "w") as file:
-            json.dump({"machine": self.machine, "full_millions": self.options.full, "shards": self.options.shards, "failed": self.failed,
+            json.dump({"machine": self.machine, "full_millions": self.options.full, "shards": self.options.shards,
+                       "partitions": self.options.partitions, "failed": self.failed,
                        "figures": self.figures}, file, indent=1)
 
 
@@ -131,7 +145,7 @@ def say_late(run, name, told):
 def lag(run):
     with run.broker() as broker:
         for rate in (20_000, 50_000):
-            told = [check(broker.bench("--rate", rate, "--duration", "5s", "--delay", "2s", "--floor", "6s")) for _ in range(REPEATS)]
+            told = run.scale.repeat(lambda _: check(broker.bench("--rate", rate, "--duration", "5s", "--delay", "2s", "--floor", "6s")))
             held = median([each["accepted_per_s"] for each in told])
             for quantile in ("p50", "p99", "p99.9"):
                 lags = [each["lag_ms"][quantile] for each in told]
@@ -167,11 +181,11 @@ def say_burst(run, name, told):
 
 
 def burst(run):
-    words = ("--burst", MILLION, "--delay", "10s")
+    words = ("--burst", run.scale.million, "--delay", "10s")
     with run.broker() as broker:
-        say_burst(run, "1 M due in one ms", [check(broker.bench(*words)) for _ in range(REPEATS)])
+        say_burst(run, "1 M due in one ms", run.scale.repeat(lambda _: check(broker.bench(*words))))
         told, beside = [], []
-        for number in range(REPEATS):
+        for number in range(run.scale.repeats):
             for topic in (f"burst-{number}", f"other-{number}"):
                 broker.cli("topic", "create", topic, "--partitions", "1")
             with subprocess.Popen(broker.bench_words(*words, "--topic", f"burst-{number}"), stdout=subprocess.PIPE, text=True) as bench:
@@ -200,11 +214,11 @@ def filled(broker, count, *words):
     return told["accepted_per_s"], (broker.cpu_seconds() - began) / count * 1e6
 
 
-def accept(run, broker, name, goal, *words, count=MILLION):
-    rates, cpu = zip(*(filled(broker, count, *words) for _ in range(REPEATS)))
+def accept(run, broker, name, goal, count, *words):
+    rates, cpu = zip(*run.scale.repeat(lambda _: filled(broker, count, *words)))
     run.say(f"accepted a second, {name}", grouped(median(rates)), f">= {grouped(goal)}", median(rates) >= goal, rates=rates)
     run.say(f"CPU of the broker, {name}", f"{median(cpu):.2f} us a record", cpu_us=cpu)
-    return REPEATS * count
+    return run.scale.repeats * count
 
 
 def restart(run, broker, name, goal, watch_s):
@@ -231,7 +245,8 @@ def restart(run, broker, name, goal, watch_s):
         return written
     at = broker.cpu_seconds()
     after = []
-    for second in (1, 10, 30, watch_s):
+    for part in (1 / 60, 1 / 6, 1 / 2, 1):
+        second = watch_s * part
         time.sleep(max(0, began + first + second - time.monotonic()))
         after.append((second, round(broker.cpu_seconds() - at, 3)))
     run.say(f"  CPU within {watch_s} s afterwards (1, 10, 30 s), {name}",
@@ -243,7 +258,7 @@ def fill_up(run, broker, pending, until):
     """Adds records until so many are pending; a row for each piece."""
     rows = []
     while pending < until:
-        count = min(PIECE, until - pending)
+        count = min(PIECE * run.scale.million, until - pending)
         rate, cpu = filled(broker, count)
         pending += count
         rows.append({"pending": pending, "per_second": rate, "cpu_us": cpu, "anon_mb": broker.memory_mb("RssAnon")})
@@ -275,7 +290,7 @@ def look_as_owner(run, broker, pending):
     wheel = broker.get("/wheel")
     shown = time.monotonic() - began
     began = time.monotonic()
-    hours = broker.cli("delayed", "count", "--by", "hour", "--admin", broker.admin, "--data", str(broker.data)).splitlines()
+    hours = broker.cli("delayed", "count", "--by", "hour", "--timeout", "60s", "--admin", broker.admin, "--data", str(broker.data)).splitlines()
     counted = time.monotonic() - began
     run.say("answers of /wheel and `tarry delayed count --by hour`", f"{shown * 1000:.0f}; {counted * 1000:.0f} ms ({len(hours)} lines)", levels=wheel["levels"],
             delayed=broker.get("/status")["delayed"], hours=hours[:5])
@@ -285,27 +300,28 @@ def look_as_owner(run, broker, pending):
 
 
 def full(run):
-    until = run.options.full * MILLION
+    million = run.scale.million
+    until = run.options.full * million
     with run.broker() as broker:
-        for topic in ("far", "soon"):
-            broker.cli("topic", "create", topic, "--partitions", "1")
+        for topic, partitions in (("far", run.options.partitions), ("soon", 1)):
+            broker.cli("topic", "create", topic, "--partitions", str(partitions))
         with own_broker.Sampler(broker) as sampler:
-            filled(broker, MILLION)
-            pending = MILLION + accept(run, broker, "at 1 M pending", 250_000)
+            filled(broker, million)
+            pending = million + accept(run, broker, "at 1 M pending", 250_000, million)
         run.say("memory with 4 M pending, anonymous", f"{sampler.memory_max()} MiB", anon_mb=sampler.memory_max())
-        restart(run, broker, "4 M pending", 0.5, 60)
+        restart(run, broker, "4 M pending", 0.5, run.scale.watch_s)
         few, written = pending, broker.written_bytes()
         with own_broker.Sampler(broker) as sampler:
             rows = fill_up(run, broker, pending, until)
-            pending = until + accept(run, broker, "filled", 250_000)
-            pending += accept(run, broker, "filled, with ids", 150_000, "--id", count=MILLION // 2)
+            pending = until + accept(run, broker, "filled", 250_000, million)
+            pending += accept(run, broker, "filled, with ids", 150_000, million // 2, "--id")
         say_memory(run, broker, "filling", sampler.memory_max())
         run.figures[-1]["rows"] = rows
-        look_as_owner(run, broker, pending)
         goal = 0.5 if run.options.full <= 10 else 1
-        written = restart(run, broker, "just filled", goal, 60) - written
+        written = restart(run, broker, "just filled", goal, run.scale.watch_s) - written
         # By now a checkpoint has written all records to their chunks.
         say_disk(run, broker, written + broker.written_bytes(), pending - few)
+        look_as_owner(run, broker, pending)
         restart(run, broker, "filled, a minute later", goal, 0)
         other_shards(run, broker, pending)
 
@@ -317,8 +333,8 @@ def other_shards(run, broker, pending):
         broker.kill()
         ready = broker.start(shards)
         with own_broker.Sampler(broker) as sampler:
-            rate, _ = filled(broker, MILLION)
-        pending += MILLION
+            rate, _ = filled(broker, run.scale.million)
+        pending += run.scale.million
         there = broker.get("/status")["delayed"]["pending"]
         if there != pending:
             raise RuntimeError(f"with {shards} shards {there} records are pending, and {pending} were accepted")
@@ -344,18 +360,21 @@ def cancelled(broker, topic, *words):
 
 def cancel(run):
     with run.broker() as broker:
-        told, cpu = zip(*(cancelled(broker, f"fast-{number}", "--rate", 0, "--count", CANCELS) for number in range(REPEATS)))
+        told, cpu = zip(*run.scale.repeat(lambda number: cancelled(broker, f"fast-{number}", "--rate", 0, "--count", run.scale.cancels)))
         rates = [each["accepted_per_s"] for each in told]
         each = [seconds / told["accepted"] * 1e6 for told, seconds in zip(told, cpu)]
         run.say("cancels a second, in due order, pipelined", grouped(median(rates)), ">= 100 000", median(rates) >= 100_000, rates=rates)
         run.say("CPU of the broker a cancel", f"{median(each):.1f} us", "<= 20 us", median(each) <= 20, cpu_us=each)
-        for rate in (20_000, 100_000):
-            told = [cancelled(broker, f"at-{rate}-{number}", "--rate", rate, "--count", rate * 3)[0] for number in range(REPEATS)]
+        # Without linger the client itself may be too slow for the higher rate.
+        for rate, linger in ((20_000, 0), (100_000, 0), (100_000, 1)):
+            words = ("--rate", rate, "--count", rate * 3 if run.scale.repeats > 1 else run.scale.cancels, "-X", f"linger.ms={linger}")
+            told = run.scale.repeat(lambda number: cancelled(broker, f"at-{rate}-{linger}-{number}", *words)[0])
             p50, p99 = ([each["accept_ms"][which] for each in told] for which in ("p50", "p99"))
             rates = [each["accepted_per_s"] for each in told]
-            run.say(f"cancels at {grouped(rate)}/s: acknowledged after, p50 / p99", f"{median(p50):.1f} / {median(p99):.1f} ms",
+            name = f"{grouped(rate)}/s, linger {linger}"
+            run.say(f"cancels at {name}: acknowledged after, p50 / p99", f"{median(p50):.1f} / {median(p99):.1f} ms",
                     "p99 <= 5 ms", median(p99) <= 5, p50_ms=p50, p99_ms=p99, rates=rates)
-            run.say(f"  at {grouped(rate)}/s: a second", grouped(median(rates)))
+            run.say(f"  at {name}: a second", grouped(median(rates)))
         run.look(broker)
 
 
@@ -363,19 +382,23 @@ def cancel(run):
 
 
 def drain(run):
-    options = overdue.parser().parse_args(["--binary", run.options.binary, "--records", str(MILLION), "--spread", "5", "--within", "60"])
-    told = []
-    for _ in range(REPEATS):
+    options = overdue.parser().parse_args(["--binary", run.options.binary, "--records", str(run.scale.million), "--spread", "5", "--within", "60",
+                                             "--partitions", str(run.options.partitions)])
+
+    def drained(_):
         with run.broker() as broker:
-            told.append(overdue.measure(broker, options))
+            told = overdue.measure(broker, options)
             run.look(broker)
+            return told
+
+    told = run.scale.repeat(drained)
     rates = [each["per_second"] for each in told]
     run.say("overdue records fetchable a second", grouped(median(rates)), ">= 500 000", median(rates) >= 500_000, rates=rates, told=told)
     for which, what in (("ready_s", "ready"), ("first_s", "first"), ("all_s", "all")):
         run.say(f"  {what}, from the start", f"{median([each[which] for each in told]):.2f} s")
     p50, p99 = ([each["produce_ms"][which] for each in told] for which in ("p50", "p99"))
     run.say("  the producer's acknowledgements meanwhile, p50 / p99", f"{median(p50):.1f} / {median(p99):.1f} ms", p50_ms=p50, p99_ms=p99)
-    cpu = [each["cpu_s"] / MILLION * 1e6 for each in told]
+    cpu = [each["cpu_s"] / run.scale.million * 1e6 for each in told]
     run.say("  CPU of the broker since its start", f"{median(cpu):.2f} us a record", cpu_us=cpu)
     run.say("  memory at most, resident", f"{max(each['memory_max_mb'] for each in told)} MiB")
 
@@ -387,10 +410,10 @@ def shards(run):
     for number in (1, 2, 4):
         with run.broker(number) as broker:
             broker.cli("topic", "create", "far", "--partitions", str(number))
-            count = min(run.options.full, 5) * MILLION
+            millions = min(run.options.full, 5)
             with own_broker.Sampler(broker) as sampler:
-                rate, cpu = filled(broker, count)
-            name = f"{number} shard{'s' * (number > 1)}, {count // MILLION} M pending"
+                rate, cpu = filled(broker, millions * run.scale.million)
+            name = f"{number} shard{'s' * (number > 1)}, {millions} M pending"
             say_memory(run, broker, name, sampler.memory_max())
             run.say(f"  accepted a second, {number} partition{'s' * (number > 1)}", grouped(rate), per_second=rate, cpu_us=cpu)
             run.look(broker)
@@ -424,7 +447,7 @@ def measure(run, name):
     run.write()
 
 
-def millions(word):
+def at_least_4(word):
     if int(word) < 4:
         raise argparse.ArgumentTypeError("at least 4")
     return int(word)
@@ -434,8 +457,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument("--only", default=",".join(STEPS), metavar="STEP,...", help="these steps (default: all)")
-    parser.add_argument("--full", type=millions, default=10, metavar="MILLIONS", help="pending records of the step `full` (default: 10)")
+    parser.add_argument("--full", type=at_least_4, default=10, metavar="MILLIONS", help="pending records of the step `full` (default: 10)")
     parser.add_argument("--shards", type=int, default=None, help="of the brokers (default: the cores)")
+    parser.add_argument("--partitions", type=int, default=1, help="of the topics of `full` and `drain` (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="everything small, 10 000 records for a million: shows that it works, and its figures mean nothing")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the brokers")
     parser.add_argument("--dir", default=None, help="where their data is (default: the directory for temporary files)")
     parser.add_argument("--json", default=os.path.join(tempfile.gettempdir(), "delay_figures.json"), metavar="FILE", help="(default: %(default)s)")

@@ -16,7 +16,8 @@ BEGIN, END = "<!-- delayed: begin -->", "<!-- delayed: end -->"
 
 def heading(run):
     shards = f", {run['shards']} shards" if run["shards"] else ""
-    return f"{run['full_millions']} M{shards}"
+    partitions = f", {run['partitions']} partitions" if run["partitions"] > 1 else ""
+    return f"{run['full_millions']} M{shards}{partitions}"
 
 
 def cell(figure):

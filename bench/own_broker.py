@@ -157,5 +157,5 @@ class Sampler(threading.Thread):
 
     def cpu_between(self, since, until):
         """The CPU seconds between two times, as exact as the samples are."""
-        inside = [sample for sample in self.samples if since <= sample[0] <= until]
-        return inside[-1][1] - inside[0][1]
+        before = [cpu for at, cpu, _ in self.samples if at <= since] or [self.samples[0][1]]
+        return max(cpu for at, cpu, _ in self.samples if at <= until) - before[-1]

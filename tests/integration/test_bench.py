@@ -3,9 +3,10 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 
-from harness import case, eventually
+from harness import ROOT, case, eventually, run
 from test_cli import json_lines, one_line
 
 
@@ -118,3 +119,20 @@ def _(ctx):
     assert told["not_due"] + told["delivered"] == told["accepted"] == told["sent"], told
     assert time.monotonic() - began < 10
     assert broker.cli("topic", "list").stdout == "" and broker.get("/status")["delayed"]["pending"] == 0
+
+
+@case("the program behind the table of figures measures its steps with brokers of its own, finds all records there, and leaves nothing")
+def _(ctx):
+    values, steps = ctx.directory / "figures.json", {"full", "cancel", "shards"}
+    program = [sys.executable, "-B", ROOT / "bench" / "delay_figures.py", "--binary", ctx.options.binary, "--dir", ctx.directory, "--json", values]
+    done = run(*program, "--quick", "--full", "4", "--only", ",".join(steps), within=300)
+    told = json.loads(values.read_text())
+    assert told["failed"] == [] and {each["step"] for each in told["figures"]} == steps | {"all"}, done.stdout
+    figures = {each["figure"]: each for each in told["figures"]}
+    assert len({(each["step"], each["figure"]) for each in told["figures"]}) == len(told["figures"]), "two figures of a step have one name"
+    assert figures["cancels a second, in due order, pipelined"]["rates"][0] > 0, done.stdout
+    assert figures["disk a pending record, without the journal"]["pending"] == 55_000, done.stdout
+    assert figures["early, of all that the brokers delivered"]["delivered"] == 3_000, done.stdout
+    table = run(sys.executable, "-B", ROOT / "bench" / "delay_table.py", values).stdout
+    assert sum(line.startswith("| `") for line in table.splitlines()) == len(told["figures"]), table
+    assert [path.name for path in ctx.directory.iterdir()] == ["figures.json"], "a broker's directory is left"
