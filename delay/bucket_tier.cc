@@ -174,6 +174,7 @@ void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed,
     tell(removed.partition, removed.id,
          {kind_of(removed.how), removed.at, key, first, removed.offset});
   }
+  // Such a record was never pending, so there is nothing to mark.
   if (removed.how == RemovalReason::delivered_on_arrival) return;
   this->removed(at, key, removed.partition, first, location);
 }
@@ -243,6 +244,7 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
   ++home.counts[record.partition.topic];
   count(record.partition.topic, 1);
   home.dirty = true;
+  // A far record is filed later, when it comes near.
   if (!(record.key < horizon_)) return std::nullopt;
   return Location{resident.number, static_cast<std::uint32_t>(resident.live.size() - 1)};
 }
@@ -256,6 +258,7 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
   if (place.resident != nullptr) first = place.resident->chunk->at(place.index).first;
   if (first && *first != key.due) forward({*first, key.sequence}, std::nullopt);
   if (!is_new || dropped_.contains(partition.topic)) return;
+  // This is the home of today: an hour, although the record may have been written in the month.
   const Bucket id = home_of(key.due);
   Home& home = homes_[id];
   --home.counts[partition.topic];
@@ -413,6 +416,7 @@ BucketTier::Place BucketTier::locate(const PendingKey& key) const {
 // The same, after a look at `location`, or behind `last`, which becomes the place then.
 BucketTier::Place BucketTier::locate(const PendingKey& key, const Location& location,
                                      Place& last) const {
+  // The number may be another chunk's by now, so the key decides.
   if (location.chunk < numbered_.size()) {
     const auto& resident = numbered_[location.chunk];
     if (resident != nullptr && resident->has(key, location.index))
@@ -469,6 +473,7 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key,
 std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
     const PendingKey& key) const {
   if (const auto view = read(key)) return view->owned();
+  // Before the horizon everything that is pending is in memory.
   if (key < horizon_ || is_gone(key) || is_gone_from_memory(key))
     return std::optional<storage::PendingRecord>();
   for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
@@ -480,6 +485,7 @@ std::optional<std::optional<storage::PendingRecord>> BucketTier::known(
 
 void BucketTier::find(const PendingKey& key, Found found) {
   if (auto now = known(key)) return found(std::move(*now));
+  // Each holds a request, whose client would otherwise wait with all the others.
   if (lookups_.size() >= max_waiting_lookups) return found(fail(Errc::exhausted, too_many_lookups));
   lookups_.push_back({key, std::move(found), false});
   if (!busy_ && !failed_) begin_finds();
@@ -554,6 +560,7 @@ void BucketTier::read_ids(const TopicPartition& partition, std::vector<std::stri
   if (knows_all) return rows(std::move(out));
   const std::size_t bytes = ids.size() * sizeof(out.last_[0]);
   auto held = std::make_shared<const bool>(true);
+  // They count for as long as the request holds them.
   rows_held_.emplace_back(held, bytes);
   out.held_ = std::move(held);
   memory_ += bytes;
@@ -673,6 +680,7 @@ void BucketTier::hand_over(std::size_t budget) {
     --budget;
     if (!resident->live[index]) continue;
     const PendingKey key = resident->chunk->key_at(index);
+    // A chunk may reach beyond the range at both ends.
     if (key < handing_from_ || !(key < horizon_)) continue;
     const PendingView view = resident->chunk->at(index);
     if (dropped_.contains(view.partition.topic)) continue;
@@ -711,6 +719,7 @@ void BucketTier::count_back(const Home& home, const PendingKey& horizon) {
     for (const auto& resident : shelf.residents) {
       const Chunk& chunk = *resident->chunk;
       auto& count = level_of(*resident).came_back;
+      // Most chunks lie on one side as a whole, and need no look at each record.
       if (chunk.latest() < horizon_.due || chunk.earliest() >= horizon.due) continue;
       if (chunk.earliest() >= horizon_.due && chunk.latest() < horizon.due) {
         count += resident->live_count;

@@ -183,6 +183,7 @@ bool BucketTier::open_months(WallTime now) {
        month != homes_.end() && month->first.level == BucketLevel::month &&
        month->first.start < until;
        ++month) {
+    // Nothing of this month is in memory, so there is nothing to write.
     if (!month->second.dirty && month->second.shelves.empty()) continue;
     write_homes({month->first});
     hours_end_ = month->first.end();
@@ -215,6 +216,7 @@ bool BucketTier::begin_load(WallTime now) {
   if (now + lead_ / 2 < horizon_.due) return false;
   if (deal_months(want)) return true;
   const auto next = next_home(horizon_.due);
+  // Nothing is due until then, so there is nothing to read.
   if (!next || next->start >= want) return begin_handing({want, 0}), true;
   if (next->start > horizon_.due) return begin_handing({next->start, 0}), true;
   Home& home = homes_.at(*next);
@@ -257,6 +259,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
       if (resident->live[i] && is_gone(chunk.chunk->key_at(i))) resident->live[i] = false;
       if (resident->live[i]) ++resident->live_count;
     }
+    // The disk has only what is gone of it, so its chunk goes with the next write.
     if (resident->live_count == 0) {
       home.dead.push_back(chunk.key);
       home.dirty = true;
@@ -334,6 +337,7 @@ bool BucketTier::begin_checkpoint_write() {
     return homes.size() < options_.write_homes && bytes < options_.write_bytes;
   });
   if (!homes.empty()) return write_homes(homes), true;
+  // There are more homes than one turn may look at.
   if (write_next_) return true;
   if (told_due_) return write_told(true), true;
   return false;
@@ -390,6 +394,7 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Removal
   out.place = is_closed ? home.written : applied_;
   out.dead = std::exchange(home.dead, {});
   out.counts = std::exchange(home.counts, {});
+  // The counters of a dropped topic are gone, and this would make new ones.
   for (const auto& [topic, checkpoints] : dropped_) out.counts.erase(topic);
   memory_ -= std::exchange(home.marks, 0);
   gone.of_home = std::exchange(home.gone, {});
@@ -465,6 +470,7 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
     resident->writing = false;
     resident->key = keys[part];
     level_of(*resident).on_disk += resident->entries_on_disk;
+    // The marks of what was removed while it was being written go with the next write.
     if (resident->live_count == 0)
       let_go(home, *resident);
     else if (!resident->gone.empty())
@@ -499,6 +505,7 @@ void BucketTier::write_told(bool ends_checkpoint) {
         std::vector<storage::Forward> forwards;
         std::vector<storage::IdChange> ids;
         for (const auto& [handle, now] : writing->forwards)
+          // A record that is back at its handle's time needs no row.
           forwards.push_back({handle, now == handle ? std::nullopt : now});
         writing->ids.for_each([&ids](const auto& partition, const auto& id, const auto& events) {
           ids.push_back({partition, id, events});
@@ -520,6 +527,7 @@ void BucketTier::write_told(bool ends_checkpoint) {
 void BucketTier::forget_told() {
   for (; !rows_held_.empty() && rows_held_.front().first.expired(); rows_held_.pop_front())
     memory_ -= rows_held_.front().second;
+  // A request that asked the store earlier may need what was told since.
   while (!told_kept_.empty() && told_kept_.front()->pin.use_count() == 1) {
     memory_ -= told_kept_.front()->bytes;
     // A large map takes long to go.
@@ -573,6 +581,7 @@ bool BucketTier::begin_disk_sweep() {
               home->second.gone_on_disk = 0;
               home->second.sweep_at = least_gone;
             } else {
+              // It is looked at again when as much again is gone.
               home->second.sweep_at = 2 * home->second.gone_on_disk;
             }
           });

@@ -92,6 +92,7 @@ void Deliveries::deliver_from(PartitionSlot slot, WallTime now, WallTime latest,
     changes_.remove(std::move(filling.expired));
   }
   for (auto& move : filling.left_out) changes_.move(std::move(move));
+  // It counts as one at least, so that partitions with nothing to deliver use up the step too.
   records += std::max<std::size_t>(filling.seen, 1);
   if (filling.batch) bytes += send(filling);
 }

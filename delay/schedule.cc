@@ -300,6 +300,7 @@ std::optional<ScheduleError> cancel_error(const GivenHeaders& given) {
                  "is not an action: the only action is cancel");
   for (const auto& [member, name] : headers) {
     const Given& header = given.*member;
+    // A cancel with a time may have been meant as a move, so neither is done.
     if (header.present && &header != &given.id && &header != &given.action) {
       return ScheduleError{reason::conflict,
                            fmt::format("{}: \"cancel\" cannot be combined with {}: {}",

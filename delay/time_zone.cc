@@ -73,6 +73,7 @@ class TimeZone::RuleText {
     std::size_t size = 0;
     for (; size < rest_.size() && rest_[size] >= '0' && rest_[size] <= '9'; ++size) {
       number = number * 10 + static_cast<unsigned>(rest_[size] - '0');
+      // It stops at once, so that no number overflows.
       if (number > max) return std::nullopt;
     }
     if (size == 0) return std::nullopt;
@@ -209,6 +210,7 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
                              leaps * (time_bytes + 4) + standard + universal;
   if (size > rest.size()) return damaged("its table is truncated");
   if (types == 0) return damaged("it has no types");
+  // The times of such a file count leap seconds, and ours do not.
   if (leaps != 0) return damaged("it counts leap seconds");
 
   const Bytes indexes = rest.subspan(times * time_bytes, times);

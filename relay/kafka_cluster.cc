@@ -146,6 +146,7 @@ class KafkaCluster::Deadline {
 };
 
 bool may_be_source(const std::string& glob, const std::string& topic) {
+  // The relay's own topics, and those of Kafka, would feed it what it has written.
   return matches_glob(glob, topic) && !topic.contains(state_mark) &&
          !topic.ends_with(invalid_suffix) && !topic.starts_with("__");
 }

@@ -113,6 +113,7 @@ void Partition::note_complete(WallTime now) {
 
 Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& value,
                              Offset row_offset) {
+  // A row that is refused counts too, or the store would wait for it for ever.
   loaded_ = row_offset + 1;
   const auto offset = offset_in_handle(source_, key);
   if (!offset)
@@ -557,6 +558,7 @@ void Partition::apply(Work&& work, Offset rows_end) {
     delivered_.forget(change.record->id);
     pending_.put(offset, *change.record);
   }
+  // One commit for all of it: after a crash the rows behind it are read again.
   pending_.commit({.next = std::max(pending_.place().next, rows_end),
                    .source = next_,
                    .complete_at = work.now});
