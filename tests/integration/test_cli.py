@@ -601,6 +601,52 @@ def _(ctx):
             each.wait()
 
 
+@case("dump pending prints what a start would find, also what the journals alone have: of a killed broker, and of a fresh backup")
+def _(ctx):
+    broker, topic, gone = ctx.broker(settings={"tarry.checkpoint.interval.ms": 3_600_000}), ctx.topic(), ctx.topic()
+
+    def dumped(directory):
+        rows = json_lines(broker.cli("dump", "pending", "--json", directory))
+        assert len(broker.cli("dump", "pending", directory / "db/pending").stdout.splitlines()) == len(rows)
+        return sorted((row["due_ms"], row["id"], row["handle"]) for row in rows)
+
+    def pending(one):
+        return sorted((row["due_ms"], row["id"], row["handle"]) for row in one.get("/delayed")["records"])
+
+    def add(name, *ids):
+        with broker.client() as client:
+            client.produce(name, [wire.record("v", x_delay="1h", x_schedule_id=each) for each in ids])
+
+    for name in (topic, gone):
+        broker.cli("topic", "create", name)
+    add(topic, "stays", "moved", "cancelled", "replaced")
+    add(gone, "dropped")
+    before = pending(broker)
+    broker.kill()
+    assert dumped(broker.data) == before and len(before) == 5, "no checkpoint has come: all are in the journals"
+    broker.start()
+    assert broker.stop() == 0
+    assert dumped(broker.data) == before, "the last checkpoint has them all"
+    broker.start()
+    broker.cli("delayed", "cancel", topic, "cancelled")
+    broker.cli("delayed", "move", topic, "moved", "--by", "1h")
+    add(topic, "replaced", "new")
+    broker.cli("topic", "delete", gone, "--force")
+    after = pending(broker)
+    assert sorted(row[1] for row in after) == ["moved", "new", "replaced", "stays"]
+    broker.cli("backup", ctx.directory / "backup")
+    assert dumped(ctx.directory / "backup") == after
+    broker.kill()
+    assert dumped(broker.data) == after
+    # Behind damage in one journal the others are read.
+    for journal in (broker.data / "journal").glob("*/checkpoint"):
+        journal.write_text("nonsense")
+    damaged = broker.cli("dump", "pending", broker.data, check=False)
+    assert damaged.returncode == 1 and "journal/0" in damaged.stderr and "more)" in damaged.stderr, damaged.stderr
+    # The store's own: what it knew at the last checkpoint.
+    assert "id: stays " in damaged.stdout and "id: new " not in damaged.stdout, damaged.stdout
+
+
 @case("dump index, journal and pending read what a broker has left, and go on behind damage")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
