@@ -188,6 +188,34 @@ def _(ctx):
     assert topic not in here.cli("topic", "list").stdout and topic in there.cli("topic", "list").stdout
 
 
+@case("a broker on a copy of another one's data directory is another broker, although cluster id and token are the same")
+def _(ctx):
+    live, topic = ctx.broker(), ctx.topic()
+    live.cli("topic", "create", topic)
+    live.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "mine")
+    copy = ctx.broker(start=False)
+    live.cli("backup", copy.data)
+    copy.start()
+    assert copy.get("/status")["cluster_id"] == live.get("/status")["cluster_id"]
+    assert copy.get("/status")["start_id"] != live.get("/status")["start_id"]
+    changes = (["delayed", "cancel", topic, "mine"], ["topic", "delete", topic, "--force"], ["backup", ctx.directory / "backup"])
+    for words in (*changes, ["delayed", "list"], ["status"]):
+        # Both with the live broker's admin, and its token, which is the copy's too.
+        one_line(live.cli(*words, "-b", copy.brokers, check=False), 1, "%s:%d" % live.admin, copy.brokers, "start id")
+    assert [len(broker.pending(topic)) for broker in (live, copy)] == [1, 1] and not (ctx.directory / "backup").exists()
+    # No note of what is pending in another broker's topic.
+    assert not live.cli("consume", topic, "--until-end", "-b", copy.brokers).stderr
+    refused = live.cli("topic", "delete", topic, "-b", copy.brokers, check=False)
+    one_line(refused, 1, topic, "with --admin of this broker")
+    copy.cli("delayed", "cancel", topic, "mine")
+    assert [len(broker.pending(topic)) for broker in (live, copy)] == [1, 0]
+    # An id of the start, not of the directory.
+    before = live.get("/status")["start_id"]
+    live.restart()
+    assert live.get("/status")["start_id"] != before
+    live.cli("delayed", "cancel", topic, "mine")
+
+
 @case("tarry delayed list follows the pages to their end, or to its limit")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
