@@ -19,8 +19,13 @@ sigset_t awaited_signals() {
 
 // Nothing is initialised yet when it runs: it uses the C library's signals and strings only.
 void take_signals(int count, char** words, char** /*environment*/) {
-  if (count < 2 || std::strcmp(words[1], "serve") != 0) return;
+  const auto is_command = [&](const char* name) {
+    return count >= 2 && std::strcmp(words[1], name) == 0;
+  };
+  if (!is_command("serve") && !is_command("relay")) return;
+  // A reader of the log that goes away must not end a service.
   for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
+  if (!is_command("serve")) return;  // The relay takes the others in its own way.
   const sigset_t signals = awaited_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
