@@ -27,6 +27,7 @@ void put_identity(Json& body, const Context& context, const Shards& shards) {
   const auto& config = broker.identity();
   body["version"] = config.version;
   body["cluster_id"] = config.cluster_id;
+  body["start_id"] = config.start_id;
   body["node_id"] = config.node_id;
   body["state"] = state_of(shards);
   body["at_ms"] = to_ms(broker.clock().wall());

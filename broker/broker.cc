@@ -147,6 +147,7 @@ Result<> Broker::open_stores() {
   config.data_directory = directory_.path();
   if (config.log_directory.empty()) config.log_directory = directory_.logs();
   config.cluster_id = directory_.cluster_id();
+  config.start_id = context_.random->topic_id().text();
   config.node_id = directory_.node_id();
 
   using storage::BucketStore, storage::Database;

@@ -19,12 +19,24 @@ using namespace std::chrono_literals;
 // A command that only reads can do without Kafka's answer, so it does not wait long for it.
 constexpr std::chrono::milliseconds max_wait_of_readers = 2s;
 
-Result<std::string> kafka_cluster(const BrokerOptions& options, AdminUse use) {
+Result<BrokerRun> kafka_run(const BrokerOptions& options, AdminUse use, const BrokerRun& of_admin) {
   auto settings = options.kafka();
   if (use == AdminUse::reads) settings.timeout = std::min(settings.timeout, max_wait_of_readers);
   auto kafka = KafkaAdmin::open(settings);
   if (!kafka) return std::unexpected(kafka.error());
-  return kafka->cluster_id();
+  return run_of(*kafka, of_admin);
+}
+
+std::string difference(const BrokerRun& of_admin, const BrokerRun& of_kafka) {
+  if (of_admin.cluster_id != of_kafka.cluster_id) {
+    return fmt::format("their cluster ids are {} and {}", printable(of_admin.cluster_id),
+                       printable(of_kafka.cluster_id));
+  }
+  return fmt::format(
+      "both have the cluster id {}, as a copy of a data directory has, but their start ids are {} "
+      "and {}",
+      printable(of_admin.cluster_id), printable(of_admin.start_id),
+      of_kafka.start_id.empty() ? "(none)" : printable(of_kafka.start_id));
 }
 
 }  // namespace
@@ -33,13 +45,31 @@ AdminSettings admin_settings(const BrokerOptions& options) {
   return {options.admin, options.timeout, options.timeout_given, options.data};
 }
 
-Result<std::string> cluster_of(AdminClient& admin) {
+Result<BrokerRun> run_of(AdminClient& admin) {
   const auto body = admin.get("/status");
   if (!body) return std::unexpected(body.error());
   const Json status = parse_json(*body);
   if (!status.is_object() || !status.contains("cluster_id") || !status["cluster_id"].is_string())
     return fail(Errc::io, "the admin's /status has no cluster id");
-  return status["cluster_id"].get<std::string>();
+  BrokerRun run;
+  run.cluster_id = status["cluster_id"].get<std::string>();
+  if (status.contains("start_id") && status["start_id"].is_string())
+    run.start_id = status["start_id"].get<std::string>();
+  if (status.contains("node_id") && status["node_id"].is_number_integer())
+    run.node_id = status["node_id"].get<std::int32_t>();
+  return run;
+}
+
+Result<BrokerRun> run_of(KafkaAdmin& kafka, const BrokerRun& of_admin) {
+  auto cluster = kafka.cluster_id();
+  if (!cluster) return std::unexpected(cluster.error());
+  BrokerRun run{std::move(*cluster), {}, of_admin.node_id};
+  // Kafka and older brokers have no start id, so it is asked for only if it can decide something.
+  if (run.cluster_id != of_admin.cluster_id || of_admin.start_id.empty()) return run;
+  auto start = kafka.start_id(of_admin.node_id);
+  if (!start) return std::unexpected(start.error());
+  run.start_id = std::move(*start);
+  return run;
 }
 
 std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& options,
@@ -54,13 +84,13 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
         fmt::format("--admin: give the admin address of the broker at {}; the default {} {}",
                     brokers, address, reason)});
   };
-  const auto of_admin = cluster_of(admin);
+  const auto of_admin = run_of(admin);
   if (!of_admin) {
     if (!options.admin_given)
       return refuse("may be that of another broker: " + of_admin.error().message);
     return std::unexpected(AdminChoiceError{failed, of_admin.error().message});
   }
-  const auto of_kafka = kafka_cluster(options, use);
+  const auto of_kafka = kafka_run(options, use, *of_admin);
   if (!of_kafka) {
     if (!options.admin_given)
       return refuse("may be that of another broker: " + of_kafka.error().message);
@@ -74,12 +104,11 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
     return admin;
   }
   if (*of_kafka == *of_admin) return admin;
-  if (!options.admin_given) return refuse("belongs to another broker");
+  if (!options.admin_given)
+    return refuse("belongs to another broker: " + difference(*of_admin, *of_kafka));
   return std::unexpected(AdminChoiceError{
-      failed,
-      fmt::format("the admin at {} does not belong to the broker at {}: their cluster ids are "
-                  "{} and {}",
-                  address, brokers, printable(*of_admin), printable(*of_kafka))});
+      failed, fmt::format("the admin at {} does not belong to the broker at {}: {}", address,
+                          brokers, difference(*of_admin, *of_kafka))});
 }
 
 }  // namespace tarry::cli

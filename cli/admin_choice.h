@@ -8,16 +8,20 @@
 //
 //   brokers given   admin given
 //   no              -             the admin, without a check
-//   yes             yes           both have to have the same cluster id, or status 1
-//   yes             no            the default admin if it has the same cluster id, or status 2
+//   yes             yes           both have to be of the same run of a broker, or status 1
+//   yes             no            the default admin if it is of the same run, or status 2
 //
-// "Given" means by a flag or by a variable.  No two Tarry brokers have the same cluster id.
+// "Given" means by a flag or by a variable.  A run has the cluster id of its data directory and a
+// start id of its own: a broker on a copy of another one's directory has the same cluster id, and
+// the same token.
 
+#include <cstdint>
 #include <expected>
 #include <string>
 
 #include "cli/admin_client.h"
 #include "cli/io/exit_status.h"
+#include "cli/kafka/admin.h"
 #include "cli/options.h"
 
 namespace tarry::cli {
@@ -43,7 +47,21 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
 
 AdminSettings admin_settings(const BrokerOptions& options);
 
-// The cluster id in the admin's /status.
-Result<std::string> cluster_of(AdminClient& admin);
+struct BrokerRun {
+  std::string cluster_id;
+  std::string start_id;  // Empty: the admin shows none (a relay's, an older broker's).
+  std::int32_t node_id = 0;
+
+  // Without a start id the cluster ids alone decide.
+  bool operator==(const BrokerRun& other) const {
+    return cluster_id == other.cluster_id && start_id == other.start_id;
+  }
+};
+
+// By the admin's /status.
+Result<BrokerRun> run_of(AdminClient& admin);
+
+// By Kafka's protocol; asks for no more than a comparison with the admin's needs.
+Result<BrokerRun> run_of(KafkaAdmin& kafka, const BrokerRun& of_admin);
 
 }  // namespace tarry::cli

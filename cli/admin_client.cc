@@ -272,7 +272,12 @@ Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
       body.is_object() && body.contains("error") && body["error"].is_string()
           ? escape_control_characters(body["error"].get<std::string>())
           : fmt::format("the admin at {} answers with status {}", address_, answer->status);
-  return fail(answer->status == 404 ? Errc::not_found : Errc::invalid, std::move(why));
+  // 503: it is stopping, or its disk is full; the next request would get the same.
+  const bool refuses_us = answer->status == 401 || answer->status == 403 || answer->status == 503;
+  return fail(answer->status == 404 ? Errc::not_found
+              : refuses_us          ? Errc::io
+                                    : Errc::invalid,
+              std::move(why));
 }
 
 Result<std::string> AdminClient::get(std::string_view target) {
@@ -317,7 +322,7 @@ Result<std::string> AdminClient::token() {
   // --data was given for this command, so it counts more than the environment.
   if (!settings_.data && given != nullptr && *given != '\0') {
     if (!is_token(given)) {
-      return fail(Errc::invalid,
+      return fail(Errc::io,
                   "TARRY_ADMIN_TOKEN is not a token: set it to the text of admin.token in the "
                   "broker's data directory");
     }
@@ -338,15 +343,14 @@ Result<std::string> AdminClient::token() {
       "give --data with the broker's data directory (`tarry status` names it), or set "
       "TARRY_ADMIN_TOKEN to the text of admin.token there";
   if (errno == ENOENT || errno == ENOTDIR) {
-    return fail(
-        Errc::not_found,
-        fmt::format("this needs the admin's token, and {} is not there: {}", cell(path), todo));
+    return fail(Errc::io, fmt::format("this needs the admin's token, and {} is not there: {}",
+                                      cell(path), todo));
   }
   if (errno != 0) {
-    return fail(Errc::not_found,
+    return fail(Errc::io,
                 fmt::format("{} cannot be read: run this as its owner, or {}", cell(path), todo));
   }
-  return fail(Errc::not_found, fmt::format("{} holds no token: {}", cell(path), todo));
+  return fail(Errc::io, fmt::format("{} holds no token: {}", cell(path), todo));
 }
 
 }  // namespace tarry::cli

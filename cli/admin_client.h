@@ -16,8 +16,9 @@
 // tries again until the timeout, for a broker that is just starting.
 //
 // Invariant: no request takes longer than the timeout, no answer has more than
-// max_answer_bytes.  Errors: io (no answer, or none that is HTTP), not_found (404), invalid (any
-// other status that is not 2xx; the message is the admin's own).
+// max_answer_bytes.  Errors: io (no answer, or none that is HTTP, or the admin refuses us: no
+// request would be answered), not_found (404), invalid (any other status that is not 2xx; the
+// message is the admin's own).
 //
 // Blocks; one thread.
 

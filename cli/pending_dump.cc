@@ -16,18 +16,25 @@
 #include "cli/io/json.h"
 #include "cli/io/output.h"
 #include "cli/io/text.h"
+#include "cli/pending_changes.h"
+#include "storage/file.h"
 #include "storage/pending_dump.h"
 
 namespace tarry::cli {
 namespace {
 
-void print_pending(const storage::PendingView& record, bool json, Output& out) {
-  const auto handle = storage::encode_handle(record.handle());
+ShownPending shown(const storage::PendingView& record) {
+  return {record.key,     record.first,           record.partition,    record.accepted,
+          record.expires, std::string(record.id), record.record.size()};
+}
+
+void print_pending(const ShownPending& record, bool json, Output& out) {
+  const auto handle = storage::encode_handle({record.first_due, record.key.sequence});
   if (!json) {
     std::string line = fmt::format("due: {} topic: {} partition: {}", format_time(record.key.due),
                                    record.partition.topic.text(), record.partition.partition);
     if (!record.id.empty()) line += fmt::format(" id: {}", cell(record.id));
-    out.line(fmt::format("{} handle: {} bytes: {}", line, handle, record.record.size()));
+    out.line(fmt::format("{} handle: {} bytes: {}", line, handle, record.bytes));
     return;
   }
   Json body;
@@ -38,7 +45,7 @@ void print_pending(const storage::PendingView& record, bool json, Output& out) {
   body["due_ms"] = to_ms(record.key.due);
   body["accepted_ms"] = to_ms(record.accepted);
   if (record.expires != storage::never_expires) body["expires_ms"] = to_ms(record.expires);
-  body["bytes"] = record.record.size();
+  body["bytes"] = record.bytes;
   out.line(text_of(body));
 }
 
@@ -86,13 +93,21 @@ Result<DumpFindings> dump_pending(const std::string& directory, bool json, Outpu
     return fail(store.error().code, message.substr(0, message.find("; nothing was changed")));
   }
   DumpFindings findings;
+  const auto print = [&](const ShownPending& record) {
+    print_pending(record, json, out);
+    ++findings.entries;
+    return !out.is_over();
+  };
+  // First: they know which of the store's records are gone.
+  storage::PosixDisk disk;
+  PendingChanges changes;
+  changes.read(disk, (data / "journal").string(), findings);
   (*store)->for_each(
       [&](const storage::PendingView& record) {
-        print_pending(record, json, out);
-        ++findings.entries;
-        return !out.is_over();
+        return changes.covers(record.key, record.partition.topic) || print(shown(record));
       },
       [&](const Error& damage) { findings.add(damage.message); });
+  if (!out.is_over()) changes.for_each_added(print);
   return findings;
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 
-// dump_pending(): prints the records of a store of pending records, offline, a line each:
+// dump_pending(): prints the pending records of a data directory, offline, a line each:
 //
 //   due: 2026-12-24T18:00:00.000Z topic: 3hBl... partition: 0 id: order-1 handle: @... bytes: 31
 //
-// DIR is a data directory or its db/pending.  Records that came after the last checkpoint are in
-// the journals alone (dump_journal()).  A chunk that cannot be read is a finding, and the rest is
-// printed.  Nothing is changed; a broker that has the store open is not asked.
+// DIR is a data directory or its db/pending.  The records are those that a broker would have after
+// a start there: what db/pending has, changed by the journals since the last checkpoint
+// (pending_changes.h), which come last.  What cannot be read is a finding, and the rest is printed.
+// Nothing is changed; a broker that has the store open is not asked.
 
 #include <string>
 

@@ -27,11 +27,11 @@ std::string ask_for_pending(const BrokerOptions& options, const std::string& top
   if (!parse_host_port(options.admin)) return {};
   AdminClient admin(admin_settings(options));
   // The admin's address may be the default, and that of another broker.
-  const auto of_admin = cluster_of(admin);
+  const auto of_admin = run_of(admin);
   if (!of_admin) return {};
   auto kafka = KafkaAdmin::open(options.kafka());
   if (!kafka) return {};
-  const auto of_kafka = kafka->cluster_id();
+  const auto of_kafka = run_of(*kafka, *of_admin);
   if (!of_kafka || *of_kafka != *of_admin) return {};
   const auto of_topic = [&](const char* path) {
     const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));

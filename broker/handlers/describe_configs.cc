@@ -24,6 +24,9 @@ namespace {
 
 constexpr std::size_t microseconds_a_resource = 80;
 
+// No setting: a client compares it with /status to see that both answers are from one process.
+constexpr std::string_view start_id_key = "tarry.start.id";
+
 bool is_wanted(const DescribeConfigsRequest::Resource& asked, std::string_view name) {
   // As in Kafka, an empty list of keys means all of them, like none given.
   return !asked.configuration_keys || asked.configuration_keys->empty() ||
@@ -82,6 +85,21 @@ void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
     }
     if (request.include_documentation) config.documentation = entry.reason;
   }
+}
+
+void describe_start(const BrokerConfig& broker, const DescribeConfigsRequest& request,
+                    const DescribeConfigsRequest::Resource& asked,
+                    DescribeConfigsResponse::Result& result) {
+  if (!is_wanted(asked, start_id_key)) return;
+  auto& config = result.configs.emplace_back();
+  config.name = start_id_key;
+  config.value = broker.start_id;
+  config.read_only = true;
+  // Not of the file: tools list what was set, and nobody has set this.
+  config.config_source = static_cast<std::int8_t>(ConfigSource::fallback);
+  config.config_type = static_cast<std::int8_t>(ConfigType::string);
+  if (request.include_documentation)
+    config.documentation = "Identifies this run of the broker; new at each start, not a setting.";
 }
 
 ErrorCode refused_code(const RequestContext& context,
@@ -150,6 +168,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
       if (const auto scope = scope_of(broker, asked.resource_name)) {
         describe_broker(broker, *scope, request, asked, result);
+        if (*scope == LiveSettings::Scope::broker) describe_start(broker, request, asked, result);
       } else {
         result.error_code = ErrorCode::invalid_request;
         result.error_message = unknown_broker_text(broker, asked.resource_name);

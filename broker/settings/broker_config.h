@@ -34,6 +34,7 @@ struct ConfigEntry {
 struct BrokerIdentity {
   std::int32_t node_id = 1;                   // node.id
   std::string cluster_id;                     // In meta.properties.
+  std::string start_id;                       // Made at each start: copies share the cluster id.
   std::string advertised_host = "127.0.0.1";  // advertised.listeners
   std::int32_t advertised_port = 9092;
   std::string data_directory;  // tarry.data.dir, absolute

@@ -54,14 +54,20 @@ class ByName {
           table_.print(out_);
           return out_.end(failure(read.error().message));
         }
-      } else if (!one(id)) {
-        break;
+      } else {
+        one(id);
       }
+      if (stopped_) break;
     }
     progress_.clear();
     table_.print(out_);
     out_.flush();
     if (not_done_ == 0) return out_.end(done);
+    if (stopped_ && names_ > 1) {
+      return out_.end(
+          failure(fmt::format("{}; stopped there, after {} {}", *stopped_,
+                              counted(names_ - not_done_, "record", "records"), action_.result)));
+    }
     return out_.end(failure(names_ == 1
                                 ? first_reason_
                                 : fmt::format("{} of {} were not {}; the first of them is {}",
@@ -80,7 +86,8 @@ class ByName {
       // CLI11 has checked the words of the command, but not these.
       if (const auto wrong = is_id_or_handle(id); !wrong.empty())
         return fail(Errc::invalid, fmt::format("standard input: {}", wrong));
-      if (!one(id)) return {};
+      one(id);
+      if (stopped_) return {};
     }
   }
 
@@ -92,8 +99,7 @@ class ByName {
     return admin_.change("PATCH", path_of(options_, id), text_of(body));
   }
 
-  // Whether to go on with the next.
-  bool one(const std::string& id) {
+  void one(const std::string& id) {
     const auto answer = parse_object(ask(id));
     const std::string result = answer ? field(*answer, "result") : "error";
     // Counted whatever comes of it: the error at the end says how many of how many.
@@ -103,7 +109,11 @@ class ByName {
                                  : result == "unknown" ? "nothing is pending under this id"
                                  : result == "already_delivered" ? "it has been delivered already"
                                                                  : result;
-      if (not_done_++ == 0) first_reason_ = fmt::format("{}: {}", cell(id), reason);
+      const std::string text = fmt::format("{}: {}", cell(id), reason);
+      if (not_done_++ == 0) first_reason_ = text;
+      // Nobody answers, or not to us: each of the others would end in the same way, perhaps after
+      // the whole timeout.
+      if (!answer && answer.error().code == Errc::io) stopped_ = text;
     }
     if (options_.broker.json) {
       Json json{{"topic", *options_.topic}, {"id", id}};
@@ -117,8 +127,6 @@ class ByName {
     } else {
       table_.row({cell(id), result, detail(answer)});
     }
-    // Nobody answers: each of the others would wait for the whole timeout again.
-    return answer || answer.error().code != Errc::io;
   }
 
   // The offset of a record that was delivered, the due time of one that was moved.
@@ -140,6 +148,7 @@ class ByName {
   Output out_;
   Table table_{{{"ID"}, {"RESULT"}, {""}}};
   std::string first_reason_;
+  std::optional<std::string> stopped_;  // Why the rest is not asked for.
   std::size_t names_ = 0, not_done_ = 0;
 };
 

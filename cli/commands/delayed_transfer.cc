@@ -194,8 +194,15 @@ class Import {
     }
     out.flush();
     if (refused_ != 0) {
-      return out.end(failure(fmt::format("{}, {} not; the first of them is line {}: {}", accepted,
-                                         refused_, first_refused_, first_reason_)));
+      std::string text = fmt::format("{}, {} not; the first of them is line {}: {}", accepted,
+                                     refused_, first_refused_, first_reason_);
+      // Often the records failed for the same reason.
+      if (!read && !read.error().message.ends_with(first_reason_)) {
+        text += "; the import ended with: " + read.error().message;
+      } else if (was_interrupted()) {
+        text += "; interrupted";
+      }
+      return out.end(failure(text));
     }
     if (!read) return out.end(failure(read.error().message));
     if (was_interrupted()) return out.end(failure("interrupted: " + accepted));

@@ -41,6 +41,7 @@
 #include "server/setting.h"
 #include "server/system_clock.h"
 #include "storage/data_directory.h"
+#include "storage/pending_dump.h"
 
 namespace tarry::cli {
 namespace {
@@ -164,6 +165,9 @@ class Doctor {
       // It takes the lock as a start does, so a broker that uses it is noticed.
       const auto opened = storage::DataDirectory::open(disk, *directory_, random);
       if (!opened) return add("data directory", Level::problem, opened.error().message);
+      // The broker opens it to write, which would change it.
+      if (const auto pending = storage::PendingDump::open(opened->pending_store()); !pending)
+        return add("data directory", Level::problem, pending.error().message);
       return add("data directory", Level::ok,
                  fmt::format("{}: of cluster {}", cell(*directory_), opened->cluster_id()));
     }

@@ -155,11 +155,11 @@ void add_dump(CLI::App& program, Chosen& chosen) {
                {"tarry dump journal tarry-data/journal/0/*.journal",
                 "tarry dump journal --json tarry-data/journal/0/0000000000000000.journal"});
   add_examples(
-      *add_offline("pending",
-                   "Prints the pending records that are on disk; the newest may be in the "
-                   "journals alone",
-                   "DIR", "Data directories that no broker uses, or their db/pending",
-                   dump_pending_stores),
+      *add_offline(
+          "pending",
+          "Prints the pending records of a data directory: those on disk, then the newest, "
+          "which are in the journals alone",
+          "DIR", "Data directories that no broker uses, or their db/pending", dump_pending_stores),
       {"tarry dump pending tarry-data", "tarry dump pending --json tarry-data/db/pending"});
   {
     auto* command =

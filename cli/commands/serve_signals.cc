@@ -19,9 +19,13 @@ sigset_t awaited_signals() {
 
 // Nothing is initialised yet when it runs: it uses the C library's signals and strings only.
 void take_signals(int count, char** words, char** /*environment*/) {
-  if (count < 2 || std::strcmp(words[1], "serve") != 0) return;
-  // Each of them would end the process, SIGPIPE whenever a client goes while it is answered.
+  const auto is_command = [&](const char* name) {
+    return count >= 2 && std::strcmp(words[1], name) == 0;
+  };
+  if (!is_command("serve") && !is_command("relay")) return;
+  // Each of these would end the process, SIGPIPE whenever a client goes while it is answered.
   for (const int ignored : {SIGPIPE, SIGUSR1, SIGUSR2}) ::signal(ignored, SIG_IGN);
+  if (!is_command("serve")) return;  // The relay takes the others in its own way.
   const sigset_t signals = awaited_signals();
   // All threads inherit the mask, so sigwait() alone takes these.
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);

@@ -4,8 +4,9 @@
 // first function that the process runs, before its libraries and globals are initialised, SIGTERM,
 // SIGINT and SIGHUP are blocked until wait_for_end() takes them, and SIGPIPE, SIGUSR1 and SIGUSR2
 // are ignored.  That function is an entry of the program's DT_PREINIT_ARRAY (System V ABI,
-// "Initialization and Termination Functions"), so it works wherever this file is linked in, and
-// for `serve` only: the other commands keep the signals as they were.
+// "Initialization and Termination Functions"), so it works wherever this file is linked in.  For
+// `tarry relay`, which stops by itself on SIGTERM and SIGINT, the three are ignored as well; the
+// other commands keep the signals as they were.
 //
 // Threads inherit both.  A child process would inherit both too; `serve` starts none.
 

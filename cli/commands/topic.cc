@@ -156,9 +156,11 @@ int alter(const TopicOptions& options) {
 // The admin is asked because librdkafka uses a version of DeleteTopics whose answers have no text.
 std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin& kafka) {
   AdminClient admin(admin_settings(options.broker));
-  const auto meant = kafka.cluster_id(), found = cluster_of(admin);
+  const auto of_admin = run_of(admin);
+  if (!of_admin) return std::nullopt;
+  const auto of_kafka = run_of(kafka, *of_admin);
   // The admin of another broker would tell of another topic of this name.
-  if (!meant || !found || *meant != *found) return std::nullopt;
+  if (!of_kafka || *of_kafka != *of_admin) return std::nullopt;
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
   if (!body) return std::nullopt;
   const Json topic = parse_json(*body);

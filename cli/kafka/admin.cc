@@ -91,6 +91,16 @@ Result<std::string> KafkaAdmin::cluster_id() {
   return id;
 }
 
+Result<std::string> KafkaAdmin::start_id(std::int32_t broker) {
+  const auto configs = broker_configs(broker);
+  if (!configs) {
+    return fail(configs.error().code,
+                "its tarry.start.id cannot be read: " + configs.error().message);
+  }
+  const auto found = std::ranges::find(*configs, "tarry.start.id", &ConfigEntry::name);
+  return found == configs->end() ? std::string() : found->value.value_or("");
+}
+
 Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
   const auto metadata = fetch_metadata(*connection_, nullptr, connection_->timeout());
   if (!metadata) return std::unexpected(metadata.error());

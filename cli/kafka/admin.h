@@ -31,6 +31,8 @@ class KafkaAdmin {
 
   // Identifies this broker, or the cluster that it belongs to.
   Result<std::string> cluster_id();
+  // Identifies the run of this Tarry broker; empty: it has no such id.
+  Result<std::string> start_id(std::int32_t broker);
 
   Result<std::vector<TopicInfo>> topics();  // By name.
   Result<TopicInfo> topic(const std::string& name);

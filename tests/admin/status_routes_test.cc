@@ -35,10 +35,11 @@ TEST_SUITE("status routes") {
     produce(admin.world, "orders", 0,
             batch_of(admin.world.clock.wall(), {{"now"}, {"later", {{"x-delay", "1h"}}}}));
     const auto status = admin.get_json("/status");
-    REQUIRE(has(status, {"version", "cluster_id", "node_id", "state", "uptime_ms", "window_ms",
-                         "data", "listeners", "shards", "topics", "partitions", "connections",
-                         "delayed", "purgatory", "wheel", "storage", "process"}));
+    REQUIRE(has(status, {"version", "cluster_id", "start_id", "node_id", "state", "uptime_ms",
+                         "window_ms", "data", "listeners", "shards", "topics", "partitions",
+                         "connections", "delayed", "purgatory", "wheel", "storage", "process"}));
     CHECK(status["version"] == "test");
+    CHECK(status["start_id"] == admin.world.broker().identity().start_id);
     CHECK(status["state"] == "running");
     CHECK(status["data"] == admin.world.directory() + "/data");
     CHECK(status["listeners"]["kafka"] == "127.0.0.1:9092");

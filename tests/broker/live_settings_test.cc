@@ -140,6 +140,21 @@ TEST_SUITE("live settings") {
     CHECK(s.described("tarry.max.partitions") == "100 5: 5=100");
   }
 
+  TEST_CASE("each start has an id of its own, which clients can read and not change") {
+    SettingsWorld s;
+    const auto cluster = s.world.broker().identity().cluster_id;
+    const auto first = s.world.broker().identity().start_id;
+    CHECK(s.described("tarry.start.id") == first + " 5 read-only:");
+    CHECK(s.described("tarry.start.id", "").empty());
+    CHECK(s.set("tarry.start.id", "mine") == ErrorCode::invalid_config);
+    CHECK(s.set("tarry.max.partitions", "20") == ErrorCode::none);
+    CHECK(s.described("tarry.start.id") == first + " 5 read-only:");
+    s.world.restart();
+    CHECK(s.world.broker().identity().cluster_id == cluster);
+    CHECK(s.world.broker().identity().start_id != first);
+    CHECK(s.described("tarry.start.id") == s.world.broker().identity().start_id + " 5 read-only:");
+  }
+
   TEST_CASE("this broker's setting wins over the cluster's default, and that over the file's") {
     SettingsWorld s;
     s.table.config.entries[1].value = "60";

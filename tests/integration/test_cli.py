@@ -188,6 +188,34 @@ def _(ctx):
     assert topic not in here.cli("topic", "list").stdout and topic in there.cli("topic", "list").stdout
 
 
+@case("a broker on a copy of another one's data directory is another broker, although cluster id and token are the same")
+def _(ctx):
+    live, topic = ctx.broker(), ctx.topic()
+    live.cli("topic", "create", topic)
+    live.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "mine")
+    copy = ctx.broker(start=False)
+    live.cli("backup", copy.data)
+    copy.start()
+    assert copy.get("/status")["cluster_id"] == live.get("/status")["cluster_id"]
+    assert copy.get("/status")["start_id"] != live.get("/status")["start_id"]
+    changes = (["delayed", "cancel", topic, "mine"], ["topic", "delete", topic, "--force"], ["backup", ctx.directory / "backup"])
+    for words in (*changes, ["delayed", "list"], ["status"]):
+        # Both with the live broker's admin, and its token, which is the copy's too.
+        one_line(live.cli(*words, "-b", copy.brokers, check=False), 1, "%s:%d" % live.admin, copy.brokers, "start id")
+    assert [len(broker.pending(topic)) for broker in (live, copy)] == [1, 1] and not (ctx.directory / "backup").exists()
+    # No note of what is pending in another broker's topic.
+    assert not live.cli("consume", topic, "--until-end", "-b", copy.brokers).stderr
+    refused = live.cli("topic", "delete", topic, "-b", copy.brokers, check=False)
+    one_line(refused, 1, topic, "with --admin of this broker")
+    copy.cli("delayed", "cancel", topic, "mine")
+    assert [len(broker.pending(topic)) for broker in (live, copy)] == [1, 0]
+    # An id of the start, not of the directory.
+    before = live.get("/status")["start_id"]
+    live.restart()
+    assert live.get("/status")["start_id"] != before
+    live.cli("delayed", "cancel", topic, "mine")
+
+
 @case("tarry delayed list follows the pages to their end, or to its limit")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
@@ -599,6 +627,52 @@ def _(ctx):
         for each in (reader, writer):
             each.kill()
             each.wait()
+
+
+@case("dump pending prints what a start would find, also what the journals alone have: of a killed broker, and of a fresh backup")
+def _(ctx):
+    broker, topic, gone = ctx.broker(settings={"tarry.checkpoint.interval.ms": 3_600_000}), ctx.topic(), ctx.topic()
+
+    def dumped(directory):
+        rows = json_lines(broker.cli("dump", "pending", "--json", directory))
+        assert len(broker.cli("dump", "pending", directory / "db/pending").stdout.splitlines()) == len(rows)
+        return sorted((row["due_ms"], row["id"], row["handle"]) for row in rows)
+
+    def pending(one):
+        return sorted((row["due_ms"], row["id"], row["handle"]) for row in one.get("/delayed")["records"])
+
+    def add(name, *ids):
+        with broker.client() as client:
+            client.produce(name, [wire.record("v", x_delay="1h", x_schedule_id=each) for each in ids])
+
+    for name in (topic, gone):
+        broker.cli("topic", "create", name)
+    add(topic, "stays", "moved", "cancelled", "replaced")
+    add(gone, "dropped")
+    before = pending(broker)
+    broker.kill()
+    assert dumped(broker.data) == before and len(before) == 5, "no checkpoint has come: all are in the journals"
+    broker.start()
+    assert broker.stop() == 0
+    assert dumped(broker.data) == before, "the last checkpoint has them all"
+    broker.start()
+    broker.cli("delayed", "cancel", topic, "cancelled")
+    broker.cli("delayed", "move", topic, "moved", "--by", "1h")
+    add(topic, "replaced", "new")
+    broker.cli("topic", "delete", gone, "--force")
+    after = pending(broker)
+    assert sorted(row[1] for row in after) == ["moved", "new", "replaced", "stays"]
+    broker.cli("backup", ctx.directory / "backup")
+    assert dumped(ctx.directory / "backup") == after
+    broker.kill()
+    assert dumped(broker.data) == after
+    # Behind damage in one journal the others are read.
+    for journal in (broker.data / "journal").glob("*/checkpoint"):
+        journal.write_text("nonsense")
+    damaged = broker.cli("dump", "pending", broker.data, check=False)
+    assert damaged.returncode == 1 and "journal/0" in damaged.stderr and "more)" in damaged.stderr, damaged.stderr
+    # The store's own: what it knew at the last checkpoint.
+    assert "id: stays " in damaged.stdout and "id: new " not in damaged.stdout, damaged.stdout
 
 
 @case("dump index, journal and pending read what a broker has left, and go on behind damage")

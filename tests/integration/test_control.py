@@ -1,9 +1,10 @@
 """What the owner of pending records may do: move, deliver now, count, trace, select, export and import."""
 
 import json
+import subprocess
 
 import wire
-from harness import case, eventually, now_ms
+from harness import case, eventually, now_ms, run
 
 HOUR = 3_600_000
 
@@ -163,6 +164,33 @@ def _(ctx):
         assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1, (words, wrong)
 
 
+@case("cancel - stops with one line when the admin answers no more, and asks for no other id")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name in ("a", "b", "c"):
+            park(client, topic, name)
+    admin = "%s:%d" % broker.admin
+    # Without the token: nothing that follows would end in another way.
+    nobody = run(broker.binary, "delayed", "cancel", topic, "-", "--admin", admin, "--data", ctx.directory, stdin="a\nb\nc\n", check=False)
+    assert nobody.returncode == 1 and len(nobody.stdout.splitlines()) == 1 and "token" in nobody.stderr, nobody
+    assert len(nobody.stderr.splitlines()) == 1 and len(broker.pending(topic)) == 3
+    process = subprocess.Popen([broker.binary, "delayed", "cancel", topic, "-", "--json", "--admin", admin, "--data", broker.data],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b"a\n")
+    process.stdin.flush()
+    eventually(lambda: len(broker.pending(topic)) == 2, "a is cancelled")
+    broker.kill()
+    out, error = process.communicate(b"b\nc\n", timeout=30)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["id"], row["result"]) for row in rows] == [("a", "cancelled"), ("b", "error")], out
+    error = error.decode()
+    assert process.returncode == 1 and len(error.splitlines()) == 1, error
+    assert all(word in error for word in ("b: ", admin, "stopped there, after 1 record cancelled")), error
+    broker.start()
+
+
 @case("a record that is exported and imported is pending again with its key, value, headers, id, due time and expiry")
 def _(ctx):
     broker = ctx.broker()
@@ -199,5 +227,9 @@ def _(ctx):
         assert all(word in refused.stderr for word in ("0 records accepted, 5 not", full, "tarry.delay.max.pending", limit)), refused.stderr
         assert "NOT_LEADER" not in refused.stderr and len(refused.stderr.splitlines()) == 1, refused.stderr
         assert len(broker.pending(full)) == parked
+        # What ended the import is told beside what was refused.
+        both = broker.cli("delayed", "import", "--timeout", "2s", stdin=lines + "{\n", check=False)
+        assert both.returncode == 1 and len(both.stderr.splitlines()) == 1, both.stderr
+        assert all(word in both.stderr for word in ("5 not", "line 1:", "tarry.delay.max.pending", "line 6:", "JSON object")), both.stderr
     missing = broker.cli("delayed", "import", "/nowhere", check=False)
     assert missing.returncode == 1 and "/nowhere" in missing.stderr

@@ -139,6 +139,7 @@ def back_up_as_the_unit(machine):
         machine.run("env", *(f"{name}={value}" for name, value in environment.items()), *words, user=parts["User"])
     found = machine.shell(f"ls {copies}").split()
     assert len(found) == 2 and re.fullmatch(r"2\d{3}-\d\d-\d\dT\d{4}", found[0]) and found[1] == "mine", found
+    assert "order-1" in machine.run("tarry", "dump", "pending", f"{copies}/{found[0]}").stdout
     machine.shell(f"rm -r {copies}")
 
 

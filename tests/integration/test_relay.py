@@ -1,8 +1,13 @@
 """tarry relay as far as it goes without a Kafka; tests/relay/with_kafka.py has the rest."""
 
+import contextlib
 import pathlib
+import re
+import signal
+import socket
+import subprocess
 
-from harness import case, run
+from harness import case, eventually, run
 from test_cli import one_line
 
 
@@ -21,6 +26,28 @@ def _(ctx):
     # This broker has no transactions.
     one_line(relay("-b", broker.brokers), 1, "transactions are not supported")
     assert (ctx.directory / "relay/instance").read_text().startswith("m")
+
+
+@case("the relay is not ended by SIGPIPE, SIGUSR1 and SIGUSR2, as the broker is not")
+def _(ctx):
+    # A cluster that never answers.
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as cluster:
+        relay = subprocess.Popen([ctx.options.binary, "relay", "--data", str(ctx.directory / "relay"), "--admin", "127.0.0.1:0",
+                                  "-b", "127.0.0.1:%d" % cluster.getsockname()[1]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            status = pathlib.Path(f"/proc/{relay.pid}/status")
+
+            def ignored():
+                found = re.search(r"^SigIgn:\t(\w+)$", status.read_text(), re.M)
+                return int(found[1], 16)
+            wanted = sum(1 << (each - 1) for each in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2))
+            eventually(lambda: ignored() & wanted == wanted, "the signals are ignored")
+            for each in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
+                relay.send_signal(each)
+            assert relay.poll() is None
+        finally:
+            relay.kill()
+            relay.wait()
 
 
 @case("the checker of the soak on a real Kafka finds records that are lost, early, delivered twice or out of order")

@@ -300,6 +300,13 @@ def _(ctx):
     assert broker.stop() == 0
     done = before_start("--data", broker.data, *ports)
     assert done.returncode == 0 and "data directory\tok\t" in done.stdout, done
+    # What a start would refuse.
+    current = broker.data / "db/pending/CURRENT"
+    text = current.read_text()
+    current.write_text("nothing\n")
+    one_line(before_start("--data", broker.data, *ports), 1, "data directory")
+    assert "db/pending" in before_start("--data", broker.data, *ports).stdout
+    current.write_text(text)
     broker.start()
 
 
