@@ -280,6 +280,33 @@ def _(ctx):
         assert page.js("return document.querySelectorAll('[data-view=wheel] .slots-now').length") > 3
 
 
+@case("the rows of the wheel's view add up to all that is pending, and cancelled records on disk have a row of their own")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name, delay in (("soon", "100s"), ("tomorrow", "26h"), ("later", "30h"), ("far", "700d"), ("farther", "700d")):
+            park(client, topic, name, x_delay=delay)
+    handle = handles_by_id(broker, topic)  # Asking writes them to disk.
+    with page_of(broker) as page:
+        page.open("#wheel")
+
+        def adds_up(pending, gone):
+            rows = page.js("""return [...document.querySelectorAll('[data-view=wheel] tr[data-part]')].map((row) => [row.dataset.part, Number(row.cells[2].textContent.replace('−', '-').replace(/[(),]/g, ''))])""")
+            total = [count for part, count in rows if part == "total"]
+            sums = [count for part, count in rows if part == "sum"]
+            parts = sum(count for part, count in rows if part in ("part", "gone"))
+            lost = -sum(count for part, count in rows if part == "gone")
+            tile = page.js("return document.querySelector('[data-figure=wheel-pending]').textContent")
+            return total == [pending] and sum(sums) == pending and parts == pending and lost == gone and tile == str(pending)
+
+        page.wait(lambda: adds_up(5, 0), "rows that add up")
+        for name in ("far", "tomorrow"):
+            assert broker.http("DELETE", f"/delayed/{topic}/{handle[name]}", token=True)[0] == 200
+        page.wait(lambda: adds_up(3, 2), "rows that add up, two of them cancelled")
+        page.says('[data-view="wheel"]', "cancelled, not freed yet")
+
+
 @case("the page is light or dark as the system is, until its switch says otherwise, and remembers that")
 def _(ctx):
     broker = ctx.broker()
