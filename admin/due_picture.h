@@ -12,8 +12,18 @@
 // (counting_share).  It writes what memory has to the store before it counts: also that is bounded.
 // Each span says when it was counted.
 //
+// A span ends at a moment of its own, not at the end of a bucket:
+//
+//     |  14:00  |  15:00  |   ...   |  13:00  |  14:00  |      buckets of the coming day
+//          ^ now 14:37                             ^ until 14:37 tomorrow
+//                                             |base|seconds|   an End: counted finely, so that the
+//                                                  ^ at        end can move on until the next count
+//
+// What is told together is of one moment: total = overdue + the month + later.
+//
 // Nothing is computed that nobody asked for.  On shard 0's thread.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,39 +33,56 @@
 
 #include "admin/call.h"
 #include "base/clock.h"
+#include "base/result.h"
 #include "broker/views/due_counts.h"
 
 namespace tarry::admin {
 
 class DuePicture : public std::enable_shared_from_this<DuePicture> {
  public:
-  // One line of JSON.  Where the store has never been counted, this begins to, and waits for it
-  // for a moment at most.
+  // One line of JSON.  Where the store is to be counted, this begins to, and waits for it for a
+  // moment at most.
   boost::asio::awaitable<std::string> text(Context& context);
+  // Somebody has changed what is pending and looks at what comes of it: counted again sooner.
+  void hurry();
 
  private:
-  // The counts from the store.
-  struct Far {
-    WallTime at;
-    broker::DueCounts minutes;  // From then on, for a little more than an hour,
-    broker::DueCounts hours;    //   and for a little more than a month.
-  };
   // Two that differ: something else is pending than what was, but for deliveries.
   struct Marks {
     std::uint64_t accepted = 0;
     std::uint64_t changed = 0;
     bool operator==(const Marks&) const = default;
   };
+  // Where a span ended when the store was counted.
+  struct End {
+    WallTime at;                // A full second.
+    broker::DueCounts base;     // The part before it of the bucket that it is in,
+    broker::DueCounts seconds;  //   and the time after it, for as long as Far::kept.
+  };
+  // The counts from the store.
+  struct Far {
+    Marks marks;
+    WallTime at;
+    std::chrono::milliseconds kept{};        // Its ends are known for so long.
+    std::chrono::milliseconds minutes_by{};  // A second, or a minute.
+    broker::DueCounts minutes;               // From `at` on, for a little more than an hour,
+    broker::HourDue hours;                   //   and for a little more than a month.
+    End hour, day, month;
+  };
 
   boost::asio::awaitable<void> compute(Context& context);
-  void begin_far(Context& context, const broker::NearDue& near, WallTime now);
-  boost::asio::awaitable<void> count_far(Context& context, std::shared_ptr<void> keep);
+  static Marks marks_of(const Context& context, const broker::NearDue& near);
+  // Whether it is worth waiting for a count.
+  bool begin_far(Context& context, const broker::NearDue& near, WallTime now);
+  boost::asio::awaitable<void> count_far(Context& context, Marks marks, std::shared_ptr<void> keep);
+  static boost::asio::awaitable<Result<Far>> read_far(broker::Broker& broker, broker::Shard& here);
   std::string json(Context& context, const broker::NearDue& near, WallTime now) const;
 
   std::optional<Far> far_;
   bool counting_ = false;
-  Marks marks_;           // The marks of far_, or of the picture being counted.
-  MonoTime far_again_{};  // Not before.
+  MonoTime far_again_{};  // Not before,
+  MonoTime far_soon_{};   //   nor before this when it is hurried.
+  bool hurried_ = false;
   std::uint64_t written_ = 0;
 
   std::string text_;  // Empty: none yet.

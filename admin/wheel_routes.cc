@@ -25,6 +25,8 @@ namespace {
 struct LevelRow {
   const char* place;
   std::string level;
+  // Not null: the rows of that place have these records already.
+  const char* within = nullptr;
   std::uint64_t span_ms = 0;
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;
@@ -35,9 +37,16 @@ struct LevelRow {
 
   bool is_empty() const { return records + bytes + chunks + upgrades + downgrades == 0; }
   Json json() const {
-    return Json{{"place", place},       {"level", level},           {"span_ms", span_ms},
-                {"records", records},   {"bytes", bytes},           {"chunks", chunks},
-                {"upgrades", upgrades}, {"downgrades", downgrades}, {"slots", slots}};
+    return Json{{"place", place},
+                {"level", level},
+                {"within", within != nullptr ? Json(within) : Json(nullptr)},
+                {"span_ms", span_ms},
+                {"records", records},
+                {"bytes", bytes},
+                {"chunks", chunks},
+                {"upgrades", upgrades},
+                {"downgrades", downgrades},
+                {"slots", slots}};
   }
 };
 
@@ -59,7 +68,7 @@ class LevelTable {
     std::vector<const timing::TimingWheel::Stats*> wheels;
     for (const auto& shard : shards) wheels.push_back(&shard.delay.wheel);
     for (std::size_t i = 0; i < timing::DelayQueue::level_count; ++i) {
-      LevelRow row{"wheel", std::to_string(i), std::uint64_t{1} << (8 * i)};
+      LevelRow row{"wheel", std::to_string(i), "memory", std::uint64_t{1} << (8 * i)};
       bool exists = false;
       // A shard has only the levels that its records have needed.
       for (const auto& shard : shards) {
@@ -97,15 +106,18 @@ class LevelTable {
       row.upgrades = memory[level].to_disk;
       row.downgrades = sizes[level].downgrades;
       row.slots = bucket_slots_json(sizes[level].slots);
+      on_disk_ += row.records;
     });
   }
+  // The records in the rows of the disk.
+  std::uint64_t on_disk() const { return on_disk_; }
   Json take() { return std::move(rows_); }
 
  private:
   template <typename Fill>
   void add(const char* place, const Fill& fill) {
     for (std::size_t level = storage::bucket_levels; level-- > 0;) {
-      LevelRow row{place, level_names[level],
+      LevelRow row{place, level_names[level], nullptr,
                    static_cast<std::uint64_t>(storage::bucket_span_ms[level])};
       fill(level, row);
       if (level <= static_cast<std::size_t>(storage::BucketLevel::hour) || !row.is_empty())
@@ -115,7 +127,42 @@ class LevelTable {
 
   const WallTime now_;
   Json rows_;
+  std::uint64_t on_disk_ = 0;
 };
+
+// What is told together: where records are, in memory and on disk, and how many there are.
+struct LevelsLook {
+  std::vector<broker::ShardStatus> shards;
+  std::uint64_t total = 0;
+  Result<storage::BucketStore::LevelSizes> sizes = {};
+};
+
+// Two that differ: records went from one place to another.
+std::uint64_t way_between_places(const std::vector<broker::ShardStatus>& shards) {
+  std::uint64_t steps = 0;
+  for (const auto& shard : shards) {
+    const auto& tier = shard.delay.tier;
+    steps += tier.written + tier.loads + tier.disk_downgrades + tier.freed_bytes;
+    for (const auto& level : tier.levels) steps += level.to_disk + level.loaded;
+  }
+  return steps;
+}
+
+// The disk is looked at between two looks at the shards; if records were on the way meanwhile, they
+// would be counted in both places or in none, so it is done again, but a few times only.
+boost::asio::awaitable<LevelsLook> look_at_levels(Context& context) {
+  constexpr int tries = 3;
+  LevelsLook look;
+  look.shards = co_await broker::shard_statuses(context.broker, context.here);
+  for (int i = 0; i < tries; ++i) {
+    const std::uint64_t before = way_between_places(look.shards);
+    look.sizes = co_await broker::pending_levels(context.broker, context.here);
+    look.shards = co_await broker::shard_statuses(context.broker, context.here);
+    look.total = context.broker.pending_counts().total();
+    if (way_between_places(look.shards) == before) break;
+  }
+  co_return look;
+}
 
 void add_to(delay::BucketTier::Levels& sum, const delay::BucketTier::Levels& levels) {
   for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -157,16 +204,17 @@ Json shard_json(const broker::ShardStatus& shard, WallTime now) {
 }  // namespace
 
 boost::asio::awaitable<Json> wheel_page_json(Context& context) {
-  const auto shards = co_await broker::shard_statuses(context.broker, context.here);
+  const auto look = co_await look_at_levels(context);
+  const auto& [shards, total, sizes] = look;
   const auto pending = co_await pending_status(context, shards);
   const auto disk = co_await broker::pending_files(context.broker, context.here);
   const auto slots = co_await broker::memory_slots(context.broker, context.here);
-  const auto sizes = co_await broker::pending_levels(context.broker, context.here);
   // Damage of a table does not blind those who watch the broker.
   if (!sizes) log_error("admin", "the levels on disk cannot be read: {}", sizes.error().message);
   const WallTime now = context.broker.clock().wall();
   Json body;
   body["at_ms"] = to_ms(now);
+  body["pending"] = total;
   body["shards"] = Json::array();
   delay::BucketTier::Levels memory;
   std::uint64_t bytes = 0, records = 0, chunks = 0, came_near = 0;
@@ -183,13 +231,13 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
   levels.add_wheel(shards);
   levels.add_memory(memory, slots);
   if (sizes) levels.add_disk(*sizes, memory);
+  const auto in_chunks = levels.on_disk();
   body["levels"] = levels.take();
-  // A record counts as one of memory as long as it is there, also if it is written.  The
-  // two numbers are not of one moment, so they may not add up.
-  const auto on_disk = pending.total - std::min<std::uint64_t>(pending.total, records);
+  const auto on_disk = total - std::min<std::uint64_t>(total, records);
   body["memory"] =
       Json{{"records", records}, {"bytes", bytes}, {"chunks", chunks}, {"came_near", came_near}};
   body["disk"] = Json{{"records", on_disk},
+                      {"gone", in_chunks - std::min(in_chunks, on_disk)},
                       {"bytes", disk.blob_bytes + disk.table_bytes},
                       {"chunks", disk.chunks},
                       {"next_due_ms", ms_or_null(pending.next_due)}};

@@ -95,7 +95,7 @@ export class Bars {
     all.add(this);
   }
 
-  // {from, bucket_ms, series: [{name, colour, counts}]}, logarithmic or not.
+  // {from, until, bucket_ms, series: [{name, colour, counts}]}, logarithmic or not; the last bar ends at `until`.
   update(data, isLogarithmic) {
     this.data = data;
     this.isLogarithmic = isLogarithmic;
@@ -152,14 +152,19 @@ export class Bars {
     return this.picked === null || this.picked === place ? colour : `color-mix(in srgb, ${colour} 45%, transparent)`;
   }
 
+  #timesOf(place) {
+    const from = this.data.from + place * this.data.bucket_ms;
+    return [from, Math.min(from + this.data.bucket_ms, this.data.until)];
+  }
+
   #point(place) {
     if (this.data && place !== null && place >= 0 && place < this.sums.length) {
-      const from = this.data.from + place * this.data.bucket_ms;
+      const times = this.#timesOf(place);
       const rows = this.data.series.map(({ name, colour, counts }) => [colour, name, integer(counts[place])]).filter((_, i) => this.data.series[i].counts[place] > 0);
       const x = this.chart.scales.x?.getPixelForValue(place) ?? 0;
-      this.tip.show(x, `${this.bucketText(from, from + this.data.bucket_ms)} · ${integer(this.sums[place])}`, rows);
+      this.tip.show(x, `${this.bucketText(...times)} · ${integer(this.sums[place])}`, rows);
       this.node.setAttribute("aria-valuenow", place);
-      this.node.setAttribute("aria-valuetext", `${this.bucketText(from, from + this.data.bucket_ms)}: ${integer(this.sums[place])} due${rows.map(([, name, value]) => `, ${visible(name)} ${value}`).join("")}`);
+      this.node.setAttribute("aria-valuetext", `${this.bucketText(...times)}: ${integer(this.sums[place])} due${rows.map(([, name, value]) => `, ${visible(name)} ${value}`).join("")}`);
     } else {
       place = null;
       this.tip.hide();
@@ -171,8 +176,7 @@ export class Bars {
   }
 
   #pick(place, onPick) {
-    const from = this.data.from + place * this.data.bucket_ms;
-    onPick(from, from + this.data.bucket_ms);
+    onPick(...this.#timesOf(place));
   }
 
   #key(event, onPick) {
@@ -259,12 +263,12 @@ export class Lines {
     const seen = points.length ? Math.max(60_000, now - points[0].at) : window_ms;
     const [length, agos] = lengths.find(([seconds]) => seconds * 1000 >= Math.min(seen, window_ms)) ?? lengths.at(-1);
     const shown = length * 1000;
+    // Of a narrow chart every other one, beginning with now.
+    const ticks = this.node.clientWidth >= 220 ? agos : agos.filter((_, place) => (agos.length - 1 - place) % 2 === 0);
     chart.options.scales = {
       x: axis({
         type: "linear", min: now - shown, max: now, grid: { display: false },
         afterBuildTicks: (scale) => { scale.ticks = ticks.map((ago) => ({ value: now - ago * 1000 })); },
-    // Of a narrow chart every other one, beginning with now.
-    const ticks = this.node.clientWidth >= 220 ? agos : agos.filter((_, place) => (agos.length - 1 - place) % 2 === 0);
         ticks: {
           align: "inner",
           callback: (value) => {

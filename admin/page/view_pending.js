@@ -4,7 +4,7 @@ import { Bars, legend } from "./charts.js";
 import { colourOf, giveColours } from "./colours.js";
 import { el, setAttribute, setHidden, setText, $ } from "./dom.js";
 import { errorText, showError, clearError } from "./confirmation.js";
-import { compact, dateOf, dayAndMonth, integer, minuteOf, nearTime, plural, timeOf } from "./format.js";
+import { dateOf, dayAndMonth, fullTime, integer, minuteOf, nearTime, plural, timeOf, zoneAt } from "./format.js";
 import { live } from "./live.js";
 import { openMany } from "./many.js";
 import * as panel from "./panel.js";
@@ -16,7 +16,7 @@ const spans = [
   { span: "minute", title: "Coming minute", bucket: (from) => timeOf(from), tick: (place) => ({ 0: "now", 15: "15 s", 30: "30 s", 45: "45 s" })[place] },
   { span: "hour", title: "Coming hour", bucket: (from, to) => `${minuteOf(from)} – ${minuteOf(to)}`, tick: (_, at) => (new Date(at).getMinutes() % 15 === 0 ? minuteOf(at) : null) },
   { span: "day", title: "Coming day", bucket: (from, to) => `${dayAndMonth(from)}, ${minuteOf(from)} – ${minuteOf(to)}`, tick: (_, at) => (new Date(at).getHours() % 6 === 0 ? minuteOf(at) : null) },
-  { span: "month", title: "Coming month", bucket: (from, to) => (minuteOf(from) === "00:00" ? dateOf(from) : `${nearTime(from, 0)} – ${nearTime(to, 0)}`), tick: (place, at) => (place % 7 === 0 && place < 28 ? dayAndMonth(at) : null) },
+  { span: "month", title: "Coming month", bucket: (from, to) => (minuteOf(from) === "00:00" && to - from === 86_400_000 ? dateOf(from) : `${nearTime(from, 0)} – ${nearTime(to, 0)}`), tick: (place, at) => (place % 7 === 0 && place < 28 ? dayAndMonth(at) : null) },
 ];
 
 const typing_ms = 120;
@@ -26,6 +26,17 @@ const search_refresh_ms = 5000;
 // Rows do not move away under the pointer, but for so long only.
 const held_ms = 6000;
 const quick_ms = 400;
+
+// A moment of today with its seconds, another one with its date.
+const untilText = (ms, now) => (new Date(ms).toDateString() === new Date(now).toDateString() ? timeOf(ms) : `${dayAndMonth(ms)}, ${minuteOf(ms)}`);
+
+// What is pending, in parts that add up: all of one moment.
+function sumText(due) {
+  const month = due.spans.find(({ span }) => span === "month")?.total;
+  if (month === null || month === undefined || !due.total) return "";
+  const parts = [due.overdue ? `${integer(due.overdue)} overdue` : "", `${integer(month)} due in the coming month`, due.later ? `${integer(due.later)} later` : ""].filter(Boolean);
+  return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
+}
 
 export function pendingView(section) {
   return new PendingView(section);
@@ -56,7 +67,7 @@ class PendingView {
       return { span, chart, total, note, blank, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank)) };
     });
     this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts" });
-    this.later = el("span", { class: "muted" });
+    this.sum = el("p", { class: "sum", data: { figure: "sum" } });
     this.scale = el("div", { class: "segmented", role: "group", "aria-label": "Scale of the charts" }, ["auto", "linear", "log"].map((name) =>
       el("button", { type: "button", "aria-pressed": String(name === "auto"), on: { click: () => this.#scaleTo(name) } }, name)));
     this.heading = el("h2", {}, "Due next");
@@ -69,7 +80,7 @@ class PendingView {
     this.more = el("button", { type: "button", class: "more", hidden: true, on: { click: () => this.#more() } }, "More");
     this.problem = el("div");
     section.append(
-      el("div", { class: "bar" }, this.legend, this.later, this.scale),
+      el("div", { class: "bar" }, this.sum, this.scale), this.legend,
       el("div", { class: "cards spans" }, this.charts.map(({ node }) => node)),
       el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
       this.problem, this.list.node, this.empty, this.more);
@@ -237,8 +248,8 @@ class PendingView {
       setHidden(view.blank, !isBlank);
       if (isBlank) setText(view.blank, known ? "nothing due" : "counting…");
       view.chart.node.classList.toggle("blank", isBlank);
-      const age = known ? due.now_ms - (data.as_of_ms ?? due.now_ms) : 0;
-      setText(view.note, age > 15_000 ? `counted ${Math.round(age / 1000)} s ago` : "");
+      setText(view.note, `until ${untilText(data.until, due.now_ms)}`);
+      setAttribute(view.note, "title", `from now until ${fullTime(data.until)} ${zoneAt(data.until)}`);
       if (!known) continue;
       const length = data.other?.length ?? Object.values(data.counts)[0]?.length ?? 0;
       const own = topics.filter((topic) => data.counts[topic]).map((topic) => ({ name: topic, colour: colourOf(topic), counts: data.counts[topic] }));
@@ -246,11 +257,11 @@ class PendingView {
       const hasRest = rest.some((count) => count > 0);
       hasOther ||= hasRest;
       const series = hasRest || !own.length ? [...own, { name: "other topics", colour: "--series-other", counts: rest }] : own;
-      view.chart.update({ from: data.from, bucket_ms: data.bucket_ms, series }, this.#isLogarithmic(series, length));
+      view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, this.#isLogarithmic(series, length));
     }
     legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
-    setText(this.later, due.later ? `${compact(due.later)} later than a month` : "");
+    setText(this.sum, sumText(due));
   }
 
   // Where the largest bar would flatten the others.

@@ -11,21 +11,24 @@ const buckets = 256;  // Of a level; docs/timing.md says why.
 
 export function wheelView(section) {
   const figures = new Figures([
+    ["wheel-pending", "Pending", "All pending records: those in memory and those on disk only"],
     ["memory-records", "In memory", "Records that are due soon, and records that wait to be written"], ["memory-bytes", "Bytes in memory"],
-    ["disk-records", "On disk only"], ["disk-buckets", "Chunks on disk"], ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
+    ["disk-records", "On disk only"], ["disk-bytes", "Bytes on disk", "Files of pending records, also of those that were cancelled and are not freed yet"], ["disk-buckets", "Chunks on disk"],
+    ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
     ["came-near", "Came near", "Records that came from disk to memory, since the start"], ["next", "Next due"],
   ]);
   const picture = new WheelPicture();
   const levels = new Table([
-    { head: "Level", class: "name", cell: ({ place, level }) => `${place}, ${place === "wheel" ? `level ${level}` : level}` },
-    { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ span_ms }) => span(span_ms) },
-    { head: "Records", class: "wide-cell", hint: "A record in the wheel has its place there, and its bytes in memory", cell: (level) => meter(level.records, level.whole, integer(level.records), colour(level.place)) },
-    { head: "Buckets", class: "wide-cell", hint: "Each slot is a bucket: filled if it is in use, marked if it contains the current time", cell: (level) => strip({ ...level, colour: colour(level.place) }, live.now()) },
-    { head: "Bytes", class: "number", cell: (level) => bytes(level.bytes) },
-    { head: "Chunks", class: "number", hint: "wheel: buckets in use; else pieces of buckets", cell: ({ chunks }) => integer(chunks) },
-    { head: "Up", class: "number", hint: "Records that moved up to this level", cell: ({ upgrades }) => integer(upgrades) },
-    { head: "Down", class: "number", hint: "Records that moved down to this level", cell: ({ downgrades }) => integer(downgrades) },
-  ], { key: ({ place, level }) => `${place} ${level}`, caption: "Levels in memory and on disk" });
+    { head: "Level", class: "name", cell: ({ name }) => name },
+    { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ span_ms }) => (span_ms ? span(span_ms) : "") },
+    { head: "Records", class: "wide-cell", hint: "Those in parentheses are in the rows of memory already", cell: (row) => meter(Math.abs(row.records), row.whole, recordsText(row), row.kind === "within" ? "--series-other" : colour(row.place)) },
+    { head: "Buckets", class: "wide-cell", hint: "Each slot is a bucket: filled if it is in use, marked if it contains the current time", cell: (row) => (row.slots ? strip({ ...row, colour: colour(row.place) }, live.now()) : "") },
+    { head: "Bytes", class: "number", cell: (row) => (row.span_ms ? bytes(row.bytes) : "") },
+    { head: "Chunks", class: "number", hint: "wheel: buckets in use; else pieces of buckets", cell: (row) => (row.span_ms ? integer(row.chunks) : "") },
+    { head: "Up", class: "number", hint: "Records that moved up to this level", cell: (row) => (row.span_ms ? integer(row.upgrades) : "") },
+    { head: "Down", class: "number", hint: "Records that moved down to this level", cell: (row) => (row.span_ms ? integer(row.downgrades) : "") },
+  ], { key: ({ name }) => name, caption: "Levels in memory and on disk, which add up to all pending records", row: ({ kind }) => ({ class: `part-${kind}`, data: { part: kind } }) });
+  const explanation = el("p", { class: "hint" }, "The rows of memory and of disk add up to all pending records. Numbers in parentheses are part of the rows of memory: records that are due soon have a place in the wheel too.");
 
   const wheelTable = (caption) => new Table([
     { head: "Level", class: "name", cell: ({ level }) => level },
@@ -51,7 +54,7 @@ export function wheelView(section) {
   ], { key: ({ shard }) => shard, caption: "Shards" });
 
   section.append(figures.node,
-    card("Pending records by due time", el("div", {}, picture.node, levels.node), { wide: true, note: el("span", { class: "card-note" }, "one wheel that continues on disk; the height of a bar is the logarithm of its records") }),
+    card("Pending records by due time", el("div", {}, picture.node, levels.node, explanation), { wide: true, note: el("span", { class: "card-note" }, "one wheel that continues on disk; the height of a bar is the logarithm of its records") }),
     card("Records that are due soon", near.node, { wide: true, note: nearNote }),
     card("Deadlines of requests", requests.node, { wide: true, note: requestsNote }),
     card("By shard", shards.node, { wide: true }));
@@ -59,6 +62,8 @@ export function wheelView(section) {
   function draw() {
     const { wheel } = live;
     if (!wheel) return;
+    figures.set("wheel-pending", integer(wheel.pending));
+    figures.set("disk-bytes", bytes(wheel.disk.bytes));
     figures.set("memory-records", integer(wheel.memory.records));
     figures.set("memory-bytes", bytes(wheel.memory.bytes));
     figures.set("disk-records", integer(wheel.disk.records));
@@ -69,18 +74,42 @@ export function wheelView(section) {
     const next = wheel.disk.next_due_ms;
     figures.set("next", next === null ? "none" : nearTime(next, live.now()));
 
-    const whole = Math.max(1, wheel.memory.records + wheel.disk.records);
-    levels.update(wheel.levels.map((level) => ({ ...level, whole })));
+    levels.update(levelRows(wheel));
     const nearLevels = sum(wheel.shards.map(({ delayed }) => delayed));
     picture.update({ wheel, due: live.due, now: live.now(), levels: nearLevels });
     near.update(nearLevels);
     requests.update(sum(wheel.shards.map((shard) => shard.requests)));
-    setText(nearNote, plural(wheel.shards.reduce((count, { delayed }) => count + delayed.timers, 0), "timer"));
+    setText(nearNote, `${plural(wheel.shards.reduce((count, { delayed }) => count + delayed.timers, 0), "record")}, all of them in memory`);
     setText(requestsNote, plural(wheel.shards.reduce((count, shard) => count + shard.requests.timers, 0), "timer"));
     shards.update(wheel.shards);
   }
   return { draw };
 }
+
+// The levels as rows that add up: {name, kind: part, within, gone, sum or total, place, records, whole ...}.
+function levelRows(wheel) {
+  const whole = Math.max(1, wheel.pending);
+  const rows = [];
+  const row = (name, kind, place, records) => rows.push({ name, kind, place, records, whole });
+  const levelsOf = (where, kind) => {
+    const found = wheel.levels.filter(({ place }) => place === where);
+    for (const level of found) rows.push({ ...level, name: `${where}, ${where === "wheel" ? "level " : ""}${level.level}`, kind, whole });
+    return found.reduce((sum, { records }) => sum + records, 0);
+  };
+  levelsOf("memory", "part");
+  levelsOf("wheel", "within");
+  row("in memory", "sum", "memory", wheel.memory.records);
+  const inChunks = levelsOf("disk", "part");
+  if (wheel.disk.gone) row("cancelled, not freed yet", "gone", "disk", -wheel.disk.gone);
+  // Many chunks are counted every ten seconds only.
+  const newer = wheel.disk.records - (inChunks - wheel.disk.gone);
+  if (newer > 0) row("written since the chunks were counted", "part", "disk", newer);
+  row("on disk only", "sum", "disk", wheel.disk.records);
+  row("all pending records", "total", "memory", wheel.pending);
+  return rows;
+}
+
+const recordsText = ({ kind, records }) => (kind === "within" ? `(${integer(records)})` : records < 0 ? `−${integer(-records)}` : integer(records));
 
 // The same levels of all shards together.
 function sum(wheels) {

@@ -93,14 +93,14 @@ function buckets(due, now) {
     const length = Math.max(...rows.map((row) => row.length));
     for (let place = 0; place < length; ++place) {
       const from = span.from + place * span.bucket_ms - now;
-      const to = from + span.bucket_ms;
+      const to = Math.min(from + span.bucket_ms, span.until - now);
       if (to <= covered) continue;
       let count = rows.reduce((sum, row) => sum + (row[place] ?? 0), 0);
       // Of the bucket in which the finer ones end, the rest is shown.
       if (from < covered) for (const finer of found) if (finer.from >= from) count -= finer.count;
       found.push({ from: Math.max(0, from, covered), to, count: Math.max(0, count) });
     }
-    covered = Math.max(covered, span.from + length * span.bucket_ms - now);
+    covered = Math.max(covered, span.until - now);
   }
   if (due?.later) found.push({ from: covered, to: longest, count: due.later });
   return found;

@@ -86,22 +86,25 @@ asio::awaitable<Result<DueCounts>> read_due(Broker& broker, Shard& here, WallTim
   co_return out;
 }
 
-asio::awaitable<Result<DueCounts>> hour_due(Broker& broker, Shard& here, WallTime from,
-                                            WallTime until) {
+asio::awaitable<Result<HourDue>> hour_due(Broker& broker, Shard& here, WallTime from,
+                                          WallTime until) {
   std::vector<TopicId> topics;
   for (const auto& topic : here.topics().by_name()) {
     // In memory, so that topics without pending records cost no read.
     if (broker.pending_counts().pending_of(topic->id) != 0) topics.push_back(topic->id);
   }
-  DueCounts out;
+  HourDue out;
   const auto read = [&](std::span<const TopicId> some) -> Result<> {
     for (const TopicId& topic : some) {
       const auto homes = broker.pending().counts(topic);
       if (!homes) return std::unexpected(homes.error());
       for (const auto& [home, records] : *homes) {
-        // A month's number says nothing of its hours.
-        if (home.level == storage::BucketLevel::hour && home.end() > from && home.start < until)
-          out[topic][home.start] += records;
+        // Months are dealt out into hours almost a year ahead, so they are beyond too.
+        if (home.level != storage::BucketLevel::hour || home.start >= until) {
+          out.beyond += records;
+        } else if (home.end() > from) {
+          out.counts[topic][home.start] += records;
+        }
       }
     }
     return {};

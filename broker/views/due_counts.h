@@ -44,9 +44,13 @@ boost::asio::awaitable<NearDue> near_due(Broker& broker, Shard& here, WallTime u
 boost::asio::awaitable<Result<DueCounts>> read_due(Broker& broker, Shard& here, WallTime from,
                                                    WallTime until, std::chrono::milliseconds by);
 
-// Counts the hours that end after `from` and begin before `until`.  The first one may count what is
+// The hours that end after `from` and begin before `until`.  The first one may count what is
 // overdue in it.
-boost::asio::awaitable<Result<DueCounts>> hour_due(Broker& broker, Shard& here, WallTime from,
-                                                   WallTime until);
+struct HourDue {
+  DueCounts counts;
+  std::uint64_t beyond = 0;  // Records in the hours and months that begin at `until` or later.
+};
+boost::asio::awaitable<Result<HourDue>> hour_due(Broker& broker, Shard& here, WallTime from,
+                                                 WallTime until);
 
 }  // namespace tarry::broker

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -314,6 +316,98 @@ TEST_SUITE("what is due") {
     admin.world.pass(1s);
     CHECK(as_of() > first);
     CHECK(span_of(admin.get_json("/delayed/due"), "hour")["total"] == 2);
+  }
+
+  TEST_CASE("a span ends its own length from now, in the middle of a bucket, and says when") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    admin.world.pass(37min + 20s + 500ms);
+    for (const auto delay : std::initializer_list<std::chrono::milliseconds>{
+             59s, 61s, 59min, 61min, 23h + 50min, 24h + 1s, 24h + 30min, 24h * 30 - 1h,
+             24h * 30 + 1s, 24h * 31})
+      schedule(admin, "t", delay);
+    const auto now = to_ms(admin.world.clock.wall());
+    const auto due = admin.get_json("/delayed/due");
+    const auto check = [&](const char* name, std::chrono::milliseconds length, std::size_t buckets,
+                           std::uint64_t total) {
+      CAPTURE(name);
+      const auto span = span_of(due, name);
+      CHECK(span["until"] == now + 500 + length.count());
+      CHECK(span["counts"]["t"].size() == buckets);
+      CHECK(span["total"] == total);
+    };
+    check("minute", 1min, 61, 1);
+    check("hour", 1h, 61, 3);
+    check("day", 24h, 25, 5);
+    check("month", 24h * 30, 31, 8);
+    CHECK(due["later"] == 2);
+    CHECK(due["total"] == 10);
+  }
+
+  TEST_CASE("the spans are exact as time passes, whether they were counted again or not") {
+    for (const unsigned seed : {1U, 2U, 3U}) {
+      CAPTURE(seed);
+      std::mt19937_64 random(seed);
+      const auto below = [&](std::int64_t end) {
+        return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+      };
+      Admin admin;
+      create_topic(admin.world, "t");
+      admin.world.pass(50min + std::chrono::milliseconds(below(600'000)));
+      const auto begun = to_ms(admin.world.clock.wall());
+      std::vector<std::int64_t> dues;
+      const auto add = [&](std::chrono::milliseconds around, std::chrono::milliseconds width) {
+        const auto delay = around.count() + below(width.count());
+        dues.push_back(begun + delay);
+        schedule(admin, "t", std::chrono::milliseconds(delay));
+      };
+      for (int i = 0; i < 15; ++i) {
+        for (const std::chrono::milliseconds end : {0h, 1h, 24h, 24h * 30}) add(end + 1s, 25min);
+        add(1h, 24h * 32);
+      }
+      for (const std::chrono::milliseconds passed : {0s, 40s, 180s, 300s, 7s, 400s, 2s}) {
+        admin.world.pass(passed);
+        const auto now = to_ms(admin.world.clock.wall());
+        CAPTURE(now - begun);
+        const auto due = admin.get_json("/delayed/due");
+        for (const auto& span : due["spans"]) {
+          CAPTURE(span.dump());
+          const auto until = span["until"].get<std::int64_t>();
+          CHECK(span["total"] ==
+                std::ranges::count_if(dues, [&](auto at) { return at > now && at < until; }));
+        }
+        CHECK(span_of(due, "day")["until"] == (now + 999) / 1000 * 1000 + 24 * 3'600'000);
+        CHECK(due["total"] == std::ranges::count_if(dues, [&](auto at) { return at > now; }));
+      }
+    }
+  }
+
+  TEST_CASE("what is later than a month does not change when other records go") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    for (int i = 0; i < 4; ++i) schedule(admin, "t", 40min, "soon-" + std::to_string(i));
+    for (int i = 0; i < 3; ++i) schedule(admin, "t", 24h * 40);
+    const auto later = [&] {
+      const auto due = admin.get_json("/delayed/due");
+      CHECK(due["total"] == due["overdue"].get<int>() + span_of(due, "month")["total"].get<int>() +
+                                due["later"].get<int>());
+      return due["later"].get<int>();
+    };
+    CHECK(later() == 3);
+    CHECK(admin.get_json("/delayed/due")["current"] == true);
+    for (int i = 0; i < 4; ++i) {
+      REQUIRE(admin.remove("/delayed/t/soon-" + std::to_string(i)).status == 200);
+      admin.world.pass(1s);
+      CHECK(later() == 3);
+    }
+    schedule(admin, "t", 24h * 41);
+    admin.world.pass(1s);
+    CHECK(later() == 3);
+    CHECK(admin.get_json("/delayed/due")["current"] == false);
+    admin.world.pass(3s);
+    CHECK(later() == 4);
+    CHECK(admin.get_json("/delayed/due")["total"] == 4);
+    CHECK(admin.get_json("/delayed/due")["current"] == true);
   }
 
   TEST_CASE("with nothing pending all is empty and known") {

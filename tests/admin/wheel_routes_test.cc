@@ -110,6 +110,43 @@ TEST_SUITE("wheel routes") {
     CHECK(of_shards == 1);
   }
 
+  TEST_CASE("the levels add up to what is pending, and cancelled records on disk are told apart") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    const auto check = [&](std::size_t pending, std::size_t in_memory, std::size_t gone) {
+      const auto wheel = admin.get_json("/wheel");
+      INFO(wheel["levels"].dump());
+      std::size_t sum = 0, within = 0;
+      for (const auto& level : wheel["levels"]) {
+        CHECK(level["within"] == (level["place"] == "wheel" ? Json("memory") : Json(nullptr)));
+        (level["within"].is_null() ? sum : within) += level["records"].get<std::size_t>();
+      }
+      CHECK(wheel["pending"] == pending);
+      CHECK(wheel["memory"]["records"] == in_memory);
+      CHECK(wheel["disk"]["records"] == pending - in_memory);
+      CHECK(wheel["disk"]["gone"] == gone);
+      CHECK(sum == pending + gone);
+      CHECK(within <= in_memory);
+      CHECK(admin.get_json("/status")["delayed"]["pending"] == pending);
+    };
+    check(0, 0, 0);
+    for (const char* id : {"a", "b", "c", "d"})
+      produce(
+          admin.world, "t", 0,
+          batch_of(admin.world.clock.wall(), {{id, {{"x-delay", "700d"}, {"x-schedule-id", id}}}}));
+    for (const char* delay : {"5s", "50s", "30h"})
+      produce(admin.world, "t", 0,
+              batch_of(admin.world.clock.wall(), {{"v", {{"x-delay", delay}}}}));
+    check(7, 7, 0);
+    admin.get_json("/delayed");  // Every shard writes what it has.
+    check(7, 2, 0);
+    REQUIRE(admin.remove("/delayed/t/a").status == 200);
+    REQUIRE(admin.remove("/delayed/t/b").status == 200);
+    check(5, 2, 2);
+    admin.world.pass(std::chrono::seconds(10));
+    check(4, 1, 2);
+  }
+
   TEST_CASE("each level of the wheel, in memory and on disk, shows its contents") {
     Admin admin;
     create_topic(admin.world, "t");
