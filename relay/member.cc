@@ -86,16 +86,30 @@ void Member::step(milliseconds longest) {
     if (const auto renewed = renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
     take_over_all();
+    if (is_late()) return;
   }
-  asked_in_vain_ = false;
+  // Where each answer takes long, questions and transactions have their steps in turn.
+  if (!std::exchange(was_late_, false)) {
+    ask(mono, now);
+    was_late_ = is_late();
+  }
+  if (!was_late_ && !needs_renewal_ && transact_.may(mono)) work(now);
+  tell_looks();
+}
+
+// What orders and take-overs need to know.
+void Member::ask(MonoTime mono, WallTime now) {
+  asked_in_vain_ = has_settled_ = false;
   take_orders(mono);
   find_all(mono);
   for (auto& [source, assigned] : assignment_) {
     if (assigned.stage == Stage::loading) load(assigned, mono, now);
     if (assigned.stage == Stage::reading) read_to_end(assigned, mono);
   }
-  if (!needs_renewal_ && transact_.may(mono)) work(now);
-  tell_looks();
+}
+
+bool Member::is_late() const {
+  return clock_.mono() - last_polled_ >= options_.longest_turn;
 }
 
 // The producers are made under the same transactional ids: that is what settles an open
@@ -333,12 +347,15 @@ void Member::take_over_all() {
 // Frees a log that waits for a transaction of the last owner.
 void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
   if (mono - assigned.stage_since < options_.stuck_after) return;
+  // One in each step, however late: that the log is stuck may be what makes the others slow.
+  if (has_settled_ && is_late()) return;
   assigned.stage_since = mono;
   if (assigned.last_owner.empty() || assigned.last_owner == cluster_.owner()) return;
   // Once for all partitions of that member.
   auto& settled_at = settled_at_[assigned.last_owner];
   if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
   settled_at = mono;
+  has_settled_ = true;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
            assigned.partition.source().text(), assigned.last_owner);
   if (const auto settled = cluster_.settle(assigned.last_owner); !settled)
@@ -354,6 +371,7 @@ void Member::prepare(MonoTime mono) {
       topics[source.topic].push_back(source);
   }
   for (const auto& [topic, sources] : topics) {
+    if (is_late()) return;
     if (const auto prepared = cluster_.prepare(sources); !prepared) {
       for (const auto& source : sources)
         wait_with(assignment_.at(source), prepared.error().message);
@@ -366,6 +384,7 @@ void Member::prepare(MonoTime mono) {
 void Member::find_all(MonoTime mono) {
   if (!find_.may(mono)) return;
   prepare(mono);
+  if (is_late()) return;
   std::vector<Source> sources;
   for (const auto& [source, assigned] : assignment_) {
     if (assigned.stage == Stage::finding && assigned.find.may(mono) &&
@@ -385,6 +404,7 @@ void Member::find_all(MonoTime mono) {
       continue;
     }
     if (!each.next) {
+      if (is_late() && !stable.empty()) continue;
       // From the first transaction on there is an offset.
       const auto end = cluster_.state_end(sources[i]);
       if (!end) return wait_with(assigned, end.error().message);
@@ -400,7 +420,8 @@ void Member::find_all(MonoTime mono) {
     }
     stable.emplace_back(sources[i], each);
   }
-  if (!stable.empty()) found(stable, mono);
+  if (stable.empty() || (has_settled_ && is_late())) return;
+  found(stable, mono);
 }
 
 // Their offsets are stable: whatever an owner before us did is committed or will never be.
@@ -415,7 +436,10 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     failed(done, {});
     return find_failed(done.error);
   }
+  bool is_first = true;
   for (const auto& [source, committed] : stable) {
+    // At least one, or there would be no progress; the others are found again.
+    if (!std::exchange(is_first, false) && is_late()) break;
     AssignedPartition& assigned = assignment_.at(source);
     // After the transaction: the last owner can write nothing behind this end.
     const auto end = cluster_.state_end(source);
@@ -473,7 +497,7 @@ void Member::read_to_end(AssignedPartition& assigned, MonoTime mono) {
   if (assigned.target < 0) {
     if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
     // One whose leader is away takes a while to say nothing: no other is asked in this step.
-    if (asked_in_vain_ || !assigned.find.may(mono)) return;
+    if (asked_in_vain_ || is_late() || !assigned.find.may(mono)) return;
     const auto end = cluster_.source_end(assigned.partition.source());
     if (!end) return wait_with(assigned, end.error().message);
     const std::lock_guard lock(mutex_);
@@ -552,7 +576,7 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
   if (asked.empty()) return ends;
   const auto all = cluster_.source_ends(asked);
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (!all && asked_in_vain_) break;
+    if (!all && (asked_in_vain_ || is_late())) break;
     Result<Offset> end = all ? Result<Offset>((*all)[i]) : cluster_.source_end(asked[i]);
     AssignedPartition& assigned = assignment_.at(asked[i]);
     if (end) {
@@ -751,6 +775,7 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
   for (const auto& record : records) {
     const std::pair target(record.topic, record.source);
     if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
+    if (is_late()) return false;  // Those that are prepared need not be again.
     if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);

@@ -36,6 +36,8 @@
 //
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
+//   - Between two polls there are longest_turn and then little more than one transaction, also when
+//     Kafka hardly answers: in a rebalance all members wait for the one that polls last.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
 //   - An order is obeyed when the source was read to where it ended after the order came, so all
 //     that was acknowledged before counts; and its answer is given after a commit, which the group
@@ -85,6 +87,8 @@ struct MemberOptions {
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
   std::chrono::milliseconds longest_transact_retry{2'000};  // Of transactions and new producers.
+  // After it a step asks Kafka nothing more: the group may wait for the next poll.
+  std::chrono::milliseconds longest_turn{3'000};
   // A question to Kafka that takes longer is shown as a stall.
   std::chrono::milliseconds shown_after{3'000};
 };
@@ -192,6 +196,7 @@ class Member {
   void take_rows(const Polled& polled, MonoTime mono, WallTime now);
   void begin_take_over(AssignedPartition& assigned, MonoTime mono);
   void take_over_all();
+  void ask(MonoTime mono, WallTime now);
   void find_all(MonoTime mono);
   void prepare(MonoTime mono);
   void found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono);
@@ -222,6 +227,7 @@ class Member {
   void find_failed(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
   bool has_room() const;
+  bool is_late() const;
 
   Cluster& cluster_;
   const Clock& clock_;
@@ -246,7 +252,9 @@ class Member {
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};
-  bool asked_in_vain_ = false;                  // In this step.
+  bool asked_in_vain_ = false;                  // In this step,
+  bool has_settled_ = false;                    // and a transaction of another member.
+  bool was_late_ = false;                       // The last step had no time for a transaction.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::list<Waiting> waiting_;                  // Orders, as they came.
   MonoTime tended_at_{};                        // The store.
