@@ -1,8 +1,10 @@
 #include "relay/kafka_cluster.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
+// What a member does between two polls takes less (member.h), unless librdkafka hangs.
+constexpr auto longest_poll_interval = 30s;
+// librdkafka counts from the middle of a poll, and looks once in a second.
+constexpr auto poll_interval_margin = 2s;
 constexpr std::size_t max_polled = 5'000;
 constexpr std::size_t max_rows_polled = 20'000;
 constexpr milliseconds stable_offset_wait{300};
@@ -24,8 +30,6 @@ constexpr milliseconds stable_offset_wait{300};
 constexpr milliseconds end_wait{800};
 // How many partitions are asked for one by one when some offset is not stable.
 constexpr std::size_t max_single_questions = 10;
-constexpr unsigned index_bits = 24;  // The bits of a record's number in its transaction.
-constexpr std::string_view metadata_mark = "tarry-relay/1 ";
 
 // librdkafka takes what begins with ^ for a regular expression.
 std::string regex_of(std::string_view glob) {
@@ -75,75 +79,19 @@ Buffer body_of(const rd_kafka_message_t& message) {
   return body;
 }
 
-// librdkafka takes a null pointer for null, and an empty buffer may have one.
-struct Part {
-  void* data = nullptr;
-  std::size_t size = 0;
-};
-Part part_of(const std::optional<Buffer>& bytes) {
-  static const std::uint8_t nothing = 0;
-  if (!bytes) return {};
-  return {const_cast<std::uint8_t*>(bytes->empty() ? &nothing : bytes->data()), bytes->size()};
-}
-
-bool is_refusal(rd_kafka_resp_err_t error, Outgoing::Kind kind) {
-  // Without the right to write its own topics the relay has to wait for it.
-  if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED) return kind == Outgoing::Kind::target;
-  return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
-         error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
-         error == RD_KAFKA_RESP_ERR_INVALID_MSG || error == RD_KAFKA_RESP_ERR_INVALID_RECORD ||
-         error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
-}
-
 }  // namespace
 
-// The delivery reports of the records that are produced together, by their index.
-struct KafkaCluster::Reports {
-  std::span<const Outgoing> records{};
-  std::vector<std::pair<std::size_t, std::string>> refused;
-  std::string failed;  // For another reason.
-  decltype(Transacted::placed) placed{};
-  decltype(Transacted::rows_end) rows_end{};
-
-  void add(std::size_t index, rd_kafka_resp_err_t error, Offset offset = -1) {
-    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
-      const Outgoing& record = records[index];
-      if (record.wants_place) placed.push_back({{record.source, record.offset}, offset});
-      if (record.kind == Outgoing::Kind::row && offset >= 0) {
-        Offset& end = rows_end[record.source];
-        end = std::max(end, offset + 1);
-      }
-      return;
-    }
-    const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
-    if (is_refusal(error, records[index].kind)) {
-      refused.emplace_back(index, text);
-    } else {
-      failed = text;
-    }
+std::string poll_interval_property(std::span<const std::string> properties) {
+  std::int64_t interval = std::chrono::milliseconds(longest_poll_interval).count();
+  constexpr std::string_view session = "session.timeout.ms=";
+  for (const std::string_view each : properties) {
+    if (!each.starts_with(session)) continue;
+    std::int64_t given = 0;
+    std::from_chars(each.data() + session.size(), each.data() + each.size(), given);
+    interval = std::max(interval, given);
   }
-};
-
-// The end of several calls together: repeating one does not begin its time anew.
-class KafkaCluster::Deadline {
- public:
-  explicit Deadline(milliseconds limit) : at_(std::chrono::steady_clock::now() + limit) {}
-
-  bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
-  // For librdkafka, to which 0 would mean "at once" and -1 "however long".
-  int left_ms() const {
-    return std::max(1,
-                    in_ms(std::chrono::ceil<milliseconds>(at_ - std::chrono::steady_clock::now())));
-  }
-  Deadline later(milliseconds by) const {
-    Deadline copy(*this);
-    copy.at_ += by;
-    return copy;
-  }
-
- private:
-  std::chrono::steady_clock::time_point at_;
-};
+  return fmt::format("max.poll.interval.ms={}", interval);
+}
 
 bool may_be_source(const std::string& glob, const std::string& topic) {
   // The relay's own topics, and those of Kafka, would feed it what it has written.
@@ -151,7 +99,8 @@ bool may_be_source(const std::string& glob, const std::string& topic) {
          !topic.ends_with(invalid_suffix) && !topic.starts_with("__");
 }
 
-KafkaCluster::KafkaCluster(KafkaOptions options) : options_(std::move(options)) {}
+KafkaCluster::KafkaCluster(KafkaOptions options)
+    : options_(std::move(options)), producers_(options_) {}
 
 KafkaCluster::~KafkaCluster() {
   // A client whose partitions are still read does not end.
@@ -181,6 +130,7 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
       "reconnect.backoff.max.ms=1000",   "topic.metadata.refresh.interval.ms=10000",
       "metadata.max.age.ms=30000",       "fetch.wait.max.ms=100",
       "session.timeout.ms=10000",        "queued.max.messages.kbytes=32768"};
+  properties.push_back(poll_interval_property(options_.properties));
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   for (const char* fixed :
        // Behind the operator's properties, because the last one wins: the relay's guarantees rest
@@ -213,32 +163,6 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
   });
 }
 
-Result<KafkaClient> KafkaCluster::open_producer(const std::string& transactional_id) {
-  std::vector<std::string> properties{
-      "client.id=" + options_.client_id, "bootstrap.servers=" + options_.brokers,
-      "reconnect.backoff.max.ms=1000", "transaction.timeout.ms=15000",
-      // A producer's next transaction waits for the markers of its last one; with the default of
-      // 100 ms that is most of the lag.
-      "retry.backoff.ms=5",
-      // The first record of a topic waits for its leader.
-      "topic.metadata.refresh.fast.interval.ms=20",
-      // So is the first one of a new partition.
-      "topic.metadata.refresh.interval.ms=5000", "linger.ms=2", "message.max.bytes=100000000",
-      "compression.type=lz4", "queue.buffering.max.messages=200000",
-      "queue.buffering.max.kbytes=262144"};
-  properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
-  properties.emplace_back("enable.idempotence=true");
-  // The Java client's partitioner.
-  properties.emplace_back("partitioner=murmur2_random");
-  if (!transactional_id.empty()) properties.push_back("transactional.id=" + transactional_id);
-  return open_client(RD_KAFKA_PRODUCER, properties, [this](rd_kafka_conf_t* conf) {
-    rd_kafka_conf_set_opaque(conf, this);
-    rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* message, void* us) {
-      static_cast<KafkaCluster*>(us)->on_report(*message);
-    });
-  });
-}
-
 Result<> KafkaCluster::connect() {
   for (auto [client, isolation] : {std::pair{&group_, "read_committed"},
                                    {&reader_, "read_committed"},
@@ -247,64 +171,34 @@ Result<> KafkaCluster::connect() {
     if (!opened) return std::unexpected(opened.error());
     *client = std::move(*opened);
   }
-  // librdkafka connects in the background, so this is the first call that notices a wrong address.
-  if (const auto topics = KafkaTopics(looker_.get(), options_.timeout).list(); !topics) {
+  if (const auto topics = KafkaTopics(looker_.get(), options_.start_limit).list(); !topics) {
     return fail(topics.error().code,
                 fmt::format("--brokers {}: no answer within {} s ({})", printable(options_.brokers),
-                            options_.timeout.count() / 1'000, topics.error().message));
+                            options_.start_limit.count() / 1'000, topics.error().message));
   }
-  if (const auto renewed = renew(); !renewed) return renewed;
+  if (const auto renewed = producers_.renew(); !renewed) return renewed;
   rows_.reset(rd_kafka_queue_new(reader_.get()));
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
-  KafkaPartitions wanted(rd_kafka_topic_partition_list_new(1));
-  rd_kafka_topic_partition_list_add(wanted.get(), regex_of(options_.source).c_str(),
-                                    RD_KAFKA_PARTITION_UA);
-  if (const auto error = rd_kafka_subscribe(group_.get(), wanted.get());
-      error != RD_KAFKA_RESP_ERR_NO_ERROR)
+  std::array<char, 32> interval{};
+  std::size_t size = interval.size();
+  rd_kafka_conf_get(rd_kafka_conf(group_.get()), "max.poll.interval.ms", interval.data(), &size);
+  poll_interval_ = milliseconds(std::strtoll(interval.data(), nullptr, 10));
+  polled_at_ = std::chrono::steady_clock::now();
+  if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::invalid, error_text(error, "--source " + options_.source));
   return {};
 }
 
-namespace {
-
-// The end of a client that has failed may take long, or not come: nobody waits for it.  The
-// functions of ours that it calls belong to poll() and flush(), which are not called for it any
-// more.
-void give_up(KafkaClient client) {
-  if (client) std::thread([gone = std::move(client)]() mutable { gone.reset(); }).detach();
-}
-
-}  // namespace
-
-Result<> KafkaCluster::renew() {
-  // Its handles belong to the producers that are given up, and a new one may get the same address.
-  known_topics_.clear();
-  turn_ = 0;
-  const Deadline deadline(options_.renewal_limit);
-  for (std::size_t i = 0; i < producers_.size(); ++i) {
-    give_up(std::move(producers_[i]));
-    const auto id = fmt::format("{}-{}", options_.owner, i);
-    auto opened = open_producer(id);
-    if (!opened) return std::unexpected(opened.error());
-    // This fences an older producer with the id, and ends the transaction that it left open.
-    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
-    if (error) {
-      give_up(std::move(*opened));
-      return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
-    }
-    producers_[i] = std::move(*opened);
-  }
-  if (!options_.has_sender) return {};
-  give_up(std::move(sender_));
-  auto opened = open_producer("");
-  if (!opened) return std::unexpected(opened.error());
-  sender_ = std::move(*opened);
-  return {};
+rd_kafka_resp_err_t KafkaCluster::subscribe() {
+  KafkaPartitions wanted(rd_kafka_topic_partition_list_new(1));
+  rd_kafka_topic_partition_list_add(wanted.get(), regex_of(options_.source).c_str(),
+                                    RD_KAFKA_PARTITION_UA);
+  return rd_kafka_subscribe(group_.get(), wanted.get());
 }
 
 Result<std::map<std::string, int>> KafkaCluster::sources() {
-  auto topics = KafkaTopics(looker_.get(), options_.timeout).list();
+  auto topics = KafkaTopics(looker_.get(), options_.start_limit).list();
   if (topics)
     std::erase_if(*topics,
                   [this](const auto& each) { return !may_be_source(options_.source, each.first); });
@@ -312,7 +206,7 @@ Result<std::map<std::string, int>> KafkaCluster::sources() {
 }
 
 std::string KafkaCluster::cluster_id() {
-  char* id = rd_kafka_clusterid(looker_.get(), in_ms(options_.timeout));
+  char* id = rd_kafka_clusterid(looker_.get(), in_ms(options_.start_limit));
   if (id == nullptr) return {};
   std::string copy(id);
   rd_kafka_mem_free(looker_.get(), id);
@@ -334,6 +228,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
   if (what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
     error.reset(rd_kafka_incremental_assign(group_.get(), partitions));
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
+    assigned_.insert(sources.begin(), sources.end());
     polled_.changed = was_assigned_ = true;
     // A partition that is new is read at once, whatever pause() was told before it came.
     (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
@@ -347,6 +242,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     std::erase_if(polled_.records, [&](const auto& each) { return is_lost(each.first); });
     std::erase_if(polled_.ends, [&](const auto& each) { return is_lost(each.source); });
     polled_.lost.insert(polled_.lost.end(), sources.begin(), sources.end());
+    for (const auto& source : sources) assigned_.erase(source);
     polled_.changed = true;
   }
   if (error) log_error("relay", "{}", error_text(error.get(), "the assignment"));
@@ -406,22 +302,46 @@ void KafkaCluster::note_generation() {
   rd_kafka_mem_free(nullptr, bytes);
 }
 
+// librdkafka leaves the group of a member that has not polled for max.poll.interval.ms.  If a
+// rebalance was waiting for that poll, it then revokes the partitions of this rebalance alone and
+// takes the others into the next generation, though another member has owned them meanwhile.  Kafka
+// would accept what is done with them, so all are given up, and the group is joined anew.
+void KafkaCluster::join_anew() {
+  log_warn("relay", "this member has not polled group {} for {} ms: it gives up all partitions",
+           options_.rules.group, poll_interval_.count());
+  polled_.assigned.clear();
+  polled_.records.clear();
+  polled_.ends.clear();
+  polled_.lost.insert(polled_.lost.end(), assigned_.begin(), assigned_.end());
+  assigned_.clear();
+  rd_kafka_unsubscribe(group_.get());
+  if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
+    log_error("relay", "{}", error_text(error, "--source " + options_.source));
+}
+
 Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
   polled_ = {};
+  // By our own clock: librdkafka's word for it comes behind all records that wait in its queue.
+  if (std::chrono::steady_clock::now() - polled_at_ > poll_interval_ - poll_interval_margin)
+    was_expelled_ = true;
   pause(!take_records);
-  // Only the first call waits, so that a record that is there is not held back for others.
-  for (std::size_t count = 0; count < max_polled; ++count) {
+  bool is_drained = false;
+  for (std::size_t count = 0; count < max_polled && !is_drained; ++count) {
     const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), count == 0 ? in_ms(wait) : 0));
-    if (!message) break;
-    take_message(*message);
+    is_drained = !message;
+    if (message) take_message(*message);
   }
-  // The errors and reports of idle clients pile up until somebody polls them.
-  for (const auto& producer : producers_)
-    if (producer) rd_kafka_poll(producer.get(), 0);
+  polled_at_ = std::chrono::steady_clock::now();
+  producers_.poll();
   rd_kafka_poll(reader_.get(), 0);
   rd_kafka_poll(looker_.get(), 0);
   take_rows();
   note_generation();
+  if (was_expelled_) {
+    generation_ = -1;  // Of partitions that are not ours, perhaps.
+    was_expelled_ = !is_drained;
+    if (is_drained) join_anew();
+  }
   return std::exchange(polled_, {});
 }
 
@@ -487,7 +407,7 @@ void KafkaCluster::stop_rows(const Source& source) {
 // --- Topics and offsets.
 
 Result<> KafkaCluster::prepare(std::span<const Source> sources) {
-  KafkaTopics topics(looker_.get(), options_.timeout);
+  KafkaTopics topics(looker_.get(), options_.question_limit);
   std::set<std::string> names;
   for (const auto& source : sources) names.insert(source.topic);
   for (const auto& name : names) {
@@ -499,7 +419,7 @@ Result<> KafkaCluster::prepare(std::span<const Source> sources) {
 }
 
 Result<> KafkaCluster::prepare_target(const std::string& topic, const Source& source) {
-  return KafkaTopics(looker_.get(), options_.timeout)
+  return KafkaTopics(looker_.get(), options_.question_limit)
       .ensure(topic, source.topic, options_.rules.same_partition);
 }
 
@@ -515,7 +435,7 @@ bool KafkaCluster::read_committed(rd_kafka_t* client, std::span<const Source> so
     to[i].is_stable = true;
     if (each.offset >= 0) to[i].next = each.offset;
     const std::string_view metadata(static_cast<const char*>(each.metadata), each.metadata_size);
-    if (metadata.starts_with(metadata_mark)) to[i].owner = metadata.substr(metadata_mark.size());
+    if (metadata.starts_with(owner_mark)) to[i].owner = metadata.substr(owner_mark.size());
   }
   return true;
 }
@@ -533,8 +453,7 @@ Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> s
     if (questions >= max_single_questions) continue;
     if (read_committed(reader_.get(), source, stable_offset_wait, to)) continue;
     ++questions;
-    // It reads uncommitted offsets too, so it is not held up and shows whose transaction it is.
-    if (!read_committed(looker_.get(), source, options_.timeout, to))
+    if (!read_committed(looker_.get(), source, options_.question_limit, to))
       return fail(Errc::io, fmt::format("the offsets of group {}: Kafka does not answer",
                                         options_.rules.group));
     all[i].is_stable = false;
@@ -580,134 +499,6 @@ Result<Offset> KafkaCluster::state_end(const Source& source) {
 
 // --- Transactions.
 
-KafkaPartitions KafkaCluster::offsets_of(const Transaction& transaction) const {
-  KafkaPartitions list(
-      rd_kafka_topic_partition_list_new(static_cast<int>(transaction.offsets.size())));
-  const std::string metadata = std::string(metadata_mark) + options_.owner;
-  for (const auto& [source, next] : transaction.offsets) {
-    auto* each =
-        rd_kafka_topic_partition_list_add(list.get(), source.topic.c_str(), source.partition);
-    each->offset = next;
-    // The list frees it.
-    each->metadata = ::strdup(metadata.c_str());
-    each->metadata_size = metadata.size();
-  }
-  return list;
-}
-
-// A record carries the number of its round and its index through librdkafka: a report may come when
-// its round is over.
-void KafkaCluster::on_report(const rd_kafka_message_t& message) {
-  const auto tag = reinterpret_cast<std::uintptr_t>(message._private);
-  if (reports_ != nullptr && tag >> index_bits == round_)
-    reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err, message.offset);
-}
-
-// librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
-// expires, and the transaction would wait for that.
-void KafkaCluster::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records,
-                                Deadline deadline) {
-  auto& known = known_topics_[producer];
-  for (const auto& record : records) {
-    if (known.contains(record.topic)) continue;
-    KafkaTopic topic(rd_kafka_topic_new(producer, record.topic.c_str(), nullptr));
-    if (!topic) continue;  // To produce says why.
-    const struct rd_kafka_metadata* raw = nullptr;
-    const auto error = rd_kafka_metadata(producer, 0, topic.get(), &raw, deadline.left_ms());
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return;
-    rd_kafka_metadata_destroy(raw);
-    known.emplace(record.topic, std::move(topic));
-  }
-}
-
-// Hands all records over; false: one of them could not be, and `reports` says why.
-bool KafkaCluster::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
-                           Reports& reports, Deadline deadline) {
-  reports_ = &reports;
-  reports.records = records;
-  ++round_;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
-    while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
-               RD_KAFKA_RESP_ERR__QUEUE_FULL &&
-           !deadline.is_over())
-      // Records leave the queue with their reports, which come in a poll.
-      rd_kafka_poll(producer, 10);
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-      reports.add(i, error);
-      return false;
-    }
-    // One by one, because Kafka refuses a batch without saying for which of its records.
-    if (!is_careful_) continue;
-    if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
-    if (!reports.failed.empty() || !reports.refused.empty()) return false;
-  }
-  return true;
-}
-
-rd_kafka_resp_err_t KafkaCluster::produce_one(rd_kafka_t* producer, const Outgoing& record,
-                                              std::uintptr_t tag) {
-  KafkaHeaders headers(rd_kafka_headers_new(record.headers.size()));
-  for (const auto& [name, value] : record.headers) {
-    const auto part = part_of(value);
-    rd_kafka_header_add(headers.get(), name.data(), static_cast<ssize_t>(name.size()), part.data,
-                        static_cast<ssize_t>(part.size));
-  }
-  const auto key = part_of(record.key), value = part_of(record.value);
-  std::array<rd_kafka_vu_t, 8> fields{};
-  fields[0].vtype = RD_KAFKA_VTYPE_TOPIC;
-  fields[0].u.cstr = record.topic.c_str();
-  fields[1].vtype = RD_KAFKA_VTYPE_PARTITION;
-  fields[1].u.i32 = record.partition.value_or(RD_KAFKA_PARTITION_UA);
-  fields[2].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
-  // librdkafka may keep the record longer than the plan lives that has it.
-  fields[2].u.i = RD_KAFKA_MSG_F_COPY;
-  fields[3].vtype = RD_KAFKA_VTYPE_KEY;
-  fields[3].u.mem = {key.data, key.size};
-  fields[4].vtype = RD_KAFKA_VTYPE_VALUE;
-  fields[4].u.mem = {value.data, value.size};
-  fields[5].vtype = RD_KAFKA_VTYPE_HEADERS;
-  fields[5].u.headers = headers.get();
-  fields[6].vtype = RD_KAFKA_VTYPE_TIMESTAMP;  // 0: now.
-  fields[6].u.i64 = record.timestamp ? std::max<std::int64_t>(0, to_ms(*record.timestamp)) : 0;
-  fields[7].vtype = RD_KAFKA_VTYPE_OPAQUE;
-  fields[7].u.ptr = reinterpret_cast<void*>(tag);
-  if (const KafkaError error(rd_kafka_produceva(producer, fields.data(), fields.size())); error)
-    return rd_kafka_error_code(error.get());
-  static_cast<void>(headers.release());  // They are the message's now.
-  return RD_KAFKA_RESP_ERR_NO_ERROR;
-}
-
-Transacted KafkaCluster::abort(rd_kafka_t* producer, Transacted done, Deadline deadline) {
-  done.outcome = Outcome::aborted;
-  do {
-    const KafkaError error(rd_kafka_abort_transaction(producer, deadline.left_ms()));
-    if (!error) return done;
-    if (done.error.empty()) done.error = error_text(error.get(), "abort");
-    if (!rd_kafka_error_is_retriable(error.get())) break;
-  } while (!deadline.is_over());
-  done.outcome = Outcome::unknown;
-  // The take-over that follows plans all records anew.
-  done.refused.clear();
-  return done;
-}
-
-Transacted KafkaCluster::commit(rd_kafka_t* producer, Reports& reports, Deadline deadline) {
-  Transacted done;
-  do {
-    const KafkaError error(rd_kafka_commit_transaction(producer, deadline.left_ms()));
-    if (!error) return done;
-    done.error = error_text(error.get(), "commit");
-    if (rd_kafka_error_txn_requires_abort(error.get())) {
-      done.refused = std::move(reports.refused);
-      return abort(producer, std::move(done), deadline.later(options_.abort_limit));
-    }
-    if (!rd_kafka_error_is_retriable(error.get())) break;
-  } while (!deadline.is_over());
-  done.outcome = Outcome::unknown;
-  return done;
-}
-
 Transacted KafkaCluster::not_in_group() const {
   Transacted done;
   done.outcome = Outcome::aborted;
@@ -718,97 +509,13 @@ Transacted KafkaCluster::not_in_group() const {
 
 Transacted KafkaCluster::transact(const Transaction& transaction) {
   if (generation_ < 0) return not_in_group();
-  Transacted done;
-  rd_kafka_t* producer = producers_[turn_].get();
-  turn_ = (turn_ + 1) % producers_.size();
-  const Deadline deadline(options_.transaction_limit);
-  // The abort needs time of its own: a transaction that stays open holds up all readers of its
-  // logs.
-  const Deadline abort_deadline = deadline.later(options_.abort_limit);
-  learn_topics(producer, transaction.records, deadline);
-  if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
-    done.outcome = Outcome::unknown;
-    done.error = error_text(error.get(), "begin");
-    return done;
-  }
-  // Before the records: a transaction that the group refuses leaves nothing in the logs.
-  const auto offsets = offsets_of(transaction);
-  if (const KafkaError error(rd_kafka_send_offsets_to_transaction(
-          producer, offsets.get(), metadata_.get(), deadline.left_ms()));
-      error) {
-    done.error = error_text(error.get(), "offsets");
-    done.is_fenced = true;
-    return abort(producer, std::move(done), abort_deadline);
-  }
-  Reports reports;
-  const bool was_careful = is_careful_;
-  if (!produce(producer, transaction.records, reports, deadline)) {
-    done.error = reports.failed;
-    done.refused = std::move(reports.refused);
-    done = abort(producer, std::move(done), abort_deadline);
-  } else {
-    done = commit(producer, reports, deadline);
-    done.placed = std::move(reports.placed);
-    done.rows_end = std::move(reports.rows_end);
-  }
-  reports_ = nullptr;
-  // Kafka refuses a batch for one of its records: the next attempt finds out which.
-  is_careful_ = done.is_careful = !done.refused.empty() && !was_careful;
-  if (is_careful_) {
-    done.error = fmt::format("Kafka refuses a record: {}", done.refused.front().second);
-    done.refused.clear();
-  }
-  return done;
+  return producers_.transact(transaction, metadata_.get());
 }
 
 Transacted KafkaCluster::send(std::span<const Outgoing> records) {
   // The transaction that follows would fail, and all would be sent again.
   if (generation_ < 0) return not_in_group();
-  Transacted done;
-  Reports reports;
-  const bool was_careful = is_careful_;
-  const Deadline deadline(options_.transaction_limit);
-  learn_topics(sender_.get(), records, deadline);
-  const bool is_produced = produce(sender_.get(), records, reports, deadline);
-  if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
-    // Otherwise they could arrive later, out of their order.
-    rd_kafka_purge(sender_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-    rd_kafka_flush(sender_.get(), in_ms(options_.abort_limit));
-    reports.failed = "Kafka does not answer";
-  }
-  reports_ = nullptr;
-  is_careful_ = false;
-  done.placed = std::move(reports.placed);
-  if (is_produced && reports.refused.empty() && reports.failed.empty()) return done;
-  // After a fatal error this sender sends nothing more: there must be a new one.
-  std::array<char, 256> why{};
-  const bool is_fatal =
-      rd_kafka_fatal_error(sender_.get(), why.data(), why.size()) != RD_KAFKA_RESP_ERR_NO_ERROR;
-  done.outcome = is_fatal ? Outcome::unknown : Outcome::aborted;
-  done.error = is_fatal ? why.data() : reports.failed;
-  done.refused = std::move(reports.refused);
-  if (!done.refused.empty() && !was_careful) {
-    is_careful_ = done.is_careful = true;
-    done.error = fmt::format("Kafka refuses a record: {}", done.refused.front().second);
-    done.refused.clear();
-  }
-  return done;
-}
-
-Result<> KafkaCluster::settle(const std::string& owner) {
-  // Only our own: anybody who may commit offsets could have written it.
-  if (!owner.starts_with(options_.rules.group + "-")) return {};
-  const Deadline deadline(options_.renewal_limit);
-  for (std::size_t i = 0; i < producers_.size(); ++i) {
-    const auto id = fmt::format("{}-{}", owner, i);
-    auto opened = open_producer(id);
-    if (!opened) return std::unexpected(opened.error());
-    // This ends what the last owner left open, without waiting for its transaction.timeout.ms.
-    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
-    give_up(std::move(*opened));
-    if (error) return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
-  }
-  return {};
+  return producers_.send(records);
 }
 
 }  // namespace tarry::relay

@@ -5,27 +5,22 @@
 //   group      a consumer in the group: source records, read committed, and the assignment
 //   reader     a consumer without assignment by the group: rows, stable offsets, ends of sources
 //   looker     the same, read uncommitted: ends of state partitions, offsets that are not stable
-//   producers  two with a transactional.id each, which alternate: a producer that begins again at
-//              once waits for the markers of its last transaction
-//   sender     for --delivery at-least-once: idempotent, without transactions
-//
-// The ids of the producers are new in each incarnation, so that a member that is started again does
-// not fence itself.  They are written into the metadata of each offset that is committed.
+//   producers  transactions, and records without one (kafka_producers.h)
 //
 // Invariants
-//   - Each call ends after a time that is known; poll() after its wait.  A call that librdkafka has
-//     not done by then, or cannot do any more, has an unknown outcome: the producers are given up.
+//   - Each call ends after a time that is known; poll() after its wait.
 //   - A transaction is committed with the generation of the last poll(), and not at all if that is
 //     not a generation of the group (-1).
+//   - After max.poll.interval.ms without a poll no partition is kept, whatever librdkafka says.
 //
 // One thread.  librdkafka has threads of its own, which run none of our code.
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,29 +30,20 @@
 #include "base/result.h"
 #include "relay/cluster.h"
 #include "relay/kafka_handles.h"
+#include "relay/kafka_options.h"
+#include "relay/kafka_producers.h"
 #include "relay/kafka_topics.h"
-#include "relay/partition.h"
 
 namespace tarry::relay {
 
-struct KafkaOptions {
-  std::string brokers;
-  std::string source;  // The glob of source topics.
-  Rules rules;
-  std::string owner;                    // The front of the transactional ids of this incarnation.
-  std::string client_id;                // As brokers and their tools show it.
-  std::string member_id;                // The same of the group's member (relay/directory.h).
-  std::vector<std::string> properties;  // -X
-  bool has_sender = false;
-  std::chrono::milliseconds timeout{10'000};
-  // A transaction is committed or aborted within it, or its producers are given up.
-  std::chrono::milliseconds transaction_limit{8'000};
-  std::chrono::milliseconds abort_limit{3'000};  // After it.
-  std::chrono::milliseconds renewal_limit{5'000};
-};
-
 // Whether a topic of this name may be a source: not the relay's own topics, nor Kafka's.
 bool may_be_source(const std::string& glob, const std::string& topic);
+
+// The property that says how long the group waits for a member whose thread does not poll, in a
+// rebalance and otherwise.  With librdkafka's default of 300 s one member that hangs would keep all
+// others from their partitions for as long, because its heartbeats go on.  It may not be less than
+// a session.timeout.ms among `properties`.
+std::string poll_interval_property(std::span<const std::string> properties);
 
 class KafkaCluster final : public Cluster {
  public:
@@ -83,46 +69,29 @@ class KafkaCluster final : public Cluster {
   void stop_rows(const Source& source) override;
   Transacted transact(const Transaction& transaction) override;
   Transacted send(std::span<const Outgoing> records) override;
-  Result<> settle(const std::string& owner) override;
+  Result<> settle(const std::string& owner) override { return producers_.settle(owner); }
   const std::string& owner() const override { return options_.owner; }
-  Result<> renew() override;
+  Result<> renew() override { return producers_.renew(); }
 
  private:
-  struct Reports;  // The outcome of each record of one transaction.
-  class Deadline;
-
   explicit KafkaCluster(KafkaOptions options);
   Result<> connect();
   Result<KafkaClient> open_consumer(const std::string& isolation);
-  Result<KafkaClient> open_producer(const std::string& transactional_id);
   void on_rebalance(rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions);
-  void on_report(const rd_kafka_message_t& message);
   void take_message(const rd_kafka_message_t& message);
   void take_rows();
   void pause(bool is_paused);
+  rd_kafka_resp_err_t subscribe();
+  void join_anew();
   void note_generation();
   bool read_committed(rd_kafka_t* client, std::span<const Source> sources,
                       std::chrono::milliseconds timeout, std::span<Committed> to);
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
-  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
-  bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports,
-               Deadline deadline);
-  rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted not_in_group() const;
-  Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
-  Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
-  KafkaPartitions offsets_of(const Transaction& transaction) const;
 
   const KafkaOptions options_;
   KafkaClient group_, reader_, looker_;
-  std::array<KafkaClient, 2> producers_;
-  KafkaClient sender_;
-  // The topics whose leaders a producer knows.
-  std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
-  std::size_t turn_ = 0;        // The producer of the next transaction.
-  Reports* reports_ = nullptr;  // The reports of the round that is under way.
-  std::uintptr_t round_ = 0;
-  bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
+  KafkaProducers producers_;
 
   KafkaQueue rows_;
   KafkaQueue polled_queue_;  // The queue of the group's consumer.
@@ -132,6 +101,10 @@ class KafkaCluster final : public Cluster {
   Polled polled_;  // While poll() runs.
   bool is_paused_ = false;
   bool was_assigned_ = false;  // By the group, anything.
+  std::set<Source> assigned_;  // What librdkafka has, as far as it has said so.
+  std::chrono::milliseconds poll_interval_{};
+  std::chrono::steady_clock::time_point polled_at_{};
+  bool was_expelled_ = false;  // Perhaps; nothing is committed before the group is joined anew.
   std::string last_error_;     // Logged already.
 };
 

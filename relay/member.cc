@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/glob.h"
 #include "base/log.h"
-#include "delay/pending_record.h"
 
 namespace tarry::relay {
 
@@ -23,38 +20,23 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 
 // While a partition is taken over, its logs are looked at this often.
 constexpr milliseconds look_again{20};
+// poll() waits for source records, and rows come through another queue, so it must not wait long.
 constexpr milliseconds look_at_rows{1};
+// A member that died may have left several partitions, and each of them finds its open transaction.
 constexpr milliseconds settle_again{5'000};
 constexpr std::chrono::minutes tend_again{1};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
-// Requests to look ask for the ends of sources no more often.
+// Each list in the admin is a request to look, and each look a question to Kafka: they are asked
+// together, no more often than this.
 constexpr milliseconds look_together{100};
 constexpr std::size_t max_orders = 1'000;  // Of one partition, in one transaction.
-// Of one page, and of it in one go under the lock.
-constexpr std::size_t max_looked = 100'000;
-constexpr std::size_t max_looked_at_once = 4'000;
-constexpr std::size_t max_shown_bytes = 4u << 20;
 // Since the rows in the store were complete; tombstones stay for an hour at least.
 constexpr std::chrono::minutes oldest_rest{58};
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
 
 }  // namespace
-
-std::string_view name_of(Stage stage) {
-  switch (stage) {
-    case Stage::finding:
-      return "finding";
-    case Stage::loading:
-      return "loading";
-    case Stage::reading:
-      return "reading";
-    case Stage::owned:
-      return "owned";
-  }
-  return "?";
-}
 
 class Member::Asking {
  public:
@@ -87,6 +69,7 @@ void Member::step(milliseconds longest) {
   const bool is_disturbed = was_away || polled.disturbed;
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
+    // Its rows go on from where they are, unless some of them may have been missed.
     const auto warm = warm_.find(source);
     if (warm == warm_.end() || (!warm->second.is_bad && !is_disturbed)) continue;
     cluster_.stop_rows(source);
@@ -96,23 +79,41 @@ void Member::step(milliseconds longest) {
   take_polled(std::move(polled), mono, now);
   follow_standby(is_disturbed);
   tend_store(mono, now);
+  // Before anything else is planned: a transaction of unknown outcome may still take effect, and
+  // what is pending depends on it.
   if (needs_renewal_) {
     if (!transact_.may(mono)) return;
     if (const auto renewed = renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
     take_over_all();
+    if (is_late()) return;
   }
-  asked_in_vain_ = false;
-  take_orders(mono);
-  find_all(mono);
-  for (auto& [source, held] : held_) {
-    if (held.stage == Stage::loading) load(held, mono, now);
-    if (held.stage == Stage::reading) read_to_end(held, mono);
+  // Where each answer takes long, questions and transactions have their steps in turn.
+  if (!std::exchange(was_late_, false)) {
+    ask(mono, now);
+    was_late_ = is_late();
   }
-  if (!needs_renewal_ && transact_.may(mono)) work(now);
+  if (!was_late_ && !needs_renewal_ && transact_.may(mono)) work(now);
   tell_looks();
 }
 
+// What orders and take-overs need to know.
+void Member::ask(MonoTime mono, WallTime now) {
+  asked_in_vain_ = has_settled_ = false;
+  take_orders(mono);
+  find_all(mono);
+  for (auto& [source, assigned] : assignment_) {
+    if (assigned.stage == Stage::loading) load(assigned, mono, now);
+    if (assigned.stage == Stage::reading) read_to_end(assigned, mono);
+  }
+}
+
+bool Member::is_late() const {
+  return clock_.mono() - last_polled_ >= options_.longest_turn;
+}
+
+// The producers are made under the same transactional ids: that is what settles an open
+// transaction.
 Result<> Member::renew() {
   const Asking asking(*this, "to register new producers");
   return cluster_.renew();
@@ -125,7 +126,7 @@ Transacted Member::transact(const Transaction& transaction) {
 
 bool Member::has_room() const {
   std::size_t arrived = 0;
-  for (const auto& [source, held] : held_) arrived += held.partition.arrived_bytes();
+  for (const auto& [source, assigned] : assignment_) arrived += assigned.partition.arrived_bytes();
   return arrived < options_.arrived_bytes;
 }
 
@@ -133,13 +134,13 @@ milliseconds Member::wait_time(milliseconds longest) const {
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
   milliseconds wait = longest;
-  for (const auto& [source, held] : held_) {
-    if (held.stage == Stage::loading) wait = std::min(wait, look_at_rows);
-    if (held.stage == Stage::finding || held.stage == Stage::reading)
+  for (const auto& [source, assigned] : assignment_) {
+    if (assigned.stage == Stage::loading) wait = std::min(wait, look_at_rows);
+    if (assigned.stage == Stage::finding || assigned.stage == Stage::reading)
       wait = std::min(wait, look_again);
-    if (held.stage != Stage::owned) continue;
-    if (held.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
-    if (const auto due = held.partition.next_due())
+    if (assigned.stage != Stage::owned) continue;
+    if (assigned.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
+    if (const auto due = assigned.partition.next_due())
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
   }
   if (!waiting_.empty()) wait = std::min(wait, look_at_orders);
@@ -152,52 +153,53 @@ milliseconds Member::wait_time(milliseconds longest) const {
 void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   const std::lock_guard lock(mutex_);
   for (const auto& source : polled.lost) {
-    if (held_.erase(source) > 0) log_info("relay", "{}: no longer owned", source.text());
+    if (assignment_.erase(source) > 0) log_info("relay", "{}: no longer owned", source.text());
   }
   for (const auto& source : polled.assigned) {
     const auto warm = warm_.find(source);
     const bool is_warm = warm != warm_.end();
-    const auto [place, is_new] =
-        held_.try_emplace(source, Held(is_warm ? std::move(warm->second.partition)
-                                               : Partition(source, options_.rules, store_)));
-    Held& held = place->second;
+    const auto [place, is_new] = assignment_.try_emplace(
+        source, AssignedPartition(is_warm ? std::move(warm->second.partition)
+                                          : Partition(source, options_.rules, store_)));
+    AssignedPartition& assigned = place->second;
     if (is_new && is_warm) {
-      held.since = held.stage_since = mono;
-      held.rows_end = warm->second.rows_end;
-      held.is_warm = true;
+      assigned.since = assigned.stage_since = mono;
+      assigned.rows_end = warm->second.rows_end;
+      assigned.is_warm = true;
     } else if (is_new) {
-      begin_take_over(held, mono);
+      begin_take_over(assigned, mono);
     }
     if (is_warm) warm_.erase(warm);
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
+  // What failed may have failed for the old generation, so it is tried with the new one at once.
   if (polled.changed) {
     transact_.reset();
     find_.reset();
   }
   for (auto& [source, record] : polled.records) {
-    if (const auto held = held_.find(source); held != held_.end())
-      held->second.partition.arrive(std::move(record));
+    if (const auto assigned = assignment_.find(source); assigned != assignment_.end())
+      assigned->second.partition.arrive(std::move(record));
   }
   for (const auto& end : polled.ends) {
-    if (const auto held = held_.find(end.source); held != held_.end())
-      held->second.read_end = std::max(held->second.read_end, end.next);
+    if (const auto assigned = assignment_.find(end.source); assigned != assignment_.end())
+      assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   take_rows(polled, mono, now);
   const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
   last_polled_ = mono;
   if (!was_away && !polled.disturbed) return;
-  for (auto& [source, held] : held_) {
+  for (auto& [source, assigned] : assignment_) {
     // Its end was asked for before: what was acknowledged meanwhile may be behind it.
-    if (held.stage == Stage::reading) {
-      held.target = -1;
-      held.stage_since = {};
+    if (assigned.stage == Stage::reading) {
+      assigned.target = -1;
+      assigned.stage_since = {};
     }
-    if (held.stage != Stage::owned) continue;
-    held.stage = Stage::reading;
-    held.since = held.stage_since = mono;
-    held.target = -1;
+    if (assigned.stage != Stage::owned) continue;
+    assigned.stage = Stage::reading;
+    assigned.since = assigned.stage_since = mono;
+    assigned.target = -1;
   }
 }
 
@@ -205,28 +207,29 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
 void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   std::map<Source, Offset> loaded;
   for (const auto& row : polled.rows) {
-    const auto held = held_.find(row.source);
+    const auto assigned = assignment_.find(row.source);
     if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
       if (warm->second.is_bad) continue;
       loaded.try_emplace(row.source, -1);
       warm->second.is_bad = !take_row(row, warm->second.partition);
-    } else if (held != held_.end() && held->second.reads_rows() && held->second.bad_row.empty()) {
+    } else if (assigned != assignment_.end() && assigned->second.reads_rows() &&
+               assigned->second.bad_row.empty()) {
       loaded.try_emplace(row.source, -1);
-      held->second.stage_since = mono;
-      if (const auto taken = take_row(row, held->second.partition); !taken) {
-        held->second.bad_row = taken.error().message;
-        log_error("relay", "{}", held->second.bad_row);
+      assigned->second.stage_since = mono;
+      if (const auto taken = take_row(row, assigned->second.partition); !taken) {
+        assigned->second.bad_row = taken.error().message;
+        log_error("relay", "{}", assigned->second.bad_row);
       }
     }
   }
   for (const auto& end : polled.row_ends) {
-    const auto held = held_.find(end.source);
+    const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
     if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
       known = &warm->second.rows_end;
-    } else if (held != held_.end() && held->second.reads_rows()) {
-      if (end.next > held->second.rows_end) held->second.stage_since = mono;
-      known = &held->second.rows_end;
+    } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
+      if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;
+      known = &assigned->second.rows_end;
     }
     if (known == nullptr || end.next <= *known) continue;
     *known = end.next;
@@ -235,9 +238,9 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   for (const auto& [source, end] : loaded) {
     const auto warm = warm_.find(source);
     const bool is_bad =
-        warm != warm_.end() ? warm->second.is_bad : !held_.at(source).bad_row.empty();
+        warm != warm_.end() ? warm->second.is_bad : !assignment_.at(source).bad_row.empty();
     Partition& partition =
-        warm != warm_.end() ? warm->second.partition : held_.at(source).partition;
+        warm != warm_.end() ? warm->second.partition : assignment_.at(source).partition;
     if (is_bad) {
       partition.forget();
     } else {
@@ -286,7 +289,7 @@ void Member::follow_standby(bool is_disturbed) {
   }
   const MonoTime mono = clock_.mono();
   for (const auto& source : wanted) {
-    if (held_.contains(source) || warm_.contains(source)) continue;
+    if (assignment_.contains(source) || warm_.contains(source)) continue;
     Retry& retry = warm_starts_[source];
     if (!retry.may(mono)) continue;
     Warm warm(Partition(source, options_.rules, store_));
@@ -314,10 +317,10 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   if (tended_at_ != MonoTime{} && mono - tended_at_ < tend_again) return;
   tended_at_ = mono;
   const std::lock_guard lock(mutex_);
-  for (auto& [source, held] : held_)
-    if (held.stage == Stage::owned) held.partition.note_complete(now);
+  for (auto& [source, assigned] : assignment_)
+    if (assigned.stage == Stage::owned) assigned.partition.note_complete(now);
   for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
-    if (held_.contains(source) || warm_.contains(source)) continue;
+    if (assignment_.contains(source) || warm_.contains(source)) continue;
     log_info("relay",
              "{}: its rows are removed from the store: other members have owned it for a long time",
              source.text());
@@ -325,51 +328,57 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   }
 }
 
-void Member::begin_take_over(Held& held, MonoTime mono) {
-  held.stage = Stage::finding;
-  held.since = mono;
-  held.stage_since = mono;
-  held.target = held.rows_end = -1;
-  held.is_warm = false;
-  held.waits.clear();
-  held.bad_row.clear();
+void Member::begin_take_over(AssignedPartition& assigned, MonoTime mono) {
+  assigned.stage = Stage::finding;
+  assigned.since = mono;
+  assigned.stage_since = mono;
+  assigned.target = assigned.rows_end = -1;
+  assigned.is_warm = false;
+  assigned.waits.clear();
+  assigned.bad_row.clear();
 }
 
 void Member::take_over_all() {
   const MonoTime mono = clock_.mono();
-  for (auto& [source, held] : held_) cluster_.stop_rows(source);
+  for (auto& [source, assigned] : assignment_) cluster_.stop_rows(source);
   const std::lock_guard lock(mutex_);
-  for (auto& [source, held] : held_) begin_take_over(held, mono);
+  for (auto& [source, assigned] : assignment_) begin_take_over(assigned, mono);
   prepared_sources_.clear();
   prepared_targets_.clear();
   ++status_.renewed;
 }
 
 // Frees a log that waits for a transaction of the last owner.
-void Member::free_log(Held& held, MonoTime mono) {
-  if (mono - held.stage_since < options_.stuck_after) return;
-  held.stage_since = mono;
-  if (held.last_owner.empty() || held.last_owner == cluster_.owner()) return;
+void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
+  if (mono - assigned.stage_since < options_.stuck_after) return;
+  // One in each step, however late: that the log is stuck may be what makes the others slow.
+  if (has_settled_ && is_late()) return;
+  assigned.stage_since = mono;
+  if (assigned.last_owner.empty() || assigned.last_owner == cluster_.owner()) return;
   // Once for all partitions of that member.
-  auto& settled_at = settled_at_[held.last_owner];
+  auto& settled_at = settled_at_[assigned.last_owner];
   if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
   settled_at = mono;
+  has_settled_ = true;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
-           held.partition.source().text(), held.last_owner);
-  if (const auto settled = cluster_.settle(held.last_owner); !settled)
-    log_warn("relay", "{}: {}", held.last_owner, settled.error().message);
+           assigned.partition.source().text(), assigned.last_owner);
+  if (const auto settled = cluster_.settle(assigned.last_owner); !settled)
+    log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
 }
 
 // The topics of each source by themselves: one of them may be wrong.
 void Member::prepare(MonoTime mono) {
   std::map<std::string, std::vector<Source>> topics;
-  for (const auto& [source, held] : held_) {
-    if (held.stage == Stage::finding && held.find.may(mono) && !prepared_sources_.contains(source))
+  for (const auto& [source, assigned] : assignment_) {
+    if (assigned.stage == Stage::finding && assigned.find.may(mono) &&
+        !prepared_sources_.contains(source))
       topics[source.topic].push_back(source);
   }
   for (const auto& [topic, sources] : topics) {
+    if (is_late()) return;
     if (const auto prepared = cluster_.prepare(sources); !prepared) {
-      for (const auto& source : sources) wait_with(held_.at(source), prepared.error().message);
+      for (const auto& source : sources)
+        wait_with(assignment_.at(source), prepared.error().message);
     } else {
       prepared_sources_.insert(sources.begin(), sources.end());
     }
@@ -379,9 +388,11 @@ void Member::prepare(MonoTime mono) {
 void Member::find_all(MonoTime mono) {
   if (!find_.may(mono)) return;
   prepare(mono);
+  if (is_late()) return;
   std::vector<Source> sources;
-  for (const auto& [source, held] : held_) {
-    if (held.stage == Stage::finding && held.find.may(mono) && prepared_sources_.contains(source))
+  for (const auto& [source, assigned] : assignment_) {
+    if (assigned.stage == Stage::finding && assigned.find.may(mono) &&
+        prepared_sources_.contains(source))
       sources.push_back(source);
   }
   if (sources.empty()) return;
@@ -389,34 +400,39 @@ void Member::find_all(MonoTime mono) {
   if (!committed) return find_failed(committed.error().message);
   std::vector<std::pair<Source, Committed>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    Held& held = held_.at(sources[i]);
+    AssignedPartition& assigned = assignment_.at(sources[i]);
     const Committed& each = (*committed)[i];
-    held.last_owner = each.owner;
+    assigned.last_owner = each.owner;
     if (!each.is_stable) {
-      free_log(held, mono);
+      free_log(assigned, mono);
       continue;
     }
     if (!each.next) {
+      if (is_late() && !stable.empty()) continue;
       // From the first transaction on there is an offset.
       const auto end = cluster_.state_end(sources[i]);
-      if (!end) return wait_with(held, end.error().message);
+      if (!end) return wait_with(assigned, end.error().message);
       if (*end > 0) {
-        wait_with(held, fmt::format("{}: group {} has no committed offset of it, although {} has "
-                                    "rows: the group's offsets expired or were deleted; set them "
-                                    "with kafka-consumer-groups --reset-offsets",
-                                    sources[i].text(), options_.rules.group,
-                                    options_.rules.state_topic(sources[i].topic)));
+        wait_with(assigned,
+                  fmt::format("{}: group {} has no committed offset of it, although {} has "
+                              "rows: the group's offsets expired or were deleted; set them "
+                              "with kafka-consumer-groups --reset-offsets",
+                              sources[i].text(), options_.rules.group,
+                              options_.rules.state_topic(sources[i].topic)));
         continue;
       }
     }
     stable.emplace_back(sources[i], each);
   }
-  if (!stable.empty()) found(stable, mono);
+  if (stable.empty() || (has_settled_ && is_late())) return;
+  found(stable, mono);
 }
 
 // Their offsets are stable: whatever an owner before us did is committed or will never be.
 void Member::found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono) {
   Transaction transaction;
+  // The same offsets once more, because this member's producers are named with them: if it dies in
+  // its first transaction, the next owner knows whom to fence.
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   const auto done = transact(transaction);
@@ -424,29 +440,33 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     failed(done, {});
     return find_failed(done.error);
   }
+  bool is_first = true;
   for (const auto& [source, committed] : stable) {
-    Held& held = held_.at(source);
+    // At least one, or there would be no progress; the others are found again.
+    if (!std::exchange(is_first, false) && is_late()) break;
+    AssignedPartition& assigned = assignment_.at(source);
+    // After the transaction: the last owner can write nothing behind this end.
     const auto end = cluster_.state_end(source);
-    if (!end) return wait_with(held, end.error().message);
-    if (!held.is_warm) {
+    if (!end) return wait_with(assigned, end.error().message);
+    if (!assigned.is_warm) {
       Offset from = 0;
       {
         const std::lock_guard lock(mutex_);
-        from = held.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
-        held.complete_at = held.partition.pending().place().complete_at;
+        from = assigned.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
+        assigned.complete_at = assigned.partition.pending().place().complete_at;
       }
       log_info("relay", "{}: its rows are read from {} to {}; {} are pending in the store",
-               source.text(), from, *end, held.partition.pending().size());
+               source.text(), from, *end, assigned.partition.pending().size());
       if (const auto started = cluster_.start_rows(source, from); !started)
-        return wait_with(held, started.error().message);
+        return wait_with(assigned, started.error().message);
     }
     const std::lock_guard lock(mutex_);
-    held.waits.clear();
-    held.find.reset();
-    held.stage = Stage::loading;
-    held.stage_since = mono;
-    held.committed = committed.next.value_or(0);
-    held.target = *end;
+    assigned.waits.clear();
+    assigned.find.reset();
+    assigned.stage = Stage::loading;
+    assigned.stage_since = mono;
+    assigned.committed = committed.next.value_or(0);
+    assigned.target = *end;
   }
   find_.reset();
   transact_.reset();
@@ -454,62 +474,64 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
   set_stalled({});
 }
 
-void Member::load(Held& held, MonoTime mono, WallTime now) {
-  if (!held.bad_row.empty()) {
+void Member::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
+  if (!assigned.bad_row.empty()) {
     const std::lock_guard lock(mutex_);
-    held.waits = held.bad_row;
+    assigned.waits = assigned.bad_row;
     return;
   }
-  if (held.rows_end < held.target) return free_log(held, mono);
-  cluster_.stop_rows(held.partition.source());
+  if (assigned.rows_end < assigned.target) return free_log(assigned, mono);
+  cluster_.stop_rows(assigned.partition.source());
   const std::lock_guard lock(mutex_);
   // It took so long to read the rest that tombstones may have been compacted away meanwhile.
-  if (!held.is_warm && now - held.complete_at > oldest_rest) {
+  if (!assigned.is_warm && now - assigned.complete_at > oldest_rest) {
     log_warn("relay", "{}: reading its rows took too long; they are read again",
-             held.partition.source().text());
-    held.partition.forget();
-    return begin_take_over(held, mono);
+             assigned.partition.source().text());
+    assigned.partition.forget();
+    return begin_take_over(assigned, mono);
   }
-  held.partition.begin(held.committed, now);
-  held.is_warm = false;
-  held.stage = Stage::reading;
-  held.target = -1;
-  held.stage_since = {};
+  assigned.partition.begin(assigned.committed, now);
+  assigned.is_warm = false;
+  assigned.stage = Stage::reading;
+  assigned.target = -1;
+  assigned.stage_since = {};
 }
 
-void Member::read_to_end(Held& held, MonoTime mono) {
-  if (held.target < 0) {
-    if (held.stage_since != MonoTime{} && mono - held.stage_since < look_again) return;
+void Member::read_to_end(AssignedPartition& assigned, MonoTime mono) {
+  if (assigned.target < 0) {
+    if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
     // One whose leader is away takes a while to say nothing: no other is asked in this step.
-    if (asked_in_vain_ || !held.find.may(mono)) return;
-    const auto end = cluster_.source_end(held.partition.source());
-    if (!end) return wait_with(held, end.error().message);
+    if (asked_in_vain_ || is_late() || !assigned.find.may(mono)) return;
+    const auto end = cluster_.source_end(assigned.partition.source());
+    if (!end) return wait_with(assigned, end.error().message);
     const std::lock_guard lock(mutex_);
-    held.waits.clear();
-    held.find.reset();
-    held.stage_since = mono;
-    held.target = *end;
+    assigned.waits.clear();
+    assigned.find.reset();
+    assigned.stage_since = mono;
+    assigned.target = *end;
     return;
   }
-  const bool was_read = std::max(held.partition.arrived_end(), held.read_end) >= held.target;
-  // When no record can be taken in for lack of room, only delivery makes some.
-  if (!status_.is_full && (!was_read || held.partition.has_arrived_before(held.target))) return;
+  const bool was_read =
+      std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target;
+  // When no record can be taken in for lack of room, only delivery makes room.
+  if (!status_.is_full && (!was_read || assigned.partition.has_arrived_before(assigned.target)))
+    return;
   const std::lock_guard lock(mutex_);
-  held.stage = Stage::owned;
-  held.took_ms = ms_between(held.since, mono);
-  log_info("relay", "{}: owned after {} ms with {} pending", held.partition.source().text(),
-           *held.took_ms, held.partition.pending().size());
+  assigned.stage = Stage::owned;
+  assigned.take_over_ms = ms_between(assigned.since, mono);
+  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
+           *assigned.take_over_ms, assigned.partition.pending().size());
 }
 
 // The partitions whose records may be taken in, behind the one that was served last: a busy one
 // leaves nothing for the others in its transaction.
-std::vector<Member::Held*> Member::in_turn() {
-  std::vector<Held*> all;
+std::vector<AssignedPartition*> Member::in_turn() {
+  std::vector<AssignedPartition*> all;
   std::size_t first = 0;
-  for (auto& [source, held] : held_) {
-    if (held.stage != Stage::reading && held.stage != Stage::owned) continue;
+  for (auto& [source, assigned] : assignment_) {
+    if (assigned.stage != Stage::reading && assigned.stage != Stage::owned) continue;
     if (source <= last_served_) ++first;
-    all.push_back(&held);
+    all.push_back(&assigned);
   }
   std::ranges::rotate(all, all.begin() + static_cast<std::ptrdiff_t>(first));
   return all;
@@ -548,25 +570,25 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
   std::map<Source, Result<Offset>> ends;
   std::vector<Source> asked;
   for (const auto& source : sources) {
-    const Held& held = held_.at(source);
-    if (held.ends.may(mono)) {
+    const AssignedPartition& assigned = assignment_.at(source);
+    if (assigned.ends.may(mono)) {
       asked.push_back(source);
     } else {
-      ends.emplace(source, fail(Errc::io, held.ends_error));
+      ends.emplace(source, fail(Errc::io, assigned.ends_error));
     }
   }
   if (asked.empty()) return ends;
   const auto all = cluster_.source_ends(asked);
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (!all && asked_in_vain_) break;
+    if (!all && (asked_in_vain_ || is_late())) break;
     Result<Offset> end = all ? Result<Offset>((*all)[i]) : cluster_.source_end(asked[i]);
-    Held& held = held_.at(asked[i]);
+    AssignedPartition& assigned = assignment_.at(asked[i]);
     if (end) {
-      held.ends.reset();
+      assigned.ends.reset();
     } else {
       asked_in_vain_ = true;
-      held.ends.failed(mono, options_.retry, options_.longest_retry);
-      held.ends_error = end.error().message;
+      assigned.ends.failed(mono, options_.retry, options_.longest_retry);
+      assigned.ends_error = end.error().message;
     }
     ends.emplace(asked[i], std::move(end));
   }
@@ -585,7 +607,7 @@ void Member::take_orders(MonoTime mono) {
   // What was acknowledged before an order came is before these ends.
   std::set<Source> sources;
   for (const auto& each : given)
-    if (held_.contains(each.source)) sources.insert(each.source);
+    if (assignment_.contains(each.source)) sources.insert(each.source);
   if (!sources.empty()) looked_at_ = mono;
   const auto ends = ends_of(sources, mono);
   std::vector<Ordered> later;
@@ -607,15 +629,15 @@ void Member::take_orders(MonoTime mono) {
   std::erase_if(waiting_, [&](Waiting& each) {
     const Source& source = each.ordered.source;
     if (each.is_over) return true;
-    if (!held_.contains(source)) {
+    if (!assignment_.contains(source)) {
       each.ordered.told(fail(Errc::not_found, source.text() + " is not owned by this member"));
       return true;
     }
     if (mono < each.ordered.deadline) return false;
-    each.ordered.told(fail(
-        Errc::io,
-        fmt::format("{} is not ready: {}", source.text(),
-                    status_.stalled.empty() ? name_of(held_.at(source).stage) : status_.stalled)));
+    each.ordered.told(
+        fail(Errc::io, fmt::format("{} is not ready: {}", source.text(),
+                                   status_.stalled.empty() ? name_of(assignment_.at(source).stage)
+                                                           : status_.stalled)));
     return true;
   });
 }
@@ -624,9 +646,9 @@ void Member::take_orders(MonoTime mono) {
 void Member::tell_looks() {
   for (auto& each : waiting_) {
     if (each.is_over || !each.is_look()) continue;
-    const auto held = held_.find(each.ordered.source);
-    if (held == held_.end() || held->second.stage != Stage::owned) continue;
-    if (!held->second.has_taken(each.target) && !status_.is_full) continue;
+    const auto assigned = assignment_.find(each.ordered.source);
+    if (assigned == assignment_.end() || assigned->second.stage != Stage::owned) continue;
+    if (!assigned->second.has_taken(each.target) && !status_.is_full) continue;
     each.is_over = true;
     each.ordered.told(delay::Controlled{});
   }
@@ -636,10 +658,10 @@ void Member::tell_looks() {
 std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size_t most) {
   std::vector<Waiting*> all;
   if (waiting_.empty()) return all;
-  const Held& held = held_.at(source);
+  const AssignedPartition& assigned = assignment_.at(source);
   for (auto& each : waiting_) {
     if (each.is_over || each.ordered.source != source || each.is_look()) continue;
-    const bool is_read = held.has_taken(each.target);
+    const bool is_read = assigned.has_taken(each.target);
     // Where no record can be taken in for lack of room, a cancellation is what helps.
     if (!is_read && !status_.is_full) continue;
     each.is_read = is_read;
@@ -651,7 +673,7 @@ std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size
 
 void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
                   const Transacted& done) {
-  if (done.outcome == Outcome::aborted) return;  // They are obeyed by the next one.
+  if (done.outcome == Outcome::aborted) return;  // The next transaction obeys them.
   for (std::size_t i = 0; i < asked.size(); ++i) {
     asked[i]->is_over = true;
     auto& [told, from] = answers[i];
@@ -683,32 +705,33 @@ void Member::work(WallTime now) {
     left.deliveries = std::min(left.deliveries, careful_records);
   }
   std::size_t pending_bytes = 0;
-  for (const auto& [source, held] : held_) pending_bytes += held.partition.pending().bytes();
+  for (const auto& [source, assigned] : assignment_)
+    pending_bytes += assigned.partition.pending().bytes();
   const bool has_room = store_.has_room();
   bool is_full = false;
-  for (Held* each_held : in_turn()) {
-    Held& held = *each_held;
-    const std::size_t own = held.partition.pending().bytes();
+  for (AssignedPartition* next : in_turn()) {
+    AssignedPartition& assigned = *next;
+    const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     std::vector<Waiting*> asked;
-    if (held.stage == Stage::owned) asked = orders_for(held.partition.source(), max_orders);
+    if (assigned.stage == Stage::owned) asked = orders_for(assigned.partition.source(), max_orders);
     std::vector<const Order*> orders;
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
-    Work each = held.partition.plan(now, held.stage == Stage::owned, limits, orders);
-    is_full = is_full || (each.taken == 0 && held.partition.arrived() > 0 && left.arrivals > 0 &&
-                          left.bytes > 0);
+    Work each = assigned.partition.plan(now, assigned.stage == Stage::owned, limits, orders);
+    is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
+                          left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) continue;
     asked.resize(each.answers.size());
     left.bytes -= std::min(left.bytes, each.bytes);
     left.arrivals -= std::min(left.arrivals, each.taken);
     left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);
-    transaction.offsets.push_back({held.partition.source(), each.next});
+    transaction.offsets.push_back({assigned.partition.source(), each.next});
     std::ranges::move(each.records, std::back_inserter(transaction.records));
     each.records.clear();
-    works.push_back({&held, std::move(each), std::move(asked)});
+    works.push_back({&assigned, std::move(each), std::move(asked)});
   }
   if (is_full != status_.is_full) {
     const std::lock_guard lock(mutex_);
@@ -720,7 +743,8 @@ void Member::work(WallTime now) {
                 pending_bytes);
   }
   if (works.empty()) return;
-  last_served_ = works.back().held->partition.source();
+  // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
+  last_served_ = works.back().assigned->partition.source();
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
   if (options_.delivery == Delivery::at_least_once && !send_first(transaction, sent)) return;
@@ -739,15 +763,16 @@ void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   transact_.reset();
   is_careful_ = false;
   ++status_.transactions;
-  for (auto& [held, each, asked] : works) {
+  for (auto& [assigned, each, asked] : works) {
     status_.counts.add(each.counts);
     for (const auto due : each.delivered_due) {
       if (due > committed) ++status_.early;
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    const auto rows_end = done.rows_end.find(held->partition.source());
-    held->partition.apply(std::move(each), rows_end == done.rows_end.end() ? -1 : rows_end->second);
+    const auto rows_end = done.rows_end.find(assigned->partition.source());
+    assigned->partition.apply(std::move(each),
+                              rows_end == done.rows_end.end() ? -1 : rows_end->second);
   }
 }
 
@@ -755,6 +780,7 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
   for (const auto& record : records) {
     const std::pair target(record.topic, record.source);
     if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
+    if (is_late()) return false;  // Those that are prepared need not be again.
     if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);
@@ -775,7 +801,7 @@ void Member::refuse_all_to(const std::string& topic, const std::string& reason,
   const std::lock_guard lock(mutex_);
   for (const auto& record : records) {
     if (record.kind == Outgoing::Kind::target && record.topic == topic)
-      held_.at(record.source).partition.refuse(record.offset, reason);
+      assignment_.at(record.source).partition.refuse(record.offset, reason);
   }
 }
 
@@ -797,7 +823,8 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
     const std::lock_guard lock(mutex_);
     ++status_.aborted;
   }
-  if (!done.is_fenced) prepared_targets_.clear();  // One of them may have been deleted.
+  // One of the topics may have been deleted.  A fenced transaction has reached none of them.
+  if (!done.is_fenced) prepared_targets_.clear();
   is_careful_ = is_careful_ || done.is_careful;
   needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
   for (const auto& [index, reason] : done.refused) {
@@ -807,7 +834,7 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
     // Not even the error alone.
     if (is_invalid && !record.key && !record.value && record.headers.size() == 1) return stall(why);
     const std::lock_guard lock(mutex_);
-    Partition& partition = held_.at(record.source).partition;
+    Partition& partition = assignment_.at(record.source).partition;
     if (is_invalid) {
       partition.refuse_invalid(record.offset, why);
     } else {
@@ -834,7 +861,8 @@ void Member::set_stalled(std::string why) {
   status_.stalled = std::move(why);
 }
 
-// Nothing is taken over further for a while; what is owned goes on.
+// Nothing is taken over further for a while; what is owned goes on.  The reason is the group's or
+// its coordinator's, so that the other partitions would fail for it too.
 void Member::find_failed(std::string why) {
   const std::lock_guard lock(mutex_);
   if (status_.stalled != why) log_warn("relay", "no partition can be taken over: {}", why);
@@ -843,27 +871,28 @@ void Member::find_failed(std::string why) {
 }
 
 // The others go on without it.
-void Member::wait_with(Held& held, std::string why) {
+void Member::wait_with(AssignedPartition& assigned, std::string why) {
   const std::lock_guard lock(mutex_);
-  if (held.waits != why) log_error("relay", "{} waits: {}", held.partition.source().text(), why);
-  held.waits = std::move(why);
-  held.find.failed(clock_.mono(), options_.retry, options_.longest_retry);
+  if (assigned.waits != why)
+    log_error("relay", "{} waits: {}", assigned.partition.source().text(), why);
+  assigned.waits = std::move(why);
+  assigned.find.failed(clock_.mono(), options_.retry, options_.longest_retry);
   asked_in_vain_ = true;
 }
 
 MemberStatus Member::status() const {
   const std::lock_guard lock(mutex_);
   MemberStatus status = status_;
-  for (const auto& [source, held] : held_) {
-    status.partitions.push_back({source, held.stage, held.partition.pending().size(),
-                                 held.partition.arrived(), held.partition.next(),
-                                 held.partition.next_due(), held.took_ms});
-    if (held.stage == Stage::owned) ++status.owned;
-    if (status.stalled.empty() && !held.waits.empty()) {
-      status.stalled = held.waits;
-      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - held.since);
+  for (const auto& [source, assigned] : assignment_) {
+    status.partitions.push_back({source, assigned.stage, assigned.partition.pending().size(),
+                                 assigned.partition.arrived(), assigned.partition.next(),
+                                 assigned.partition.next_due(), assigned.take_over_ms});
+    if (assigned.stage == Stage::owned) ++status.owned;
+    if (status.stalled.empty() && !assigned.waits.empty()) {
+      status.stalled = assigned.waits;
+      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
     }
-    status.pending_bytes += held.partition.pending().bytes();
+    status.pending_bytes += assigned.partition.pending().bytes();
   }
   for (const auto& [source, warm] : warm_) {
     if (warm.rows_end >= 0) ++status.standby;
@@ -886,147 +915,9 @@ MemberStatus Member::status() const {
 
 bool Member::is_ready() const {
   const std::lock_guard lock(mutex_);
-  return status_.is_assigned && std::ranges::all_of(held_, [](const auto& each) {
+  return status_.is_assigned && std::ranges::all_of(assignment_, [](const auto& each) {
            return each.second.stage == Stage::owned;
          });
-}
-
-bool PendingQuery::wants(const Pending& record) const {
-  if (record.due < from || record.due >= until) return false;
-  if (!id.empty() && !matches_glob(id, record.id)) return false;
-  if (key.empty()) return true;
-  const auto body = delay::PendingRecordBody::parse(record.body);
-  return body && body->record.key && matches_glob(key, as_text(*body->record.key));
-}
-
-PendingPage Member::pending(const PendingQuery& query, const std::optional<PendingPlace>& after,
-                            std::size_t limit) const {
-  PendingPage page;
-  std::size_t bytes = 0;
-  std::optional<PendingPlace> from = after;
-  for (std::size_t looked = 0; looked < max_looked; looked += max_looked_at_once) {
-    from = look(query, from, limit, bytes, page);
-    if (!from || page.records.size() >= limit || bytes >= max_shown_bytes) break;
-  }
-  page.next = from;
-  return page;
-}
-
-// Adds what it finds among the next ones; where to go on, empty: there are no more.
-std::optional<PendingPlace> Member::look(const PendingQuery& query,
-                                         const std::optional<PendingPlace>& after,
-                                         std::size_t limit, std::size_t& bytes,
-                                         PendingPage& page) const {
-  using Offsets = std::numeric_limits<Offset>;
-  const std::lock_guard lock(mutex_);
-  // The next one of each partition.
-  std::map<PendingPlace, PendingRecords::Walk> next;
-  for (const auto& [source, held] : held_) {
-    if (!query.wants(source)) continue;
-    std::pair first(query.from, Offsets::min());
-    if (after && after->due >= query.from) {
-      first = {after->due, Offsets::min()};
-      if (source < after->source) first.second = Offsets::max();
-      if (source == after->source) first.second = after->offset + 1;
-    }
-    // Before the first one are only the traces of those that were removed, which would be walked
-    // through one by one.
-    const auto& least = held.partition.pending().first();
-    if (!least) continue;
-    first = std::max(first, *least);
-    if (auto at = held.partition.pending().walk(first); at.valid())
-      next.emplace(PendingPlace{at.place().first, source, at.place().second}, std::move(at));
-  }
-  for (std::size_t looked = 0; !next.empty(); ++looked) {
-    auto [place, at] = std::move(*next.begin());
-    if (place.due >= query.until) return std::nullopt;
-    next.erase(next.begin());
-    Pending record = at.record();
-    if (query.wants(record)) {
-      bytes += record.bytes();
-      page.records.push_back({place.source, place.offset, std::move(record)});
-    }
-    at.next();
-    if (at.valid())
-      next.emplace(PendingPlace{at.place().first, place.source, at.place().second}, std::move(at));
-    if (next.empty()) break;
-    if (page.records.size() >= limit || looked >= max_looked_at_once || bytes >= max_shown_bytes)
-      return place;
-  }
-  return std::nullopt;
-}
-
-std::vector<PendingShown> Member::find(const PendingQuery& where, const std::string& name) const {
-  std::vector<PendingShown> found;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [source, held] : held_) {
-    if (!where.wants(source)) continue;
-    const PendingRecords& pending = held.partition.pending();
-    const auto offset =
-        name.starts_with('@') ? offset_in_handle(source, name) : pending.find_id(name);
-    if (auto record = offset ? pending.find(*offset) : std::nullopt)
-      found.push_back({source, *offset, std::move(*record)});
-  }
-  std::ranges::sort(found, {}, [](const PendingShown& each) {
-    return PendingPlace{each.record.due, each.source, each.offset};
-  });
-  return found;
-}
-
-PendingCount Member::count(const PendingQuery& query, std::chrono::minutes unit) const {
-  using std::chrono::minutes;
-  using Minute = std::chrono::sys_time<minutes>;
-  std::vector<Source> sources;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [source, held] : held_)
-      if (query.wants(source)) sources.push_back(source);
-  }
-  // Whole minutes are counted already.
-  const bool is_from_start = query.from == WallTime::min(),
-             is_to_end = query.until == WallTime::max();
-  const Minute first = is_from_start ? Minute::min() : std::chrono::ceil<minutes>(query.from);
-  const Minute last = is_to_end ? Minute::max() : std::chrono::floor<minutes>(query.until);
-  PendingCount all;
-  const auto add = [&](Minute minute, std::size_t count) {
-    if (count == 0) return;
-    all.total += count;
-    // Minutes before 1970 are none: a due time is not before the year 2000, or 0 for "at once".
-    all.counts[WallTime{minute - minute.time_since_epoch() % unit}] += count;
-  };
-  for (const auto& source : sources) {
-    if (first <= last) {
-      const std::lock_guard lock(mutex_);
-      const auto held = held_.find(source);
-      if (held == held_.end()) continue;
-      const auto& by_minute = held->second.partition.pending().by_minute();
-      for (auto at = by_minute.lower_bound(first); at != by_minute.end() && at->first < last; ++at)
-        add(at->first, at->second);
-    }
-    const WallTime whole_from = is_from_start ? WallTime::min() : WallTime{first};
-    if (!is_from_start && query.from < std::min(whole_from, query.until))
-      add(std::chrono::floor<minutes>(query.from),
-          count_due(source, query.from, std::min(whole_from, query.until)));
-    if (!is_to_end && first <= last && WallTime{last} < query.until)
-      add(last, count_due(source, WallTime{last}, query.until));
-  }
-  return all;
-}
-
-// Of less than a minute, a part at a time under the lock.
-std::size_t Member::count_due(const Source& source, WallTime from, WallTime until) const {
-  std::size_t count = 0;
-  std::pair at(from, std::numeric_limits<Offset>::min());
-  for (;;) {
-    const std::lock_guard lock(mutex_);
-    const auto held = held_.find(source);
-    if (held == held_.end()) return count;
-    auto walk = held->second.partition.pending().walk(at);
-    for (std::size_t looked = 0; looked < max_looked_at_once; ++looked, walk.next(), ++count)
-      if (!walk.valid() || walk.place().first >= until) return count;
-    if (!walk.valid()) return count;
-    at = walk.place();
-  }
 }
 
 }  // namespace tarry::relay

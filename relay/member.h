@@ -36,6 +36,8 @@
 //
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
+//   - Between two polls there are longest_turn and then little more than one transaction, also when
+//     Kafka hardly answers: in a rebalance all members wait for the one that polls last.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
 //   - An order is obeyed when the source was read to where it ended after the order came, so all
 //     that was acknowledged before counts; and its answer is given after a commit, which the group
@@ -45,7 +47,6 @@
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -62,9 +63,11 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/metrics.h"
+#include "relay/assignment.h"
 #include "relay/cluster.h"
 #include "relay/order.h"
 #include "relay/partition.h"
+#include "relay/pending_view.h"
 
 namespace tarry::relay {
 
@@ -84,12 +87,11 @@ struct MemberOptions {
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
   std::chrono::milliseconds longest_transact_retry{2'000};  // Of transactions and new producers.
+  // After it a step asks Kafka nothing more: the group may wait for the next poll.
+  std::chrono::milliseconds longest_turn{3'000};
   // A question to Kafka that takes longer is shown as a stall.
   std::chrono::milliseconds shown_after{3'000};
 };
-
-enum class Stage { finding, loading, reading, owned };
-std::string_view name_of(Stage stage);
 
 struct PartitionStatus {
   Source source;
@@ -131,60 +133,6 @@ struct Ordered {
   std::function<void(OrderTold)> told;
 };
 
-// When something that failed may be tried again.
-class Retry {
- public:
-  bool may(MonoTime mono) const { return mono >= at_; }
-  MonoTime at() const { return at_; }
-  void failed(MonoTime mono, std::chrono::milliseconds first, std::chrono::milliseconds longest) {
-    wait_ = std::clamp(2 * wait_, first, longest);
-    at_ = mono + wait_;
-  }
-  void reset() { *this = {}; }
-
- private:
-  MonoTime at_{};
-  std::chrono::milliseconds wait_{};
-};
-
-// Which pending records are wanted.
-struct PendingQuery {
-  std::optional<std::string> topic;
-  std::optional<PartitionIndex> partition;
-  WallTime from = WallTime::min(), until = WallTime::max();  // Due from, and before.
-  std::string id, key;                                       // Globs (base/glob.h); empty: any.
-
-  bool wants(const Source& source) const {
-    return (!topic || source.topic == *topic) && (!partition || source.partition == *partition);
-  }
-  bool wants(const Pending& record) const;
-};
-
-// Pending records are shown in this order.
-struct PendingPlace {
-  WallTime due{};
-  Source source;
-  Offset offset = 0;
-
-  auto operator<=>(const PendingPlace&) const = default;
-};
-
-struct PendingShown {
-  Source source;
-  Offset offset = 0;
-  Pending record;
-};
-
-struct PendingPage {
-  std::vector<PendingShown> records;
-  std::optional<PendingPlace> next;  // There may be more behind it.
-};
-
-struct PendingCount {
-  std::size_t total = 0;
-  std::map<WallTime, std::size_t> counts;  // By the beginning of the minute, hour or day, in UTC.
-};
-
 class Member {
  public:
   // `store` is for this member alone.
@@ -198,13 +146,17 @@ class Member {
   MemberStatus status() const;
   // Has an assignment, and all of it is owned.
   bool is_ready() const;
-  // The first `limit` of those that are wanted; fewer when they are large, or rare.
+  // The pending records of its partitions, as PendingView says.
   PendingPage pending(const PendingQuery& query, const std::optional<PendingPlace>& after,
-                      std::size_t limit) const;
-  // The record of that id or handle in each partition that has one.
-  std::vector<PendingShown> find(const PendingQuery& where, const std::string& name) const;
-  // By topic, partition and time alone.  `unit`: a minute or more.
-  PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const;
+                      std::size_t limit) const {
+    return view_.page(query, after, limit);
+  }
+  std::vector<PendingShown> find(const PendingQuery& where, const std::string& name) const {
+    return view_.find(where, name);
+  }
+  PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const {
+    return view_.count(query, unit);
+  }
 
   // Of these, those that others own: from the next step() on.
   void keep_warm(std::vector<Source> sources);
@@ -213,38 +165,6 @@ class Member {
   void refuse_orders(const std::string& why);
 
  private:
-  struct Held {
-    explicit Held(Partition with) : partition(std::move(with)) {}
-
-    Partition partition;
-    Stage stage = Stage::finding;
-    MonoTime since{};                       // Of the take-over.
-    std::optional<std::int64_t> took_ms{};  // How long it took.
-    MonoTime stage_since{};                 // When something was last tried or seen in this stage.
-    Offset target = -1;                     // loading, reading: where the log has to be read to.
-    Offset committed = 0;                   // loading: the source offset.
-    WallTime complete_at{};                 // loading: when the rows in the store were complete.
-    std::string last_owner{};
-    Offset read_end = -1;  // The source was read to here, as Kafka said,
-    Offset rows_end = -1;  // and so were the rows.
-    // Its rows were read before it was assigned, and go on being read.
-    bool is_warm = false;
-    bool reads_rows() const {
-      return stage == Stage::loading || (stage == Stage::finding && is_warm);
-    }
-    std::string waits;    // Why nothing is done with it; empty: nothing is wrong.
-    std::string bad_row;  // It has a row of a newer version: it is not taken over.
-    Retry find{};
-    Retry ends{};            // Its end is not asked for before, for orders.
-    std::string ends_error;  // Why.
-
-    // All before it was read, and taken in.
-    bool has_taken(Offset end) const {
-      return std::max(partition.arrived_end(), read_end) >= end &&
-             !partition.has_arrived_before(end);
-    }
-  };
-
   // The rows of a partition that another member owns.
   struct Warm {
     explicit Warm(Partition with) : partition(std::move(with)) {}
@@ -262,7 +182,7 @@ class Member {
     bool is_look() const { return ordered.order.kind == Order::Kind::look; }
   };
   struct Planned {
-    Held* held;
+    AssignedPartition* assigned;
     Work work;
     std::vector<Waiting*> asked;  // The orders that the work answers.
   };
@@ -274,19 +194,20 @@ class Member {
   Transacted transact(const Transaction& transaction);
   void take_polled(Polled polled, MonoTime mono, WallTime now);
   void take_rows(const Polled& polled, MonoTime mono, WallTime now);
-  void begin_take_over(Held& held, MonoTime mono);
+  void begin_take_over(AssignedPartition& assigned, MonoTime mono);
   void take_over_all();
+  void ask(MonoTime mono, WallTime now);
   void find_all(MonoTime mono);
   void prepare(MonoTime mono);
   void found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono);
-  void load(Held& held, MonoTime mono, WallTime now);
-  void free_log(Held& held, MonoTime mono);
-  void read_to_end(Held& held, MonoTime mono);
+  void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
+  void free_log(AssignedPartition& assigned, MonoTime mono);
+  void read_to_end(AssignedPartition& assigned, MonoTime mono);
   void follow_standby(bool is_disturbed);
   Result<> start_warm(const Source& source, Warm& warm);
   void tend_store(MonoTime mono, WallTime now);
   Result<> take_row(const RowRead& row, Partition& partition);
-  std::vector<Held*> in_turn();
+  std::vector<AssignedPartition*> in_turn();
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
   void take_orders(MonoTime mono);
   void tell_looks();
@@ -294,10 +215,6 @@ class Member {
   void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
             const Transacted& done);
   void committed(std::vector<Planned>& works, const Transacted& done);
-  std::optional<PendingPlace> look(const PendingQuery& query,
-                                   const std::optional<PendingPlace>& after, std::size_t limit,
-                                   std::size_t& bytes, PendingPage& page) const;
-  std::size_t count_due(const Source& source, WallTime from, WallTime until) const;
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void refuse_all_to(const std::string& topic, const std::string& reason,
@@ -306,10 +223,11 @@ class Member {
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   void set_stalled(std::string why);
-  void wait_with(Held& held, std::string why);
+  void wait_with(AssignedPartition& assigned, std::string why);
   void find_failed(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
   bool has_room() const;
+  bool is_late() const;
 
   Cluster& cluster_;
   const Clock& clock_;
@@ -317,7 +235,8 @@ class Member {
   const MemberOptions options_;
 
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
-  std::map<Source, Held> held_;
+  Assignment assignment_;
+  const PendingView view_{mutex_, assignment_};
   std::map<Source, Warm> warm_;
   std::set<Source> prepared_sources_;
   std::set<std::pair<std::string, Source>> prepared_targets_;
@@ -333,7 +252,9 @@ class Member {
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};
-  bool asked_in_vain_ = false;                  // In this step.
+  bool asked_in_vain_ = false;                  // In this step,
+  bool has_settled_ = false;                    // and a transaction of another member.
+  bool was_late_ = false;                       // The last step had no time for a transaction.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::list<Waiting> waiting_;                  // Orders, as they came.
   MonoTime tended_at_{};                        // The store.

@@ -546,6 +546,8 @@ void Partition::apply(Work&& work, Offset rows_end) {
     arrived_bytes_ -= arrived_.front().body.size();
     arrived_.pop_front();
   }
+  // Offsets that were set back may come again while their old rows are there.
+  const Offset first_new = pending_.unused_from(next_);
   next_ = work.next;
   for (auto& [offset, change] : work.changes) {
     refused_.erase(offset);
@@ -556,7 +558,11 @@ void Partition::apply(Work&& work, Offset rows_end) {
   for (auto& [offset, change] : work.changes) {
     if (!change.record) continue;
     delivered_.forget(change.record->id);
-    pending_.put(offset, *change.record);
+    if (offset >= first_new) {
+      pending_.add(offset, *change.record);  // plan() has taken its id from the one that had it.
+    } else {
+      pending_.put(offset, *change.record);
+    }
   }
   // One commit for all of it: after a crash the rows behind it are read again.
   pending_.commit({.next = std::max(pending_.place().next, rows_end),

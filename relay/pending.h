@@ -17,10 +17,9 @@
 //   d SOURCE due offset   the row, as in the state topic
 //   r SOURCE offset       due, id
 //   i SOURCE id           offset
-//   m SOURCE minute       how many are due in it
+//   m SOURCE block        for each minute of 256 that has a record: minute u8, count u32
 //   p SOURCE              the place: how far the state topic is in here, and when it was known to
-//   be
-//                         all of it
+//                         be all of it
 //
 // SOURCE is the topic, a zero byte and the partition; numbers are big-endian, with the sign bit
 // turned, so that their order as bytes is their order.
@@ -105,7 +104,11 @@ class PendingRecords {
   // With what the store has of the source.
   PendingRecords(storage::SortedRows& store, const Source& source);
 
+  // In place of the record that has its offset, and of the one that has its id.
   void put(Offset offset, const Pending& record);
+  // The same where there are none, as for a record that has just been taken in: `offset` is not
+  // below unused_from(), and its id is free.  It asks the store nothing, which is half of put().
+  void add(Offset offset, const Pending& record);
   void erase(Offset offset);
   // All of them, and the place.
   void clear();
@@ -116,6 +119,8 @@ class PendingRecords {
   std::optional<Offset> find_id(const std::string& id) const;
   // From `from` on.  It ends before the next change.
   Walk walk(const Place& from) const;
+  // The first offset, from `next` on, behind those of all records.
+  Offset unused_from(Offset next);
   // The first one's.
   const std::optional<Place>& first() const { return first_; }
   const ByMinute& by_minute() const { return by_minute_; }
@@ -128,16 +133,24 @@ class PendingRecords {
 
  private:
   std::string key(char kind, std::string_view rest = {}) const;
+  std::string key(char kind, std::int64_t number) const;
+  std::string key(char kind, std::int64_t first, std::int64_t second) const;
   std::optional<std::string> get(const std::string& key) const;
   std::optional<WallTime> due_of(Offset offset) const;
   void count(WallTime due, int by);
+  void read_block(std::int64_t block, std::string_view row);
+  std::optional<std::string> block_row(std::int64_t block) const;
+  void forget_changes();
   void find_first(const Place& from);
 
   storage::SortedRows& store_;
   const std::string source_;
-  storage::SortedRows::Changes changes_;  // Not committed.
-  std::set<ByMinute::key_type> changed_minutes_;
+  storage::SortedRows::Changes changes_;   // Not committed.
+  std::set<std::int64_t> changed_blocks_;  // Of minutes.
   RowsPlace place_;
+  // No record has this offset or a later one; empty: not known.  The store is not asked for what
+  // cannot be there.
+  std::optional<Offset> unused_from_ = 0;
   std::optional<Place> first_;
   bool is_first_gone_ = false;
   ByMinute by_minute_;  // The minutes that have a record.

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 // A stop is noticed after this time at most.
 constexpr auto longest_wait = 100ms;
 // The format of the rows in the store (pending.h).
-constexpr std::string_view rows_format = "tarry-relay-pending-1";
+constexpr std::string_view rows_format = "tarry-relay-pending-2";
 
 MemberOptions member_options(const RelayOptions& options) {
   MemberOptions member;

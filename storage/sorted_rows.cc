@@ -168,8 +168,15 @@ std::unique_ptr<SortedRows::Cursor> DiskRows::walk(const std::string& from,
 void DiskRows::write(const Changes& changes) {
   rocksdb::WriteBatch batch;
   for (const auto& [from, until] : changes.removed_ranges) batch.DeleteRange(from, until);
-  for (const auto& [key, value] : changes.rows) {
-    if (value) {
+  // In the order of their keys: the memtable finds the place of a key from that of the one before,
+  // and keys in the order of their hashes would each be looked for from its top.
+  using Row = decltype(changes.rows)::value_type;
+  std::vector<const Row*> rows;
+  rows.reserve(changes.rows.size());
+  for (const Row& row : changes.rows) rows.push_back(&row);
+  std::ranges::sort(rows, {}, [](const Row* row) -> const std::string& { return row->first; });
+  for (const Row* row : rows) {
+    if (const auto& [key, value] = *row; value) {
       batch.Put(key, *value);
     } else {
       batch.Delete(key);

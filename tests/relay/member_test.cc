@@ -25,30 +25,54 @@ class RefusingCluster final : public ModelCluster {
  public:
   RefusingCluster(KafkaModel& kafka, const Rules& rules, int incarnation)
       : ModelCluster(
-            kafka, incarnation, rules, [] {}, [](int) { return false; }) {}
+            kafka, incarnation, rules, [] {}, [](int) { return false; }),
+        kafka_(kafka) {}
+
+  Polled poll(milliseconds wait, bool take_records) override {
+    if (polled_at_ != WallTime{}) longest_turn = std::max(longest_turn, kafka_.now - polled_at_);
+    polled_at_ = kafka_.now;
+    return ModelCluster::poll(wait, take_records);
+  }
+  Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
+    kafka_.now += answer_takes;
+    return ModelCluster::committed(sources);
+  }
+  Result<Offset> state_end(const Source& source) override {
+    kafka_.now += answer_takes;
+    return ModelCluster::state_end(source);
+  }
+  Result<> settle(const std::string& owner) override {
+    kafka_.now += answer_takes;
+    return ModelCluster::settle(owner);
+  }
 
   Result<> prepare(std::span<const Source> sources) override {
+    kafka_.now += answer_takes;
     for (const auto& source : sources)
       if (bad_sources.contains(source.topic)) return fail(Errc::invalid, source.topic + " is bad");
     return {};
   }
   Result<> prepare_target(const std::string& topic, const Source&) override {
+    kafka_.now += answer_takes;
     if (bad_targets.contains(topic)) return fail(Errc::invalid, topic + " cannot be made");
     return {};
   }
   Result<Offset> source_end(const Source& source) override {
     ++ends_asked;
+    kafka_.now += answer_takes;
     if (!without_leader.contains(source)) return ModelCluster::source_end(source);
     ++asked_in_vain;
     return fail(Errc::io, "no leader");
   }
 
   Result<> renew() override {
+    kafka_.now += answer_takes;
     if (renewals_refused == 0) return ModelCluster::renew();
     --renewals_refused;
     return fail(Errc::io, "no new producers");
   }
   Transacted transact(const Transaction& transaction) override {
+    kafka_.now += answer_takes;
     if (inside_transaction) inside_transaction();
     if (std::exchange(answer_is_lost, false)) {
       Transacted done;
@@ -95,6 +119,12 @@ class RefusingCluster final : public ModelCluster {
   std::set<std::string> bad_sources, bad_targets;
   std::set<Source> without_leader;
   int asked_in_vain = 0, ends_asked = 0;
+  milliseconds answer_takes{0};
+  milliseconds longest_turn{0};  // Between two polls.
+
+ private:
+  KafkaModel& kafka_;
+  WallTime polled_at_{};
 };
 
 class OneMember {
@@ -249,6 +279,32 @@ TEST_CASE("of the partitions without a leader one is asked in a step, and the ot
   }
   CHECK(one.in("o") == "x");
   CHECK(one.cluster.asked_in_vain < 20);
+}
+
+TEST_CASE(
+    "a member polls again soon though each answer takes long, because its group waits for it") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 12; ++i)
+    for (const char* topic : {"a.delayed", "b.delayed", "c.delayed"}) sources.push_back({topic, i});
+  OneMember one(sources);
+  // Others have left transactions open: they are ended, one in a step.
+  for (std::size_t i = 0; i < 5; ++i) {
+    const std::string owner = "g-dead-" + std::to_string(i);
+    one.kafka.committed[sources[i]] = {true, 0, owner};
+    auto& open = one.kafka.transactions[static_cast<std::size_t>(one.kafka.begin(owner + "-0"))];
+    open.offsets = {{sources[i], 0}};
+    one.send(sources[i], "x");
+  }
+  one.cluster.answer_takes = milliseconds(2'000);
+  one.steps(200);
+  // longest_turn, the answer that comes behind it, and a transaction.
+  CHECK(one.cluster.longest_turn <= milliseconds(8'100));
+  CHECK(one.member.status().transactions > 0);
+  for (const auto& each : one.member.status().partitions) CHECK(each.stage != Stage::finding);
+  one.cluster.answer_takes = milliseconds(0);
+  one.steps(20);
+  CHECK(one.member.is_ready());
+  CHECK(one.in("a") == "x x");
 }
 
 TEST_CASE("a source whose offset is gone waits while its state has rows") {

@@ -15,7 +15,7 @@
 
 namespace tarry::relay {
 
-class MemoryRows final : public storage::SortedRows {
+class MemoryRows : public storage::SortedRows {
  public:
   std::optional<std::string> get(const std::string& key) const override {
     const auto found = rows_.find(key);

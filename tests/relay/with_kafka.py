@@ -33,9 +33,10 @@ import confluent_kafka
 import confluent_kafka.admin
 
 CANCEL_MARGIN = 3.0  # Seconds, from the acknowledgement to the due time.
-# Seconds, from Kafka's start to the next delivery; a group may wait for a member that does not join again for
-# max.poll.interval.ms, which is 300 s.
-MAX_OUTAGE = 330
+# Seconds, from Kafka's start to the next delivery.  A group waits for a member that does not join again for
+# max.poll.interval.ms, which is 30 s, and for one that died for session.timeout.ms, which is 10 s.
+MAX_OUTAGE = 60
+MAX_QUEUE_WAIT = 0.1  # Seconds, for room among the records that a producer has not sent.
 
 
 def now():
@@ -86,25 +87,64 @@ class Kafka:
 
 
 class Sender:
-    """Produces at a rate, on a thread, and notes what was acknowledged."""
+    """Produces at a rate, on a thread, and notes what was acknowledged.
 
-    def __init__(self, options, source, seed):
+    An idempotent producer that fails for good takes nothing more, so it is replaced.  A record that it had and that
+    was not acknowledged is perhaps in the source and perhaps not; it is never sent again, and not judged."""
+
+    def __init__(self, options, source, seed, make_producer=confluent_kafka.Producer):
         self.options, self.source, self.random = options, source, random.Random(seed)
-        self.producer = confluent_kafka.Producer({"bootstrap.servers": options.brokers, "linger.ms": 2,
-                                                  "enable.idempotence": True})
+        self.make_producer = make_producer
+        self.has_failed = False
+        self.replaced = 0  # How many producers have failed.
+        self.producer = self.new_producer()
         self.records = {}  # Value -> {due, cancelled, replaced}
         self.pending = {}  # (partition, id) -> value
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
+    def new_producer(self):
+        def failed(error):
+            # It comes from the producer's poll(), where it must not be replaced.
+            self.has_failed = self.has_failed or error.fatal()
+
+        self.has_failed = False
+        return self.make_producer({"bootstrap.servers": self.options.brokers, "linger.ms": 2,
+                                   "enable.idempotence": True, "error_cb": failed})
+
+    def replace_producer(self, why):
+        self.replaced += 1
+        print(f"the producer has failed and is replaced: {why}", flush=True)
+        # The reports of what it had say that nothing of it was acknowledged.
+        self.producer.purge()
+        self.producer.flush(1)
+        self.producer = self.new_producer()
+
     def run(self):
         count, begun = 0, now()
         while not self.over.is_set():
-            while count < (now() - begun) * self.options.rate:
+            while count < (now() - begun) * self.options.rate and not self.over.is_set():
                 self.send(count)
                 count += 1
             self.producer.poll(0.005)
+            if self.has_failed:
+                self.replace_producer("a fatal error")
         self.producer.flush(60)
+
+    def produce(self, *args, **kwargs):
+        """Hands one record over, once; false when the end came before there was room."""
+        while not self.over.is_set():
+            try:
+                self.producer.produce(*args, **kwargs)
+                return True
+            except BufferError:
+                self.producer.poll(MAX_QUEUE_WAIT)
+            except confluent_kafka.KafkaException as error:
+                # The record was not taken.  What is not fatal is a mistake of this script.
+                if not self.has_failed and not error.args[0].fatal():
+                    raise
+                self.replace_producer(error)
+        return False
 
     def send(self, count):
         value = str(count)
@@ -135,8 +175,8 @@ class Sender:
 
         if replaced is not None:
             self.records[replaced]["may_end"] = True
-        self.producer.produce(self.source, value.encode(), None, partition, on_delivery=acknowledged,
-                              headers=headers, timestamp=int(sent * 1000))
+        self.produce(self.source, value.encode(), None, partition, on_delivery=acknowledged, headers=headers,
+                     timestamp=int(sent * 1000))
 
 
 class Reader:
@@ -237,10 +277,57 @@ def check_the_checker():
     print("the checker finds each kind of wrong")
 
 
+def check_the_sender():
+    """A producer that fails for good, in poll() or in produce(), is replaced, and each record is handed over once."""
+    class FatalError:
+        def fatal(self):
+            return True
+
+    class FakeProducer:
+        made = []
+
+        def __init__(self, properties):
+            self.failed, self.taken, self.is_dead, self.is_full = properties["error_cb"], [], False, True
+            self.number = len(self.made)
+            self.made.append(self)
+
+        def produce(self, source, value, *_, **__):
+            if self.is_dead:
+                raise confluent_kafka.KafkaException(FatalError())
+            if len(self.taken) == 3 and self.is_full:
+                self.is_full = False
+                raise BufferError("queue full")
+            self.taken.append(int(value))
+            # The first one dies without a word, the second one says so in poll().
+            self.is_dead = self.number == 0 and len(self.taken) == 5
+
+        def poll(self, _):
+            if self.number == 1 and len(self.taken) >= 5:
+                self.is_dead = True
+                self.failed(FatalError())
+
+        def purge(self):
+            pass
+
+        def flush(self, _):
+            pass
+
+    options = argparse.Namespace(brokers="", rate=1_000_000, partitions=2)
+    sender = Sender(options, "source", 1, FakeProducer)
+    for count in range(20):
+        sender.send(count)
+        sender.producer.poll(0)
+        if sender.has_failed:
+            sender.replace_producer("said so")
+    assert sender.replaced == 2, sender.replaced
+    assert [count for each in FakeProducer.made for count in each.taken] == list(range(20)), FakeProducer.made
+    print("the sender replaces a producer that has failed, and sends each record once")
+
+
 def verdict(sender, reader, delivery):
     wrong = find_wrong(sender.records, reader.seen)
     counts = "  ".join(f"{name} {len(values)}" for name, values in wrong.items())
-    print(f"{len(sender.records)} sent, {len(reader.seen)} delivered:  {counts}")
+    print(f"{len(sender.records)} sent by {sender.replaced + 1} producers, {len(reader.seen)} delivered:  {counts}")
     for name, values in wrong.items():
         for value in values[:5]:
             print(f"  {name}: {value} {sender.records.get(value)} {reader.seen.get(value)}")
@@ -303,8 +390,9 @@ def main():
     parser.add_argument("--standby", type=int, default=0)
     parser.add_argument("--kafka", help="the command that starts Kafka in the foreground; it is then killed too")
     parser.add_argument("--kafka-part", type=float, default=0.1, help="the share of the rounds that kill Kafka")
-    parser.add_argument("--check-checker", action="store_true", help="checks, without Kafka, that the verdict finds every kind of error")
+    parser.add_argument("--check-checker", action="store_true", help="checks, without Kafka, that the verdict finds every kind of error and that the sender goes on when a producer fails")
     if "--check-checker" in sys.argv[1:]:
+        check_the_sender()
         return check_the_checker()
     options = parser.parse_args()
     chance = random.Random(options.seed)

@@ -1,0 +1,81 @@
+#pragma once
+
+// Assignment: the source partitions that the group has assigned to this member, each with how far
+// its take-over is.
+//
+//   assigned --> finding --> loading --> reading --> owned
+//
+// member.h says what each stage waits for.  The stage is kept apart from the Partition because a
+// Partition knows no Kafka: it cannot tell whether a log has been read to its end.
+//
+// Belongs to the Member, whose thread alone changes it, under the Member's lock; a PendingView
+// reads it under the same lock.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "relay/cluster.h"
+#include "relay/partition.h"
+
+namespace tarry::relay {
+
+enum class Stage { finding, loading, reading, owned };
+std::string_view name_of(Stage stage);
+
+// When something that failed may be tried again.
+class Retry {
+ public:
+  bool may(MonoTime mono) const { return mono >= at_; }
+  MonoTime at() const { return at_; }
+  void failed(MonoTime mono, std::chrono::milliseconds first, std::chrono::milliseconds longest) {
+    wait_ = std::clamp(2 * wait_, first, longest);
+    at_ = mono + wait_;
+  }
+  void reset() { *this = {}; }
+
+ private:
+  MonoTime at_{};
+  std::chrono::milliseconds wait_{};
+};
+
+struct AssignedPartition {
+  explicit AssignedPartition(Partition with) : partition(std::move(with)) {}
+
+  Partition partition;
+  Stage stage = Stage::finding;
+  MonoTime since{};                          // The take-over began.
+  std::optional<std::int64_t> take_over_ms;  // How long it took.
+  MonoTime stage_since{};                    // The last attempt or progress in this stage.
+  Offset target = -1;      // loading, reading: the offset to which the log has to be read.
+  Offset committed = 0;    // loading: the source offset.
+  WallTime complete_at{};  // loading: when the rows in the store were complete.
+  std::string last_owner;
+  // The source and the state partition were read to these offsets, as Kafka said.
+  Offset read_end = -1, rows_end = -1;
+  // This member kept a warm copy before the assignment, and goes on reading its rows.
+  bool is_warm = false;
+  std::string waits;    // Why the take-over waits; empty: nothing is wrong.
+  std::string bad_row;  // A row of a newer version; the partition is not taken over.
+  Retry find;
+  Retry ends;  // Of the question for its end, for orders.
+  std::string ends_error;
+
+  bool reads_rows() const {
+    return stage == Stage::loading || (stage == Stage::finding && is_warm);
+  }
+  // All records before `end` were read and taken in.
+  bool has_taken(Offset end) const {
+    return std::max(partition.arrived_end(), read_end) >= end && !partition.has_arrived_before(end);
+  }
+};
+
+using Assignment = std::map<Source, AssignedPartition>;
+
+}  // namespace tarry::relay

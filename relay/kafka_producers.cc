@@ -1,0 +1,371 @@
+#include "relay/kafka_producers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace tarry::relay {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr unsigned index_bits = 24;  // Of the records of one transaction.
+
+// librdkafka takes a null pointer for null, and an empty buffer may have one.
+struct Part {
+  void* data = nullptr;
+  std::size_t size = 0;
+};
+Part part_of(const std::optional<Buffer>& bytes) {
+  static const std::uint8_t nothing = 0;
+  if (!bytes) return {};
+  return {const_cast<std::uint8_t*>(bytes->empty() ? &nothing : bytes->data()), bytes->size()};
+}
+
+bool is_refusal(rd_kafka_resp_err_t error, Outgoing::Kind kind) {
+  // Without the right to write its own topics the relay has to wait for it.
+  if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED) return kind == Outgoing::Kind::target;
+  return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
+         error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
+         error == RD_KAFKA_RESP_ERR_INVALID_MSG || error == RD_KAFKA_RESP_ERR_INVALID_RECORD ||
+         error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
+}
+
+}  // namespace
+
+// The delivery reports of the records that are produced together, by their index.
+struct KafkaProducers::Reports {
+  std::span<const Outgoing> records{};
+  std::vector<std::pair<std::size_t, std::string>> refused;
+  std::string failed;  // For another reason.
+  decltype(Transacted::placed) placed{};
+  decltype(Transacted::rows_end) rows_end{};
+
+  void add(std::size_t index, rd_kafka_resp_err_t error, Offset offset = -1) {
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+      const Outgoing& record = records[index];
+      if (record.wants_place) placed.push_back({{record.source, record.offset}, offset});
+      if (record.kind == Outgoing::Kind::row && offset >= 0) {
+        Offset& end = rows_end[record.source];
+        end = std::max(end, offset + 1);
+      }
+      return;
+    }
+    const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
+    if (is_refusal(error, records[index].kind)) {
+      refused.emplace_back(index, text);
+    } else {
+      failed = text;
+    }
+  }
+};
+
+// The end of several calls together: repeating one does not begin its time anew.
+class KafkaProducers::Deadline {
+ public:
+  explicit Deadline(milliseconds limit) : at_(std::chrono::steady_clock::now() + limit) {}
+
+  bool is_over() const { return std::chrono::steady_clock::now() >= at_; }
+  // For librdkafka, to which 0 would mean "at once" and -1 "however long".
+  int left_ms() const {
+    return std::max(1,
+                    in_ms(std::chrono::ceil<milliseconds>(at_ - std::chrono::steady_clock::now())));
+  }
+  Deadline later(milliseconds by) const {
+    Deadline copy(*this);
+    copy.at_ += by;
+    return copy;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_;
+};
+
+KafkaProducers::KafkaProducers(const KafkaOptions& options)
+    : options_(options), closer_(options.closing_limit) {}
+
+KafkaProducers::~KafkaProducers() {
+  known_topics_.clear();
+  for (auto* producer : {&producers_[0], &producers_[1], &sender_}) give_up(std::move(*producer));
+}
+
+void KafkaProducers::poll() {
+  for (const auto& producer : producers_)
+    if (producer) rd_kafka_poll(producer.get(), 0);
+}
+
+// What the client calls of ours belongs to poll() and flush(), which are not called for it any
+// more.
+void KafkaProducers::give_up(KafkaClient client) {
+  if (client) closer_.close([gone = std::move(client)]() mutable { gone.reset(); });
+}
+
+Result<KafkaClient> KafkaProducers::open_producer(const std::string& transactional_id) {
+  std::vector<std::string> properties{
+      "client.id=" + options_.client_id, "bootstrap.servers=" + options_.brokers,
+      "reconnect.backoff.max.ms=1000", "transaction.timeout.ms=15000",
+      // A producer's next transaction waits for the markers of its last one; with the default of
+      // 100 ms that is most of the lag.
+      "retry.backoff.ms=5",
+      // The first record of a topic waits for its leader.
+      "topic.metadata.refresh.fast.interval.ms=20",
+      // So is the first one of a new partition.
+      "topic.metadata.refresh.interval.ms=5000", "linger.ms=2", "message.max.bytes=100000000",
+      "compression.type=lz4", "queue.buffering.max.messages=200000",
+      "queue.buffering.max.kbytes=262144"};
+  properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
+  properties.emplace_back("enable.idempotence=true");
+  // The Java client's partitioner.
+  properties.emplace_back("partitioner=murmur2_random");
+  if (!transactional_id.empty()) properties.push_back("transactional.id=" + transactional_id);
+  return open_client(RD_KAFKA_PRODUCER, properties, [this](rd_kafka_conf_t* conf) {
+    rd_kafka_conf_set_opaque(conf, this);
+    rd_kafka_conf_set_dr_msg_cb(conf, [](rd_kafka_t*, const rd_kafka_message_t* message, void* us) {
+      static_cast<KafkaProducers*>(us)->on_report(*message);
+    });
+  });
+}
+
+Result<> KafkaProducers::renew() {
+  known_topics_.clear();
+  turn_ = 0;
+  const Deadline deadline(options_.renewal_limit);
+  for (std::size_t i = 0; i < producers_.size(); ++i) {
+    give_up(std::move(producers_[i]));
+    const auto id = fmt::format("{}-{}", options_.owner, i);
+    auto opened = open_producer(id);
+    if (!opened) return std::unexpected(opened.error());
+    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
+    if (error) {
+      give_up(std::move(*opened));
+      return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
+    }
+    producers_[i] = std::move(*opened);
+  }
+  if (!options_.has_sender) return {};
+  give_up(std::move(sender_));
+  auto opened = open_producer("");
+  if (!opened) return std::unexpected(opened.error());
+  sender_ = std::move(*opened);
+  return {};
+}
+
+KafkaPartitions KafkaProducers::offsets_of(const Transaction& transaction) const {
+  KafkaPartitions list(
+      rd_kafka_topic_partition_list_new(static_cast<int>(transaction.offsets.size())));
+  const std::string metadata = std::string(owner_mark) + options_.owner;
+  for (const auto& [source, next] : transaction.offsets) {
+    auto* each =
+        rd_kafka_topic_partition_list_add(list.get(), source.topic.c_str(), source.partition);
+    each->offset = next;
+    // The list frees it.
+    each->metadata = ::strdup(metadata.c_str());
+    each->metadata_size = metadata.size();
+  }
+  return list;
+}
+
+// A record carries the number of its round and its index through librdkafka: a report may come when
+// its round is over.
+void KafkaProducers::on_report(const rd_kafka_message_t& message) {
+  const auto tag = reinterpret_cast<std::uintptr_t>(message._private);
+  if (reports_ != nullptr && tag >> index_bits == round_)
+    reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err, message.offset);
+}
+
+// librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
+// expires, and the transaction would wait for that.
+void KafkaProducers::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records,
+                                  Deadline deadline) {
+  auto& known = known_topics_[producer];
+  for (const auto& record : records) {
+    if (known.contains(record.topic)) continue;
+    KafkaTopic topic(rd_kafka_topic_new(producer, record.topic.c_str(), nullptr));
+    if (!topic) continue;  // To produce says why.
+    const struct rd_kafka_metadata* raw = nullptr;
+    const auto error = rd_kafka_metadata(producer, 0, topic.get(), &raw, deadline.left_ms());
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return;
+    rd_kafka_metadata_destroy(raw);
+    known.emplace(record.topic, std::move(topic));
+  }
+}
+
+// Hands all records over; false: one of them could not be, and `reports` says why.
+bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
+                             Reports& reports, Deadline deadline) {
+  reports_ = &reports;
+  reports.records = records;
+  ++round_;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
+    while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
+               RD_KAFKA_RESP_ERR__QUEUE_FULL &&
+           !deadline.is_over())
+      rd_kafka_poll(producer, 10);
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+      reports.add(i, error);
+      return false;
+    }
+    if (!is_careful_) continue;
+    if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
+    if (!reports.failed.empty() || !reports.refused.empty()) return false;
+  }
+  return true;
+}
+
+rd_kafka_resp_err_t KafkaProducers::produce_one(rd_kafka_t* producer, const Outgoing& record,
+                                                std::uintptr_t tag) {
+  KafkaHeaders headers(rd_kafka_headers_new(record.headers.size()));
+  for (const auto& [name, value] : record.headers) {
+    const auto part = part_of(value);
+    rd_kafka_header_add(headers.get(), name.data(), static_cast<ssize_t>(name.size()), part.data,
+                        static_cast<ssize_t>(part.size));
+  }
+  const auto key = part_of(record.key), value = part_of(record.value);
+  std::array<rd_kafka_vu_t, 8> fields{};
+  fields[0].vtype = RD_KAFKA_VTYPE_TOPIC;
+  fields[0].u.cstr = record.topic.c_str();
+  fields[1].vtype = RD_KAFKA_VTYPE_PARTITION;
+  fields[1].u.i32 = record.partition.value_or(RD_KAFKA_PARTITION_UA);
+  fields[2].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
+  fields[2].u.i = RD_KAFKA_MSG_F_COPY;
+  fields[3].vtype = RD_KAFKA_VTYPE_KEY;
+  fields[3].u.mem = {key.data, key.size};
+  fields[4].vtype = RD_KAFKA_VTYPE_VALUE;
+  fields[4].u.mem = {value.data, value.size};
+  fields[5].vtype = RD_KAFKA_VTYPE_HEADERS;
+  fields[5].u.headers = headers.get();
+  fields[6].vtype = RD_KAFKA_VTYPE_TIMESTAMP;  // 0: now.
+  fields[6].u.i64 = record.timestamp ? std::max<std::int64_t>(0, to_ms(*record.timestamp)) : 0;
+  fields[7].vtype = RD_KAFKA_VTYPE_OPAQUE;
+  fields[7].u.ptr = reinterpret_cast<void*>(tag);
+  if (const KafkaError error(rd_kafka_produceva(producer, fields.data(), fields.size())); error)
+    return rd_kafka_error_code(error.get());
+  static_cast<void>(headers.release());  // They are the message's now.
+  return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+Transacted KafkaProducers::abort(rd_kafka_t* producer, Transacted done, Deadline deadline) {
+  done.outcome = Outcome::aborted;
+  do {
+    const KafkaError error(rd_kafka_abort_transaction(producer, deadline.left_ms()));
+    if (!error) return done;
+    if (done.error.empty()) done.error = error_text(error.get(), "abort");
+    if (!rd_kafka_error_is_retriable(error.get())) break;
+  } while (!deadline.is_over());
+  done.outcome = Outcome::unknown;
+  done.refused.clear();
+  return done;
+}
+
+Transacted KafkaProducers::commit(rd_kafka_t* producer, Reports& reports, Deadline deadline) {
+  Transacted done;
+  do {
+    const KafkaError error(rd_kafka_commit_transaction(producer, deadline.left_ms()));
+    if (!error) return done;
+    done.error = error_text(error.get(), "commit");
+    if (rd_kafka_error_txn_requires_abort(error.get())) {
+      done.refused = std::move(reports.refused);
+      return abort(producer, std::move(done), deadline.later(options_.abort_limit));
+    }
+    if (!rd_kafka_error_is_retriable(error.get())) break;
+  } while (!deadline.is_over());
+  done.outcome = Outcome::unknown;
+  return done;
+}
+
+Transacted KafkaProducers::transact(const Transaction& transaction,
+                                    const rd_kafka_consumer_group_metadata_t* group) {
+  Transacted done;
+  rd_kafka_t* producer = producers_[turn_].get();
+  turn_ = (turn_ + 1) % producers_.size();
+  const Deadline deadline(options_.transaction_limit);
+  const Deadline abort_deadline = deadline.later(options_.abort_limit);
+  learn_topics(producer, transaction.records, deadline);
+  if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
+    done.outcome = Outcome::unknown;
+    done.error = error_text(error.get(), "begin");
+    return done;
+  }
+  // Before the records: a transaction that the group refuses leaves nothing in the logs.
+  const auto offsets = offsets_of(transaction);
+  if (const KafkaError error(
+          rd_kafka_send_offsets_to_transaction(producer, offsets.get(), group, deadline.left_ms()));
+      error) {
+    done.error = error_text(error.get(), "offsets");
+    done.is_fenced = true;
+    return abort(producer, std::move(done), abort_deadline);
+  }
+  Reports reports;
+  const bool was_careful = is_careful_;
+  if (!produce(producer, transaction.records, reports, deadline)) {
+    done.error = reports.failed;
+    done.refused = std::move(reports.refused);
+    done = abort(producer, std::move(done), abort_deadline);
+  } else {
+    done = commit(producer, reports, deadline);
+    done.placed = std::move(reports.placed);
+    done.rows_end = std::move(reports.rows_end);
+  }
+  reports_ = nullptr;
+  // Kafka refuses a batch for one of its records: the next attempt finds out which.
+  is_careful_ = done.is_careful = !done.refused.empty() && !was_careful;
+  if (is_careful_) {
+    done.error = fmt::format("a record is refused: {}", done.refused.front().second);
+    done.refused.clear();
+  }
+  return done;
+}
+
+Transacted KafkaProducers::send(std::span<const Outgoing> records) {
+  Transacted done;
+  Reports reports;
+  const bool was_careful = is_careful_;
+  const Deadline deadline(options_.transaction_limit);
+  learn_topics(sender_.get(), records, deadline);
+  const bool is_produced = produce(sender_.get(), records, reports, deadline);
+  if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
+    // Otherwise they could arrive later, out of their order.
+    rd_kafka_purge(sender_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+    rd_kafka_flush(sender_.get(), in_ms(options_.abort_limit));
+    reports.failed = "Kafka does not answer";
+  }
+  reports_ = nullptr;
+  is_careful_ = false;
+  done.placed = std::move(reports.placed);
+  if (is_produced && reports.refused.empty() && reports.failed.empty()) return done;
+  // After a fatal error this sender sends nothing more: there must be a new one.
+  std::array<char, 256> why{};
+  const bool is_fatal =
+      rd_kafka_fatal_error(sender_.get(), why.data(), why.size()) != RD_KAFKA_RESP_ERR_NO_ERROR;
+  done.outcome = is_fatal ? Outcome::unknown : Outcome::aborted;
+  done.error = is_fatal ? why.data() : reports.failed;
+  done.refused = std::move(reports.refused);
+  if (!done.refused.empty() && !was_careful) {
+    is_careful_ = done.is_careful = true;
+    done.error = fmt::format("a record is refused: {}", done.refused.front().second);
+    done.refused.clear();
+  }
+  return done;
+}
+
+Result<> KafkaProducers::settle(const std::string& owner) {
+  // Only our own: anybody who may commit offsets could have written it.
+  if (!owner.starts_with(options_.rules.group + "-")) return {};
+  const Deadline deadline(options_.renewal_limit);
+  for (std::size_t i = 0; i < producers_.size(); ++i) {
+    const auto id = fmt::format("{}-{}", owner, i);
+    auto opened = open_producer(id);
+    if (!opened) return std::unexpected(opened.error());
+    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
+    give_up(std::move(*opened));
+    if (error) return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
+  }
+  return {};
+}
+
+}  // namespace tarry::relay

@@ -1,0 +1,91 @@
+#pragma once
+
+// KafkaProducers: what a member writes to Kafka, over librdkafka.
+//
+//   transactional  two with a transactional.id each, which alternate: a producer that begins again
+//                  at once waits for the markers of its last transaction
+//   sender         for --delivery at-least-once: idempotent, without transactions
+//
+//   begin --> offsets --> records --> commit --> committed
+//                '-----------'-----------'-----> abort --> aborted
+//                                        '----------'----> unknown: renew()
+//
+// The ids are new in each incarnation, so that a member that is started again does not fence
+// itself. They are written into the metadata of each offset that is committed, so that another
+// member can end what a dead one has left open.
+//
+// Invariants
+//   - Each call ends by a deadline.  What librdkafka has not done by then, or cannot do any more,
+//   has
+//     an unknown outcome: the producers are given up, and renew() makes others under the same ids,
+//     which settles it.
+//   - The offsets are sent before the records: a transaction that the group refuses leaves nothing
+//     in the logs.
+//
+// Belongs to the KafkaCluster; on its thread.  librdkafka has threads of its own, which run none of
+// our code.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <librdkafka/rdkafka.h>
+
+#include "base/result.h"
+#include "relay/closer.h"
+#include "relay/cluster.h"
+#include "relay/kafka_handles.h"
+#include "relay/kafka_options.h"
+
+namespace tarry::relay {
+
+// The metadata of an offset: this, and the owner (KafkaOptions).
+inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
+
+class KafkaProducers {
+ public:
+  // There are none before the first renew().  `options` outlives them.
+  explicit KafkaProducers(const KafkaOptions& options);
+  ~KafkaProducers();
+
+  // Takes the reports that have come.
+  void poll();
+  // `group`: the member and its generation.
+  Transacted transact(const Transaction& transaction,
+                      const rd_kafka_consumer_group_metadata_t* group);
+  Transacted send(std::span<const Outgoing> records);
+  Result<> settle(const std::string& owner);
+  Result<> renew();
+
+ private:
+  struct Reports;  // What became of the records of one transaction.
+  class Deadline;
+
+  Result<KafkaClient> open_producer(const std::string& transactional_id);
+  void give_up(KafkaClient client);
+  void on_report(const rd_kafka_message_t& message);
+  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
+  bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports,
+               Deadline deadline);
+  rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
+  Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
+  Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
+  KafkaPartitions offsets_of(const Transaction& transaction) const;
+
+  const KafkaOptions& options_;
+  Closer closer_;  // Of producers that were given up.
+  std::array<KafkaClient, 2> producers_;
+  KafkaClient sender_;
+  // The topics whose leaders a producer knows.
+  std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
+  std::size_t turn_ = 0;        // The producer of the next transaction.
+  Reports* reports_ = nullptr;  // Of the round that is under way.
+  std::uintptr_t round_ = 0;
+  bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
+};
+
+}  // namespace tarry::relay
