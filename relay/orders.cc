@@ -142,7 +142,11 @@ awaitable<Json> Orders::take(const Json& body) {
   if (!body.is_object() || !body.contains("orders") || !body["orders"].is_array())
     throw web::Refused{400, "the body has to be an object with orders"};
   Order order;
-  order.kind = static_cast<Order::Kind>(std::clamp(body.value("kind", 0), 0, 2));
+  // A kind that this version does not know must not be carried out as another one.
+  const int kind = body.value("kind", -1);
+  if (kind < 0 || kind > static_cast<int>(Order::Kind::deliver))
+    throw web::Refused{400, "the body has to have a kind: 0 (cancel), 1 (move) or 2 (deliver)"};
+  order.kind = static_cast<Order::Kind>(kind);
   if (body.contains("due_ms")) order.due = from_ms(body["due_ms"].get<std::int64_t>());
   if (body.contains("by_ms")) order.due = milliseconds(body["by_ms"].get<std::int64_t>());
   std::vector<Wanted> wanted;

@@ -262,6 +262,19 @@ TEST_CASE("a selection's dry_run that is no truth value is refused by name") {
   CHECK(said.json().value("error", "").contains("dry_run"));
 }
 
+TEST_CASE("orders of a kind that nobody knows are refused, and not carried out as others") {
+  OneAdmin one;
+  one.start("127.0.0.1:1");
+  for (const char* kind : {"", R"("kind":-1,)", R"("kind":3,)", R"("kind":1000,)"}) {
+    const auto said =
+        one.ask("POST", "/peer/orders", one.token(),
+                std::string("{") + kind +
+                    R"("time_ms":0,"orders":[{"topic":"o.delayed","partition":0,"name":"a"}]})");
+    CHECK(said.status == 400);
+    CHECK(said.json().value("error", "").contains("kind"));
+  }
+}
+
 TEST_CASE("a member that has the address of another one does not answer in its place") {
   OneAdmin one;
   one.start(one.admin->address());
