@@ -60,6 +60,7 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
   const auto told = co_await broker::control_delayed(context.broker, context.here, topic, name,
                                                      partition, control);
   if (!told) throw_failed(told.error());
+  context.pending_changed();
 
   ControlOutcome best = ControlOutcome::unknown;
   Json partitions = Json::array();
@@ -90,10 +91,18 @@ class Selection final : public ReplyStream {
 
   asio::awaitable<std::optional<std::string>> next() override {
     if (ended_) co_return std::nullopt;
+    co_await advance();
+    if (ended_ && !dry_run_) context_.pending_changed();
+    co_return line();
+  }
+
+ private:
+  // To the next line.
+  asio::awaitable<void> advance() {
     const bool all_first = control_.kind == Kind::move && !dry_run_;
     if (all_first && !found_all_) {
-      if (!co_await find_some()) co_return line();
-      if (!found_all_) co_return line();
+      const bool found = co_await find_some();
+      if (!found || !found_all_) co_return;
     }
     if (all_first) {
       const std::size_t count = std::min(records_per_line, found_.size() - at_);
@@ -102,16 +111,15 @@ class Selection final : public ReplyStream {
       at_ += count;
       co_await control(some);
       ended_ |= at_ == found_.size();
-      co_return line();
+      co_return;
     }
-    if (!co_await find_some()) co_return line();
+    const bool found = co_await find_some();
+    if (!found) co_return;
     auto some = std::exchange(found_, {});
     if (!dry_run_) co_await control(some);
     ended_ |= found_all_;
-    co_return line();
   }
 
- private:
   // One page; false: it failed.
   asio::awaitable<bool> find_some() {
     auto page = co_await broker::list_delayed(context_.broker, context_.here, query_);

@@ -448,6 +448,8 @@ def _(ctx):
             eventually(lambda: client.end_offset(topic) == 2, "the delivery")
         page.says("#panel", "offset 1")
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
+        # The pictures too: what is left was moved out of the coming hour.
+        page.wait(lambda: [page.text(f'[data-span="{span}"] .card-figure') for span in ("hour", "day")] == ["0", "1"], "the pictures", within=3)
 
 
 @case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
