@@ -507,6 +507,29 @@ def _(ctx):
         page.js("localStorage.clear()")
 
 
+@case("the page says how much is on disk: the data directory, pending records, and what is free")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        park(client, topic, "far", x_delay="700d", value="x" * 300_000)
+    broker.pending(topic)  # Writes it to disk.
+    broker.restart(kill=False)
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: page.js("return /^[\\d.]+ [KMGT]iB, [\\d.]+ [KMGT]iB free$/.test(document.querySelector('[data-figure=disk]').textContent)"), "the size and what is free")
+        page.click(".disk-figure")
+        status = broker.get("/status")["storage"]
+        page.wait(lambda: page.text('[data-figure="free"]') == page.text('[data-figure="disk"]').split(", ")[1].removesuffix(" free"), "what is free")
+        page.wait(lambda: page.text('[data-figure="stored"]') == page.text('[data-figure="disk"]').split(", ")[0], "the size")
+        # It has been written to a file by now, compressed.
+        assert status["pending_blob_bytes"] + status["pending_table_bytes"] > 100, status
+        page.wait(lambda: page.text('[data-figure="pending-stored"]') != "0 B", "the part of pending records")
+        page.says('[data-view="shards"]', str(broker.data))
+        page.go("wheel")
+        page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
+
+
 @case("the page changes many records at once after a preview with their number and the first ten")
 def _(ctx):
     broker = ctx.broker()
