@@ -32,7 +32,9 @@ constexpr std::size_t records_per_line = 1000;
 // About 60 bytes each.
 constexpr std::size_t max_moved_at_once = 1'000'000;
 
+// The records in the last line of a dry run, unless it asks for more or fewer.
 constexpr std::size_t shown_in_dry_run = 10;
+constexpr std::size_t most_shown_in_dry_run = 1000;
 
 std::string_view name_of(ControlOutcome outcome, Kind kind) {
   switch (outcome) {
@@ -84,7 +86,9 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
 // Finds what a query matches, page by page, does it, and tells how far it is.
 class Selection final : public ReplyStream {
  public:
-  Selection(Context& context, broker::DelayedQuery query, DelayedControl control, bool dry_run)
+  // `dry_run`: changes nothing, and tells the first so many.
+  Selection(Context& context, broker::DelayedQuery query, DelayedControl control,
+            std::optional<std::size_t> dry_run)
       : context_(context), query_(std::move(query)), control_(control), dry_run_(dry_run) {
     query_.limit = records_per_line;
   }
@@ -125,7 +129,7 @@ class Selection final : public ReplyStream {
     auto page = co_await broker::list_delayed(context_.broker, context_.here, query_);
     if (!page) co_return fail(page.error().message);
     for (const auto& record : page->records) {
-      if (dry_run_ && shown_.size() < shown_in_dry_run) shown_.push_back(json_of(record));
+      if (dry_run_ && shown_.size() < *dry_run_) shown_.push_back(json_of(record));
       found_.push_back({record.partition, record.handle});
     }
     matched_ += page->records.size();
@@ -172,7 +176,7 @@ class Selection final : public ReplyStream {
   Context& context_;
   broker::DelayedQuery query_;
   const DelayedControl control_;
-  const bool dry_run_;
+  const std::optional<std::size_t> dry_run_;
   std::vector<broker::NamedRecord> found_;  // And not done yet, from at_ on.
   std::size_t at_ = 0;
   bool found_all_ = false;
@@ -211,7 +215,7 @@ asio::awaitable<Reply> deliver_delayed(Call& call) {
 
 asio::awaitable<Reply> select_delayed(Call& call) {
   const Json body = object_in(
-      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
+      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run", "show"},
       R"({"id": "order-*", "action": "cancel", "dry_run": true})");
   broker::DelayedQuery query;
   query.topic = topic_of(call, call.part(1));
@@ -229,7 +233,13 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
     throw Refused{400, "due and by belong to the action move"};
   }
-  const bool dry_run = flag_in(body, "dry_run");
+  std::optional<std::size_t> dry_run;
+  if (flag_in(body, "dry_run")) dry_run = shown_in_dry_run;
+  if (const auto show = word_in(body, "show")) {
+    const std::size_t shown = number_given("show", *show, 0, most_shown_in_dry_run);
+    if (!dry_run) throw Refused{400, "show belongs to dry_run"};
+    dry_run = shown;
+  }
   // It would be everything by a slip.
   if (query.id.empty() && query.key.empty() && query.from == WallTime::min() &&
       query.until == WallTime::max()) {
