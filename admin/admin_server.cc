@@ -69,6 +69,9 @@ Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
                                 state.events,
                                 std::make_shared<DuePicture>(),
                                 state_});
+  state.context->pending_changed = [&context = *state.context] {
+    context.events->pending_changed(context);
+  };
   return http_->start(
       [state = state_](Question question) { return answer(*state->context, std::move(question)); });
 }

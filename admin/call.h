@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,8 @@ struct Context {
   // The owner of all of this: held by coroutines that no connection waits for.
   const std::weak_ptr<void> owner;
   Sessions sessions{};
+  // Called when a request has changed what is pending: those who watch are told at once.
+  std::function<void()> pending_changed = {};
 
   // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
@@ -70,7 +73,8 @@ struct Context {
   struct FirstOnDisk {
     std::optional<WallTime> from;  // The beginning of the bucket.
     WallTime due;
-    MonoTime again{};  // Not before.
+    MonoTime again{};  // Not before,
+    MonoTime soon{};   //   nor before this when something was changed.
     bool looking = false;
   } first_on_disk{};
 };

@@ -32,7 +32,9 @@ constexpr std::size_t records_per_line = 1000;
 // About 60 bytes each.
 constexpr std::size_t max_moved_at_once = 1'000'000;
 
+// The records in the last line of a dry run, unless it asks for more or fewer.
 constexpr std::size_t shown_in_dry_run = 10;
+constexpr std::size_t most_shown_in_dry_run = 1000;
 
 std::string_view name_of(ControlOutcome outcome, Kind kind) {
   switch (outcome) {
@@ -60,6 +62,7 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
   const auto told = co_await broker::control_delayed(context.broker, context.here, topic, name,
                                                      partition, control);
   if (!told) throw_failed(told.error());
+  context.pending_changed();
 
   ControlOutcome best = ControlOutcome::unknown;
   Json partitions = Json::array();
@@ -83,18 +86,27 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
 // Finds what a query matches, page by page, does it, and tells how far it is.
 class Selection final : public ReplyStream {
  public:
-  Selection(Context& context, broker::DelayedQuery query, DelayedControl control, bool dry_run)
+  // `dry_run`: changes nothing, and tells the first so many.
+  Selection(Context& context, broker::DelayedQuery query, DelayedControl control,
+            std::optional<std::size_t> dry_run)
       : context_(context), query_(std::move(query)), control_(control), dry_run_(dry_run) {
     query_.limit = records_per_line;
   }
 
   asio::awaitable<std::optional<std::string>> next() override {
     if (ended_) co_return std::nullopt;
+    co_await advance();
+    if (ended_ && !dry_run_) context_.pending_changed();
+    co_return line();
+  }
+
+ private:
+  // To the next line.
+  asio::awaitable<void> advance() {
     const bool all_first = control_.kind == Kind::move && !dry_run_;
     if (all_first && !found_all_) {
-      // A line for each page that was found, so that the client sees that it goes on.
-      if (!co_await find_some()) co_return line();
-      if (!found_all_) co_return line();
+      const bool found = co_await find_some();
+      if (!found || !found_all_) co_return;
     }
     if (all_first) {
       const std::size_t count = std::min(records_per_line, found_.size() - at_);
@@ -103,23 +115,22 @@ class Selection final : public ReplyStream {
       at_ += count;
       co_await control(some);
       ended_ |= at_ == found_.size();
-      co_return line();
+      co_return;
     }
-    if (!co_await find_some()) co_return line();
+    const bool found = co_await find_some();
+    if (!found) co_return;
     // The next page begins behind this one, so records that go meanwhile change nothing.
     auto some = std::exchange(found_, {});
     if (!dry_run_) co_await control(some);
     ended_ |= found_all_;
-    co_return line();
   }
 
- private:
   // One page; false: it failed.
   asio::awaitable<bool> find_some() {
     auto page = co_await broker::list_delayed(context_.broker, context_.here, query_);
     if (!page) co_return fail(page.error().message);
     for (const auto& record : page->records) {
-      if (dry_run_ && shown_.size() < shown_in_dry_run) shown_.push_back(json_of(record));
+      if (dry_run_ && shown_.size() < *dry_run_) shown_.push_back(json_of(record));
       // By its handle, because another record may have taken its id by then.
       found_.push_back({record.partition, record.handle});
     }
@@ -167,7 +178,7 @@ class Selection final : public ReplyStream {
   Context& context_;
   broker::DelayedQuery query_;
   const DelayedControl control_;
-  const bool dry_run_;
+  const std::optional<std::size_t> dry_run_;
   std::vector<broker::NamedRecord> found_;  // And not done yet, from at_ on.
   std::size_t at_ = 0;
   bool found_all_ = false;
@@ -207,7 +218,7 @@ asio::awaitable<Reply> deliver_delayed(Call& call) {
 
 asio::awaitable<Reply> select_delayed(Call& call) {
   const Json body = object_in(
-      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
+      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run", "show"},
       R"({"id": "order-*", "action": "cancel", "dry_run": true})");
   broker::DelayedQuery query;
   query.topic = topic_of(call, call.part(1));
@@ -226,7 +237,13 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
     throw Refused{400, "due and by are allowed only with the action move"};
   }
-  const bool dry_run = flag_in(body, "dry_run");
+  std::optional<std::size_t> dry_run;
+  if (flag_in(body, "dry_run")) dry_run = shown_in_dry_run;
+  if (const auto show = word_in(body, "show")) {
+    const std::size_t shown = number_given("show", *show, 0, most_shown_in_dry_run);
+    if (!dry_run) throw Refused{400, "show belongs to dry_run"};
+    dry_run = shown;
+  }
   // It would be everything by a slip.
   if (query.id.empty() && query.key.empty() && query.from == WallTime::min() &&
       query.until == WallTime::max()) {

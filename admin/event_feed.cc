@@ -29,8 +29,11 @@ namespace asio = boost::asio;
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
-// One event takes at most one part in so many of the time.
-constexpr int event_share = 50;
+// One event takes at most one part in so many of the time, and after a change so many.
+constexpr int event_share = 50, hurried_event_share = 4;
+
+// Changes that come one upon the other are told together: so many times in an interval.
+constexpr int hurried_rounds = 4;
 
 // Ten minutes of seconds, about 150 bytes each.
 constexpr std::size_t max_points = 600;
@@ -41,9 +44,14 @@ constexpr std::size_t listed_at_most = 200;
 struct KindInfo {
   const char* name;
   int every;  // In intervals.
+  bool shows_pending;
 };
-constexpr std::array<KindInfo, 6> infos{
-    {{"status", 1}, {"wheel", 2}, {"topics", 5}, {"groups", 5}, {"due", 2}, {"clients", 5}}};
+constexpr std::array<KindInfo, 6> infos{{{"status", 1, true},
+                                         {"wheel", 2, true},
+                                         {"topics", 5, true},
+                                         {"groups", 5, false},
+                                         {"due", 2, true},
+                                         {"clients", 5, false}}};
 
 }  // namespace
 
@@ -84,7 +92,8 @@ EventFeed::EventFeed(const asio::any_io_executor& executor, std::size_t max_stre
                      milliseconds interval)
     : max_streams_(max_streams),
       interval_(interval),
-      changed_(executor, asio::steady_timer::time_point::max()) {}
+      changed_(executor, asio::steady_timer::time_point::max()),
+      pause_(executor) {}
 
 std::shared_ptr<ReplyStream> EventFeed::open(Context& context) {
   if (stopped_) throw Refused{503, "the broker is stopping"};
@@ -102,9 +111,17 @@ std::shared_ptr<ReplyStream> EventFeed::open(Context& context) {
   return stream;
 }
 
+void EventFeed::pending_changed(Context& context) {
+  context.due->hurry();
+  context.first_on_disk.again = context.first_on_disk.soon;
+  hurried_ = true;
+  pause_.cancel();
+}
+
 void EventFeed::stop() {
   stopped_ = true;
   changed_.cancel();
+  pause_.cancel();
 }
 
 asio::awaitable<void> EventFeed::run(Context& context, std::shared_ptr<void>) {
@@ -113,27 +130,36 @@ asio::awaitable<void> EventFeed::run(Context& context, std::shared_ptr<void>) {
   const std::shared_ptr<void> ended(nullptr, [this](void*) { running_ = false; });
   for (std::uint64_t round = 0; streams_ > 0 && !stopped_; ++round) {
     ++rounds_;
+    const bool at_once = std::exchange(hurried_, false);
     for (std::size_t kind = 0; kind < kinds && !stopped_; ++kind) {
-      if (round % static_cast<std::uint64_t>(infos[kind].every) == 0)
-        co_await compute(context, static_cast<Kind>(kind));
+      if (round % static_cast<std::uint64_t>(infos[kind].every) == 0 ||
+          (at_once && infos[kind].shows_pending))
+        co_await compute(context, static_cast<Kind>(kind), at_once);
     }
-    if (!co_await context.pauses->wait(interval_)) break;
+    if (at_once && !co_await context.pauses->wait(interval_ / hurried_rounds)) break;
+    if (hurried_ || stopped_) continue;
+    pause_.expires_after(interval_);
+    boost::system::error_code ignored;
+    co_await pause_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
   }
 }
 
-asio::awaitable<void> EventFeed::compute(Context& context, Kind kind) {
+asio::awaitable<void> EventFeed::compute(Context& context, Kind kind, bool at_once) {
   const auto& clock = context.broker.clock();
   Event& event = events_[kind];
   const MonoTime started = clock.mono();
-  if (started < event.again) co_return;
+  if (started < (at_once ? event.soon : event.again)) co_return;
   try {
     auto json = co_await event_text(context, kind);
     if (!json.empty()) publish(kind, std::move(json));
   } catch (const std::exception& failure) {
     log_error("admin", "the event {}: {}", infos[kind].name, failure.what());
   }
-  // But the status, which the page needs to see that the broker is there.
-  if (kind != status) event.again = started + (clock.mono() - started) * event_share;
+  // But the status, which the page needs to see that the broker is there; and the picture bounds
+  // itself, and waits in between.
+  if (kind == status || kind == due) co_return;
+  event.again = started + (clock.mono() - started) * event_share;
+  event.soon = started + (clock.mono() - started) * hurried_event_share;
 }
 
 asio::awaitable<std::string> EventFeed::event_text(Context& context, Kind kind) {

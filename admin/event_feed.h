@@ -40,6 +40,8 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
 
   // Throws Refused when there are max_streams.
   std::shared_ptr<ReplyStream> open(Context& context);
+  // A request has changed what is pending: all streams are told at once, not in their next second.
+  void pending_changed(Context& context);
   // All streams end.
   void stop();
 
@@ -53,7 +55,8 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
   struct Event {
     std::uint64_t number = 0;  // Rising over all events; 0: none yet.
     std::shared_ptr<const std::string> text;
-    MonoTime again{};  // Computed not before.
+    MonoTime again{};  // Computed not before,
+    MonoTime soon{};   //   nor before this when something was changed.
   };
   // A point of the page's charts over time.
   struct Point {
@@ -62,7 +65,7 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
   };
 
   boost::asio::awaitable<void> run(Context& context, std::shared_ptr<void> keep);
-  boost::asio::awaitable<void> compute(Context& context, Kind kind);
+  boost::asio::awaitable<void> compute(Context& context, Kind kind, bool at_once);
   boost::asio::awaitable<std::string> event_text(Context& context, Kind kind);
   void note_point(const nlohmann::ordered_json& now);
   std::string history() const;
@@ -71,12 +74,14 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
   const std::size_t max_streams_;
   const std::chrono::milliseconds interval_;
   boost::asio::steady_timer changed_;  // Never expires; streams wait for it to be cancelled.
+  boost::asio::steady_timer pause_;    // Between two rounds.
   std::array<Event, kinds> events_;
   std::deque<Point> points_;
   std::uint64_t last_number_ = 0;
   std::atomic<std::uint64_t> rounds_ = 0;
   std::atomic<std::size_t> streams_ = 0;
   bool running_ = false;
+  bool hurried_ = false;  // The next round is due at once.
   bool stopped_ = false;
 };
 

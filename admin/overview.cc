@@ -24,7 +24,7 @@ constexpr int disk_use_share = 50;
 // The first due time on disk, too, unless it is in another bucket meanwhile: a bucket with very
 // many records takes long to read.
 constexpr std::chrono::seconds first_due_kept{10};
-constexpr int first_due_share = 50;
+constexpr int first_due_share = 50, first_due_hurried_share = 4;
 
 struct Machine {
   ProcessStatus process;
@@ -74,6 +74,7 @@ asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
   known.due = due ? due->value_or(bucket) : bucket;
   const MonoTime ended = context.broker.clock().mono();
   known.again = now + std::max<MonoTime::duration>(first_due_kept, (ended - now) * first_due_share);
+  known.soon = now + (ended - now) * first_due_hurried_share;
   co_return known.due;
 }
 

@@ -213,6 +213,7 @@ asio::awaitable<Reply> delete_topic(Call& call) {
     }
     throw Refused{refused.code == ErrorCode::unknown_topic_id ? 404u : 500u, refused.message};
   }
+  if (pending != 0) call.context.pending_changed();
   Json body;
   body["result"] = "deleted";
   body["topic"] = topic->name;

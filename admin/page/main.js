@@ -3,9 +3,10 @@
 import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
 import { errorText, showError, clearError, tokenField } from "./confirmation.js";
 import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
-import { duration, integer, milliseconds, rate, timeOf } from "./format.js";
+import { bytes, duration, integer, milliseconds, rate, timeOf } from "./format.js";
 import { lastRate, live } from "./live.js";
 import * as panel from "./panel.js";
+import { isDiskShort } from "./parts.js";
 import { redraw } from "./charts.js";
 import { pendingView } from "./view_pending.js";
 import { overdueView } from "./view_overdue.js";
@@ -83,6 +84,8 @@ function head() {
   figure("overdue", integer(delayed.overdue), delayed.overdue > 0 ? "warn" : "");
   figure("delivered", rate(lastRate("delivered")));
   figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
+  const { storage } = status;
+  figure("disk", `${bytes(storage.bytes)}, ${bytes(storage.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
 }

@@ -1,30 +1,46 @@
-// Cancels, moves or delivers many records: which ones, a preview with their number and the first ten, then the
-// confirmation.
+// Cancels, moves or delivers many records: which ones, a preview with their number by topic and the first hundred, then
+// the confirmation.  The broker does it topic by topic, and so does this form: a pattern of topics means each of them.
 
-import { el, setText, visible, $ } from "./dom.js";
-import { Refusal, changeInLines, hasToken, keepToken, sentence } from "./api.js";
+import { el, reconcile, setText, visible, $ } from "./dom.js";
+import { Refusal, changeInLines, get, hasToken, keepToken, sentence } from "./api.js";
 import { clearError, errorText, showError, tokenField, Confirmation } from "./confirmation.js";
 import { fullTime, integer, isoTime, parseMoment, plural } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { MoveFields } from "./record.js";
 
+const shown = 100;
+const listed = 12;  // Topics in the form; all others can be typed.
 const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], deliver: ["Deliver", "delivered"] };
 
-export function openMany(search, onChange) {
-  const view = new ManyView(search, onChange);
-  panel.open({ name: "many", title: "Many at once", content: view.node });
+// `records`: some that the search has found.
+export function openMany(search, records, onChange) {
+  const view = new ManyView(guessed(search, records), onChange);
+  const update = () => view.showTopics();
+  live.addEventListener("topics", update);
+  panel.open({ name: "many", title: "Many at once", content: view.node, closed: () => live.removeEventListener("topics", update) });
   view.node.querySelector("input, select").focus();
 }
+
+// Words of a search may be a part of ids, keys or topics' names; a selection has a pattern for each of them.
+function guessed(search, records) {
+  const { words } = search;
+  if (!words || search.id || search.key) return search;
+  const count = (name) => records.filter((record) => record[name]?.toLowerCase().includes(words.toLowerCase())).length;
+  const most = ["id", "key", ...(search.topic ? [] : ["topic"])].reduce((best, name) => (count(name) > count(best) ? name : best));
+  return { ...search, [most]: `*${words}*` };
+}
+
+const pendingTopics = () => (live.topics?.topics ?? []).filter(({ pending }) => pending > 0);
 
 class ManyView {
   constructor(search, onChange) {
     this.onChange = onChange;
-    const topics = (live.topics?.topics ?? []).filter(({ pending }) => pending > 0).map(({ name }) => name);
-    const pattern = search.words && !search.id && !search.key ? `*${search.words}*` : "";
+    const topics = pendingTopics();
+    const only = topics.length === 1 ? topics[0].name : "*";
     const input = (name, value, placeholder) => el("input", { name, value: value ?? "", placeholder, type: "text", autocomplete: "off", spellcheck: "false" });
-    this.topic = el("input", { name: "topic", list: "many-topics", value: search.topic ?? (topics.length === 1 ? topics[0] : ""), placeholder: "the topic's name", type: "text", autocomplete: "off", spellcheck: "false" });
-    this.id = input("id", search.id ?? pattern, "order-*");
+    this.topic = el("input", { name: "topic", list: "many-topics", value: search.topic ?? only, placeholder: "a topic, orders-* or * for all", type: "text", "aria-describedby": "many-topic-hint", autocomplete: "off", spellcheck: "false" });
+    this.id = input("id", search.id, "order-*");
     this.key = input("key", search.key, "47*");
     const text = (ms) => (ms === null || ms === undefined ? "" : isoTime(ms));
     this.from = input("from", text(search.span?.from), "now, +1h, 2026-12-24 or nothing");
@@ -39,13 +55,41 @@ class ManyView {
     this.preview = el("button", { type: "submit", class: "primary", data: { action: "preview" } }, "Preview");
     const field = (name, control) => el("label", { class: "field" }, el("span", {}, name), control);
     this.form = el("form", { class: "many", novalidate: true, on: { submit: (event) => this.#preview(event), input: () => this.#changed() } },
-      field("Topic", this.topic), el("datalist", { id: "many-topics" }, topics.map((name) => el("option", { value: name }))),
+      field("Topic", this.topic), this.names = el("datalist", { id: "many-topics" }),
+      this.topics = el("div", { class: "quick many-topics", role: "group", "aria-label": "Topics with pending records" }),
+      el("p", { class: "hint", id: "many-topic-hint" }, "One topic, or a pattern such as orders-*; * means every topic. The broker changes one topic after the other, so a change of several is not made at one moment."),
       field("Id", this.id), field("Key", this.key),
       el("div", { class: "pair" }, field("Due from", this.from), field("before", this.to)),
       el("p", { class: "hint" }, "Every condition has to match. * stands for any text, ? for one character."),
       this.choice, this.moveHolder, this.tokenPlace, this.errorPlace, el("div", { class: "buttons" }, this.preview));
     this.node = el("div", {}, this.form, this.result);
+    this.showTopics();
     if (!hasToken()) this.#askForToken();
+  }
+
+  // Those with pending records, as buttons that choose them.
+  showTopics() {
+    const topics = pendingTopics();
+    const choices = topics.slice(0, listed).map(({ name, pending }) => [name, `${visible(name)} ${integer(pending)}`]);
+    if (topics.length > 1) choices.unshift(["*", "all topics"]);
+    reconcile(this.topics, choices, ([name]) => name, ([name]) => el("button", { type: "button", class: "tab", data: { topic: name }, on: { click: () => this.#choose(name) } }),
+      (button, [, text]) => setText(button, text));
+    reconcile(this.names, topics, ({ name }) => name, ({ name }) => el("option", { value: name }));
+  }
+
+  #choose(name) {
+    this.topic.value = name;
+    this.#changed();
+  }
+
+  // The names that are meant: a name that is not listed is asked for as it is.
+  async #meantTopics() {
+    const text = this.topic.value.trim();
+    if (!/[*?]/.test(text)) return [text];
+    let { topics, topics_total: all } = live.topics ?? { topics: [], topics_total: 1 };
+    if (all > topics.length) ({ topics } = await get("/topics"));
+    const pattern = new RegExp(`^${[...text].map((each) => (each === "*" ? ".*" : each === "?" ? "." : each.replace(/[^\w-]/g, "\\$&"))).join("")}$`, "s");
+    return topics.filter(({ name, pending }) => pending > 0 && pattern.test(name)).map(({ name }) => name);
   }
 
   get action() {
@@ -65,7 +109,7 @@ class ManyView {
 
   // What the request says, or a sentence about what is wrong.
   #selection() {
-    if (!this.topic.value.trim()) return "Type the topic: a change of many records is limited to one topic.";
+    if (!this.topic.value.trim()) return "Type the topic, or * for all topics.";
     const body = { action: this.action };
     if (this.id.value.trim()) body.id = this.id.value.trim();
     if (this.key.value.trim()) body.key = this.key.value.trim();
@@ -76,7 +120,7 @@ class ManyView {
       if (at === null) return `“${visible(text)}” is not a time. Examples: now, +1h, 18:30, 2026-12-24.`;
       body[name] = Math.round(at);
     }
-    if (Object.keys(body).length === 1) return "Choose records by an id, a key or a time. The id * selects all records of the topic that have an id.";
+    if (Object.keys(body).length === 1) return "Choose records by an id, a key or a time. The id * selects all records that have an id.";
     if (body.action === "move") {
       const where = this.move.body();
       if (!where) return this.move.wrong();
@@ -100,14 +144,18 @@ class ManyView {
       }
       keepToken(input.value.trim());
     }
-    const path = `/delayed/${encodeURIComponent(this.topic.value.trim())}/select`;
     this.preview.disabled = true;
     setText(this.preview, "Looking…");
     try {
-      const answer = await changeInLines("POST", path, { ...body, dry_run: true }, ({ matched }) => setText(this.preview, `Looking… ${integer(matched)}`));
-      if (answer.error) throw new Refusal(sentence(answer.error), 0);
+      const found = [];
+      for (const topic of await this.#meantTopics()) {
+        const matched = (count) => found.reduce((sum, each) => sum + each.matched, count);
+        const answer = await select(topic, { ...body, dry_run: true, show: shown }, (line) => setText(this.preview, `Looking… ${integer(matched(line.matched))}`));
+        if (answer.error) throw new Refusal(sentence(answer.error), 0);
+        if (answer.matched) found.push({ topic, ...answer });
+      }
       this.tokenPlace.replaceChildren();
-      this.#show(path, body, answer);
+      this.#show(body, found);
     } catch (error) {
       if (error.status === 401) this.#askForToken();
       showError(this.errorPlace, errorText(error));
@@ -118,14 +166,17 @@ class ManyView {
     }
   }
 
-  #show(path, body, { matched, records = [] }) {
-    if (!matched) return this.result.replaceChildren(el("p", { role: "status", data: { figure: "matched" } }, "No pending record matches."));
+  // `found`: {topic, matched, records} of each topic in which there are some.
+  #show(body, found) {
+    if (!found.length) return this.result.replaceChildren(el("p", { role: "status", data: { figure: "matched" } }, "No pending record matches."));
     const [verb, done] = verbs[body.action];
+    const matched = found.reduce((sum, each) => sum + each.matched, 0);
     const what = plural(matched, "record");
+    const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}`;
     const confirmation = new Confirmation({
-      question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}? ${body.action === "cancel" ? "They will never be delivered. " : ""}Records that match by then are included, those delivered meanwhile are not.`,
+      question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}? ${body.action === "cancel" ? "They will never be delivered. " : ""}Records that match by then are included, those delivered meanwhile are not.`,
       label: `${verb} ${what}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
-      run: () => changeInLines("POST", path, { ...body, dry_run: false }, ({ done: count }) => confirmation.setLabel(`${integer(count ?? 0)} ${done}…`)),
+      run: () => changeAll(body, found.map(({ topic }) => topic), (count) => confirmation.setLabel(`${integer(count)} ${done}…`)),
       onDone: (answer) => {
         const parts = [`${plural(answer.done, "record")} ${done}`];
         if (answer.already_delivered) parts.push(`${integer(answer.already_delivered)} delivered already`);
@@ -141,12 +192,35 @@ class ManyView {
         this.preview.focus();
       },
     });
+    const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, shown);
     this.result.replaceChildren(
-      el("p", { role: "status" }, el("b", { data: { figure: "matched" } }, integer(matched)), ` ${matched === 1 ? "record matches" : "records match"}${matched > records.length && records.length ? `, the first ${records.length} by due time:` : ":"}`),
-      el("ol", { class: "first-ten" }, records.map((record) => el("li", {},
+      el("p", { role: "status" }, el("b", { data: { figure: "matched" } }, integer(matched)), ` ${matched === 1 ? "record matches" : "records match"}:`),
+      el("ul", { class: "by-topic", "aria-label": "Records by topic" }, found.map((each) => el("li", {}, el("b", {}, integer(each.matched)), ` of ${visible(each.topic)}`))),
+      el("ol", { class: "first-ones", tabindex: 0, "aria-label": "The first of them by due time" }, records.map((record) => el("li", {},
         el("time", { datetime: isoTime(record.due_ms) }, fullTime(record.due_ms)),
-        el("code", {}, visible(record.id ?? record.handle)), record.key === null ? "" : el("span", {}, `key ${visible(record.key)}`)))),
+        el("code", {}, visible(record.id ?? record.handle)), record.key === null ? "" : el("span", {}, `key ${visible(record.key)}`),
+        found.length > 1 ? el("span", {}, visible(record.topic)) : ""))),
+      matched > records.length ? el("p", { class: "hint", data: { figure: "more" } }, `and ${integer(matched - records.length)} more, which are due later`) : "",
       confirmation.node);
     confirmation.node.scrollIntoView({ block: "nearest" });
   }
+}
+
+const select = (topic, body, onLine) => changeInLines("POST", `/delayed/${encodeURIComponent(topic)}/select`, body, onLine);
+
+// Topic by topic; the first failure ends it, and what was done before is told with it.
+async function changeAll(body, topics, onDone) {
+  const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null };
+  for (const topic of topics) {
+    try {
+      const answer = await select(topic, { ...body, dry_run: false }, ({ done }) => onDone(sum.done + (done ?? 0)));
+      for (const name of ["done", "already_delivered", "unknown", "failed"]) sum[name] += answer[name] ?? 0;
+      sum.error = answer.error ?? null;
+    } catch (error) {
+      if (error.status === 401 || !sum.done) throw error;
+      sum.error = `topic ${visible(topic)}: ${errorText(error)}`;
+    }
+    if (sum.error) break;
+  }
+  return sum;
 }

@@ -24,6 +24,10 @@ export function card(title, content, { note = null, wide = false, extra = null }
   return el("article", { class: `card${wide ? " wide" : ""}` }, el("header", { class: "card-head" }, el("h2", {}, title), note, extra), content);
 }
 
+// Soon no records are accepted, or it is so already.
+export const isDiskShort = ({ state, storage }) =>
+  state === "disk full" || (storage.free_bytes !== undefined && storage.free_bytes < 2 * (storage.reserve_bytes ?? 0));
+
 // A part of a whole, as a bar behind a number.
 export function meter(value, whole, text, colour = "--accent") {
   const part = whole > 0 ? Math.min(1, value / whole) : 0;

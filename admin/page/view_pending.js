@@ -73,7 +73,7 @@ class PendingView {
     this.heading = el("h2", {}, "Due next");
     this.summary = el("p", { class: "summary", role: "status", "aria-live": "polite" });
     this.clear = el("button", { type: "button", class: "tab", hidden: true, on: { click: () => this.search("", { focus: true }) } }, "Clear");
-    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => openMany(this.#search, () => this.refresh()) } }, "Many at once…");
+    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => openMany(this.#search, this.list.records, () => this.refresh()) } }, "Many at once…");
     this.list = new RecordList({ label: "Pending records", onOpen: (record) => this.#open(record) });
     this.list.node.id = "records";
     this.empty = el("div", { class: "empty-note", hidden: true });

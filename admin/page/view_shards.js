@@ -4,12 +4,13 @@ import { Lines } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live } from "./live.js";
-import { Figures, card, meter } from "./parts.js";
+import { Figures, card, isDiskShort, meter } from "./parts.js";
 
 export function shardsView(section) {
   const figures = new Figures([
     ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
-    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "On disk", "All files of the data directory"], ["free", "Free", "On the file system of the data directory"],
+    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "Files of pending records, also of those that were cancelled and are not freed yet"],
+    ["free", "Free on disk", "On the file system of the data directory"],
   ]);
   const disk = el("div", { class: "disk" });
   const line = (label, name, colour, text) => new Lines({ label, series: [{ name: label, colour, read: (point) => point[name], fill: true }], text, least: name === "journal" ? 1000 : 4 });
@@ -61,11 +62,12 @@ export function shardsView(section) {
     figures.set("journal", lastRate("journal") === null ? "–" : `${bytes(lastRate("journal"))}/s`);
     figures.set("round", storage.journal_round_ms?.count ? milliseconds(storage.journal_round_ms.p99) : "–");
     figures.set("stored", bytes(storage.bytes));
-    const isShort = storage.free_bytes !== undefined && storage.free_bytes < 2 * (storage.reserve_bytes ?? 0);
-    figures.set("free", bytes(storage.free_bytes), isShort || status.state === "disk full" ? "warn" : "");
+    figures.set("pending-stored", bytes(storage.pending_blob_bytes + storage.pending_table_bytes));
+    const isShort = isDiskShort(status);
+    figures.set("free", bytes(storage.free_bytes), isShort ? "warn" : "");
     if (storage.total_bytes) {
       disk.replaceChildren(meter(storage.total_bytes - storage.free_bytes, storage.total_bytes,
-        `${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
+        `${status.data} has ${bytes(storage.bytes)}; ${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
     }
     const now = live.now();
     for (const [, chart] of charts) chart.update(live.history, now);

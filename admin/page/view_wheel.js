@@ -100,7 +100,7 @@ function levelRows(wheel) {
   levelsOf("wheel", "within");
   row("in memory", "sum", "memory", wheel.memory.records);
   const inChunks = levelsOf("disk", "part");
-  if (wheel.disk.gone) row("cancelled, not freed yet", "gone", "disk", -wheel.disk.gone);
+  if (wheel.disk.gone) row("cancelled or gone, not freed yet", "gone", "disk", -wheel.disk.gone);
   // Many chunks are counted every ten seconds only.
   const newer = wheel.disk.records - (inChunks - wheel.disk.gone);
   if (newer > 0) row("written since the chunks were counted", "part", "disk", newer);

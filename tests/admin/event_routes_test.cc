@@ -128,6 +128,31 @@ TEST_SUITE("events") {
     });
   }
 
+  TEST_CASE("a change by a request is told to all streams before their next round is due") {
+    AdminOptions options;
+    options.event_interval = 10min;
+    Admin admin(options);
+    create_topic(admin.world, "t");
+    for (const char* id : {"a", "b"}) schedule(admin, "t", 40min, id);
+    admin.world.run();
+    const auto removal = "DELETE /delayed/t/a HTTP/1.1\r\nHost: " + admin.server->address() +
+                         "\r\nAuthorization: Bearer " + admin.token() + "\r\n\r\n";
+    admin.meanwhile([&] {
+      Connection connection(admin.port), other(admin.port);
+      connection.send(ask_for_events(admin));
+      connection.read_head();
+      Events events(connection);
+      CHECK(events.next("status")["delayed"]["pending"] == 2);
+      CHECK(events.next("clients")["clients_total"] == 0);  // The round is over.
+      other.send(removal);
+      CHECK(other.read().status == 200);
+      CHECK(events.next("status")["delayed"]["pending"] == 1);
+      CHECK(events.next("wheel")["pending"] == 1);
+      CHECK(events.next("topics")["topics"][0]["pending"] == 1);
+      return 0;
+    });
+  }
+
   TEST_CASE("nothing is computed while no stream is open, and once for all that are") {
     Admin admin(quick());
     const auto rounds = [&] { return admin.server->event_rounds(); };
@@ -408,6 +433,32 @@ TEST_SUITE("what is due") {
     CHECK(later() == 4);
     CHECK(admin.get_json("/delayed/due")["total"] == 4);
     CHECK(admin.get_json("/delayed/due")["current"] == true);
+  }
+
+  TEST_CASE("after a change by a request the picture is counted again at once") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    for (const char* id : {"a", "b", "c"}) schedule(admin, "t", 40min, id);
+    const auto total = [&] {
+      const auto due = admin.get_json("/delayed/due");
+      CHECK(due["current"] == true);
+      return span_of(due, "hour")["total"].get<int>();
+    };
+    CHECK(total() == 3);
+    admin.world.pass(300ms);
+    REQUIRE(admin.remove("/delayed/t/a").status == 200);
+    CHECK(total() == 2);
+    admin.world.pass(300ms);
+    const auto changed = [&](const std::string& method, const std::string& target,
+                             const std::string& body) {
+      return admin.ask(method, target, {{"Authorization", "Bearer " + admin.token()}}, body).status;
+    };
+    REQUIRE(changed("PATCH", "/delayed/t/b", R"({"by": "2h"})") == 200);
+    CHECK(total() == 1);
+    CHECK(span_of(admin.get_json("/delayed/due"), "day")["total"] == 2);
+    admin.world.pass(300ms);
+    REQUIRE(changed("POST", "/delayed/t/c/deliver", "") == 200);
+    CHECK(total() == 0);
   }
 
   TEST_CASE("with nothing pending all is empty and known") {

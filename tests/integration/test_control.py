@@ -71,6 +71,8 @@ def _(ctx):
         ("POST", "select", {"id": "*", "action": "cancel", "due": 1}, "move"),
         ("POST", "select", {"id": "*", "action": "move"}, "either"),
         ("POST", "select", {"id": "*", "action": "cancel", "dry_run": "yes"}, "yes"),
+        ("POST", "select", {"id": "*", "action": "cancel", "show": 5}, "show belongs to dry_run"),
+        ("POST", "select", {"id": "*", "action": "cancel", "dry_run": True, "show": 1001}, "1001"),
         ("POST", "select", {"id": "*", "action": "cancel", "partition": 7}, "7"),
         ("DELETE", "a", {"by": "1h"}, "no body"),
     ]:
