@@ -220,7 +220,9 @@ std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
       reason = entity.refusal_reason(*kind, op.remove ? 1 : op.value);
     }
     if (!reason.empty()) return QuotaRefusal{ErrorCode::invalid_request, std::move(reason)};
-    changes.push_back({QuotaTable::row_key(entity, *kind), std::nullopt});
+    changes.push_back({.key = QuotaTable::row_key(entity, *kind),
+                       .value = std::nullopt,
+                       .with_previous = !changes.empty()});
     if (!op.remove) changes.back().value = QuotaTable::row_value(op.value);
   }
   return std::nullopt;
@@ -261,8 +263,8 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
     for (auto& change : of_entry) changes.push_back(std::move(change));
   }
   if (request.validate_only || changes.empty()) co_return response;
-  // In one transaction: after a crash all entities have changed, or none.
-  const auto changed = co_await change_security(context, changes);
+  const std::size_t count = changes.size();
+  const auto changed = co_await change_security(context, std::move(changes));
   for (auto& result : response.entries) {
     if (changed || result.error_code != ErrorCode::none) continue;
     result.error_code = ErrorCode::kafka_storage_error;
@@ -270,7 +272,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
   }
   if (changed) {
     log_info("audit", "{} from {} has changed {} quotas", printable(context.connection.principal()),
-             context.connection.peer(), changes.size());
+             context.connection.peer(), count);
   }
   co_return response;
 }
