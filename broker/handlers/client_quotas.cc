@@ -30,7 +30,7 @@ namespace asio = boost::asio;
 namespace {
 
 // Every shard keeps them, and a filter looks at each.
-constexpr std::size_t max_quotas = 10'000;
+constexpr std::int64_t max_quotas = 10'000;
 // Bounds the entities of one request, because each has a row in the journal's record.
 constexpr std::size_t max_altered_entities = 10'000;
 
@@ -203,8 +203,14 @@ std::optional<QuotaRefusal> read_entity(QuotaEntity& entity, const AlteredEntry&
   return std::nullopt;
 }
 
-std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
-                                             std::vector<LiveSecurity::Change>& changes) {
+struct EntryChanges {
+  std::vector<LiveSecurity::Change> changes;
+  std::int64_t more = 0;  // Quotas that there are afterwards; negative: fewer.
+};
+
+std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry, const QuotaTable& quotas,
+                                             EntryChanges& out) {
+  auto& changes = out.changes;
   QuotaEntity entity;
   if (auto refused = read_entity(entity, entry)) return refused;
   std::set<QuotaKind> named;
@@ -224,6 +230,9 @@ std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
                        .value = std::nullopt,
                        .with_previous = !changes.empty()});
     if (!op.remove) changes.back().value = QuotaTable::row_value(op.value);
+    const bool is_set = quotas.is_set(entity, *kind);
+    if (op.remove && is_set) --out.more;
+    if (!op.remove && !is_set) ++out.more;
   }
   return std::nullopt;
 }
@@ -240,7 +249,8 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
   }
   YieldBudget budget(context.shard, nullptr);
   std::vector<LiveSecurity::Change> changes;
-  std::size_t added = 0;
+  // Signed, because a request may remove more than it adds.
+  auto count = static_cast<std::int64_t>(image->quotas().size());
   for (const auto& entry : request.entries) {
     if (budget.spend(5)) co_await budget.yield();
     auto& result = response.entries.emplace_back();
@@ -250,20 +260,20 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
       if (part.entity_name) told.entity_name.emplace(*part.entity_name);
     }
     // Apart from the others, because all changes of one entity are made, or none.
-    std::vector<LiveSecurity::Change> of_entry;
-    auto refused = all_refused ? all_refused : changes_of_entry(entry, of_entry);
-    for (const auto& change : of_entry) added += change.value ? 1 : 0;
-    if (!refused && image->quotas().size() + added > max_quotas)
+    EntryChanges of_entry;
+    auto refused = all_refused ? all_refused : changes_of_entry(entry, image->quotas(), of_entry);
+    if (!refused && of_entry.more > 0 && count + of_entry.more > max_quotas)
       refused = QuotaRefusal{ErrorCode::policy_violation, "There would be more than 10000 quotas."};
     if (refused) {
       result.error_code = refused->code;
       result.error_message = std::move(refused->message);
       continue;
     }
-    for (auto& change : of_entry) changes.push_back(std::move(change));
+    count += of_entry.more;
+    for (auto& change : of_entry.changes) changes.push_back(std::move(change));
   }
   if (request.validate_only || changes.empty()) co_return response;
-  const std::size_t count = changes.size();
+  const std::size_t changed_quotas = changes.size();
   const auto changed = co_await change_security(context, std::move(changes));
   for (auto& result : response.entries) {
     if (changed || result.error_code != ErrorCode::none) continue;
@@ -272,7 +282,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
   }
   if (changed) {
     log_info("audit", "{} from {} has changed {} quotas", printable(context.connection.principal()),
-             context.connection.peer(), count);
+             context.connection.peer(), changed_quotas);
   }
   co_return response;
 }

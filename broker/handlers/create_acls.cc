@@ -54,9 +54,6 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
   if (!context.shard.config().authorizer.enabled)
     co_return refuse_all(ErrorCode::security_disabled, no_authorizer);
   const auto image = context.broker.security(context.shard).image;
-  if (image->rules().size() + request.creations.size() > max_rules)
-    co_return refuse_all(ErrorCode::policy_violation, "There would be more than 100000 rules.");
-
   std::vector<LiveSecurity::Change> changes;
   YieldBudget budget(context.shard, &context.connection);
   for (std::size_t i = 0; i < request.creations.size(); ++i) {
@@ -70,9 +67,13 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
       response.results[i].error_message = std::move(reason);
       continue;
     }
+    if (image->rules().contains(rule)) continue;
     // The key says everything about a rule, so its row has no value.
     changes.push_back({.key = SecurityImage::rule_key(rule), .value = std::string()});
   }
+  // A rule that one request names twice counts twice.
+  if (image->rules().size() + changes.size() > max_rules)
+    co_return refuse_all(ErrorCode::policy_violation, "There would be more than 100000 rules.");
   const std::size_t added = changes.size();
   const auto changed = co_await change_security(context, std::move(changes));
   if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);

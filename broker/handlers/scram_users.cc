@@ -214,17 +214,36 @@ asio::awaitable<UserChanges> changes_of(const protocol::AlterUserScramCredential
   co_return users;
 }
 
+// How many there would be: one that exists is changed.
+asio::awaitable<std::size_t> users_after(const protocol::AlterUserScramCredentialsRequest& request,
+                                         const SecurityImage& image, YieldBudget& budget) {
+  std::size_t removed = 0, added = 0;
+  for (const auto& wanted : request.deletions) {
+    if (budget.spend()) co_await budget.yield();
+    removed += check(wanted, image) ? 0 : 1;
+  }
+  for (const auto& wanted : request.upsertions) {
+    if (budget.spend()) co_await budget.yield();
+    const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
+    added += image.find_user(wanted.name, mechanism) == nullptr ? 1 : 0;
+  }
+  const auto all = image.users().size() + added;
+  co_return all - std::min(all, removed);
+}
+
 asio::awaitable<protocol::AlterUserScramCredentialsResponse> alter_users(
     RequestContext& context, const protocol::AlterUserScramCredentialsRequest& request) {
   protocol::AlterUserScramCredentialsResponse response;
   const auto image = context.broker.security(context.shard).image;
+  YieldBudget budget(context.shard, nullptr);
   std::optional<Refusal> all_refused;
   if (!authorize_cluster(context, AclOperation::alter)) {
     all_refused = {ErrorCode::cluster_authorization_failed, "Cluster authorization failed."};
-  } else if (image->users().size() + request.upsertions.size() > max_users) {
-    all_refused = {ErrorCode::policy_violation, "There would be more than 100000 users."};
+  } else {
+    const auto users = co_await users_after(request, *image, budget);
+    if (users > max_users)
+      all_refused = {ErrorCode::policy_violation, "There would be more than 100000 users."};
   }
-  YieldBudget budget(context.shard, nullptr);
   auto users = co_await changes_of(request, *image, all_refused, budget);
   std::vector<LiveSecurity::Change> changes;
   for (auto& [name, user] : users) {
