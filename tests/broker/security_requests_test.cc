@@ -6,6 +6,7 @@
 #include <boost/asio/co_spawn.hpp>
 
 #include "base/scram.h"
+#include "broker/security/scram_exchange.h"
 #include "broker/security/security_image.h"
 #include "protocol/messages/alter_user_scram_credentials.h"
 #include "protocol/messages/create_acls.h"
@@ -15,6 +16,7 @@
 #include "protocol/messages/describe_user_scram_credentials.h"
 #include "protocol/messages/metadata.h"
 #include "tests/broker/world.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -74,6 +76,26 @@ TEST_SUITE("security requests") {
                   protocol::DescribeUserScramCredentialsRequest{}, 0)
               .error_code == ErrorCode::cluster_authorization_failed);
     CHECK(world.shard(0).counters.refused_total >= 4);
+  }
+
+  TEST_CASE("a restart changes the salt of no user, whether it exists or not") {
+    World world;
+    const auto challenge = [&] {
+      ScramExchange exchange(ScramMechanism::sha256, "ours", world.broker().login_secret());
+      const auto nobody = [](std::string_view) { return nullptr; };
+      return exchange.first("n,,n=mallory,r=theirs", nobody).value();
+    };
+    const auto before = challenge();
+    world.restart();
+    CHECK(challenge() == before);
+    CapturedLog log;
+    protocol::AlterUserScramCredentialsRequest alter;
+    const std::string salted(32, 'x');
+    alter.upsertions.push_back(
+        {"alice", 1, 4096, as_bytes(std::string_view("salt")), as_bytes(salted)});
+    world.call<protocol::AlterUserScramCredentialsResponse>(alter, 0);
+    CHECK(world.broker().security(world.shard()).image->users().size() == 1);
+    CHECK(log.text().find("cannot be read") == std::string::npos);
   }
 
   TEST_CASE("where there are as many rules and users as there may be, those can be changed") {
