@@ -45,8 +45,10 @@ struct Kept {
   std::array<std::vector<std::uint8_t*>, sizes> blocks;
   std::size_t bytes = 0;
 
-  // Makes room for one more of this size, at the cost of others; false when there is none.
+  // Makes room for one more of this size, at the cost of other sizes; false when there is none.
   bool make_room(std::size_t index) {
+    // Nobody else's would make room for it.
+    if ((blocks[index].size() + 1) * size_of(index) > Block::max_kept_bytes) return false;
     while (bytes + size_of(index) > Block::max_kept_bytes) {
       std::size_t fullest = index;
       for (std::size_t i = 0; i < sizes; ++i) {
@@ -55,7 +57,6 @@ struct Kept {
             blocks[i].size() * size_of(i) > blocks[fullest].size() * size_of(fullest))
           fullest = i;
       }
-      if (fullest == index) return false;
       ::munmap(blocks[fullest].back(), size_of(fullest));
       blocks[fullest].pop_back();
       bytes -= size_of(fullest);

@@ -269,6 +269,20 @@ Result<> Broker::take_first_users() {
   return {};
 }
 
+// Makes it at the first start.  It stands in db/meta alone, as the first users do.
+Result<> Broker::take_login_secret() {
+  const std::string key(SecurityImage::login_secret_key);
+  if (const auto kept = catalog_->security_rows().find(key);
+      kept != catalog_->security_rows().end()) {
+    login_secret_ = kept->second;
+    return {};
+  }
+  for (int i = 0; i < 4; ++i) login_secret_ += std::to_string(random().u64());
+  if (auto taken = catalog_->apply(storage::SecurityRowSet{key, login_secret_}); !taken)
+    return taken;
+  return meta_->flush();
+}
+
 void Broker::publish_initial_topics() {
   const auto image = catalog_->image();
   for (auto& shard : shards_) shard->set_topics(image);
@@ -289,6 +303,7 @@ Result<> Broker::recover() {
   // Before the checkpoints that release these batches from the journals.
   if (auto kept = replay.sync_kept(); !kept) return kept;
   if (auto taken = take_first_users(); !taken) return taken;
+  if (auto taken = take_login_secret(); !taken) return taken;
   take_stored_settings();
   // The operator may have moved them away, as damage tells him to; or somebody else has.
   if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
@@ -322,8 +337,6 @@ Result<> Broker::recover() {
     security_.push_back(std::make_unique<ShardSecurity>());
     security_.back()->image = image;
   }
-  // The key to the salts of users that do not exist, which no client may be able to compute.
-  for (int i = 0; i < 4; ++i) login_secret_ += std::to_string(random().u64());
   settings_ = std::make_unique<LiveSettings>(*shards_[0], *this, *catalog_, settings_table_);
   if (auto loaded = load_groups(); !loaded) return loaded;
   // Last: from now on what is missing in the directory is damage.
@@ -442,7 +455,11 @@ asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::Topi
 }
 
 asio::awaitable<void> Broker::publish_security() {
-  const auto image = std::make_shared<const SecurityImage>(catalog_->security_rows());
+  // On the pool: an image of a hundred thousand rules takes a tenth of a second, to make and to
+  // destroy.
+  auto make = [this] { return std::make_shared<const SecurityImage>(catalog_->security_rows()); };
+  const auto image = co_await shards_[0]->blocking(std::move(make));
+  auto before = security(*shards_[0]).image;
   for (auto& shard : shards_) {
     auto work = [this, &shard = *shard, image]() -> asio::awaitable<void> {
       security(shard).image = image;
@@ -450,6 +467,7 @@ asio::awaitable<void> Broker::publish_security() {
     };
     co_await on(*shards_[0], *shard, std::move(work));
   }
+  shards_[0]->background().run([before = std::move(before)] {}, [] {});
 }
 
 asio::awaitable<std::uint64_t> Broker::fence_topic(TopicId topic) {

@@ -110,6 +110,8 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   ShardSecurity& security(const Shard& shard) { return *security_[shard.index()]; }
   QuotaMeters& quota_meters() { return quota_meters_; }  // Any thread.
   // Makes the salts of users that there are not, so that nobody can tell them by it.
+  // The key to the salts of users that do not exist: no client can compute them, and they stay the
+  // same as those of users that do.
   const std::string& login_secret() const { return login_secret_; }
   // Hands every shard the catalog's image; in recovery, before the threads run.
   void publish_initial_topics();
@@ -149,6 +151,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   void take_stored_settings();
   Result<> recover();
   Result<> take_first_users();
+  Result<> take_login_secret();
   Result<> count_pending();
   Result<> settle_journals(storage::Recovered& recovered);
   Result<bool> is_ahead_of_journals(const storage::Recovered& recovered);
@@ -173,7 +176,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   std::unique_ptr<LiveSecurity> live_security_;
   std::vector<std::unique_ptr<ShardSecurity>> security_;  // One for each shard.
   QuotaMeters quota_meters_;
-  std::string login_secret_;                           // Another at each start.
+  std::string login_secret_;
   std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.
   RecoverySummary recovery_;
   Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t partitions_a_turn = 1024;
 constexpr std::size_t groups_a_turn = 256;
 
-// Each hands the removal of a log to the pool, whose threads take the next one at the same time.
+// Their logs are one piece of work for the pool, so that other work has its turn there too.
 constexpr PartitionIndex dropped_a_turn = 64;
 
 // With less a shard could not keep some tails and what is near at the same time.
@@ -126,14 +126,21 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
 // --- Topics
 
 void Shard::set_topics(std::shared_ptr<const storage::TopicsImage> image) {
-  for (const auto& topic : exchange_and_find_deleted(std::move(image)))
+  for (const auto& topic : exchange_and_find_deleted(std::move(image))) {
+    std::string after;
+    while (groups_.topic_deleted(topic->id, after, groups_a_turn)) {
+    }
     drop_partitions(*topic, 0, topic->partitions);
+  }
 }
 
 asio::awaitable<void> Shard::change_topics(std::shared_ptr<const storage::TopicsImage> image) {
   const auto deleted = exchange_and_find_deleted(std::move(image));
   PartitionIndex in_this_turn = 0;
   for (const auto& topic : deleted) {
+    std::string after;
+    while (groups_.topic_deleted(topic->id, after, groups_a_turn))
+      co_await asio::post(executor(), asio::use_awaitable);
     for (PartitionIndex from = 0; from < topic->partitions;) {
       if (in_this_turn == dropped_a_turn) {
         co_await asio::post(executor(), asio::use_awaitable);
@@ -158,7 +165,6 @@ std::vector<storage::TopicsImage::TopicPtr> Shard::exchange_and_find_deleted(
     forget_config(topic->id);
     if (!now) {
       engine_.topic_deleted(topic->id);
-      groups_.topic_deleted(topic->id);
       notes_.forget(topic->id);
       sink_.lags().forget(topic->id);
       deleted.push_back(topic);
@@ -174,8 +180,8 @@ std::vector<storage::TopicsImage::TopicPtr> Shard::exchange_and_find_deleted(
 
 void Shard::drop_partitions(const storage::Topic& topic, PartitionIndex from,
                             PartitionIndex until) {
+  partitions_.drop(topic, from, until);
   for (PartitionIndex p = from; p < until; ++p) {
-    partitions_.drop(topic, p);
     checkpointer_.forget({topic.id, p});
     retention_.forget({topic.id, p});
   }

@@ -115,6 +115,7 @@ class Shard final : public ShardContext, private PartitionHost {
   ClientList clients;
   // Microseconds of each turn of the thread, which whoever runs it measures.
   WindowedHistogram turns;
+  WindowedHistogram busy_turns;
 
   // Batches of this shard's clients that were answered with an error, by error code.
   struct ProduceErrors {

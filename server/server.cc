@@ -524,7 +524,8 @@ Result<> Server::start() {
 void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   name_this_thread(fmt::format("tarry-shard-{}", index));
   try {
-    run_turns(loop.context, broker->clock(), broker->shard(index).turns);
+    auto& shard = broker->shard(index);
+    run_turns(loop.context, broker->clock(), shard.turns, shard.busy_turns);
   } catch (const std::exception& e) {
     // An exception from a request ends its session.  This comes from the shard's own work, and no
     // other shard can take over its partitions.

@@ -8,6 +8,11 @@
 // A turn is one handler of the context: while it lasts the shard serves nothing else.  One that
 // follows a wait is measured in time of the CPU, for nobody can say when it began; the others are
 // measured by the clock, with the time that they wait for a lock or for another thread.
+//
+// The CPU time of long turns is measured too: it says how much a turn had to do, on a machine that
+// other processes use as well.
+
+#include <chrono>
 
 #include <boost/asio/io_context.hpp>
 
@@ -16,7 +21,12 @@
 
 namespace tarry::server {
 
-// Until the context is stopped or has no more work, as its run() does.
-void run_turns(boost::asio::io_context& context, const Clock& clock, WindowedHistogram& turns);
+using ThreadTime = std::chrono::nanoseconds (*)();
+std::chrono::nanoseconds thread_time();  // The CPU time of the calling thread.
+
+// Until the context is stopped or has no more work, as its run() does.  `busy` gets the CPU time of
+// the turns that lasted a millisecond or longer, to about a millisecond.
+void run_turns(boost::asio::io_context& context, const Clock& clock, WindowedHistogram& turns,
+               WindowedHistogram& busy, ThreadTime thread_time = server::thread_time);
 
 }  // namespace tarry::server

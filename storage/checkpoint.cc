@@ -61,10 +61,10 @@ Checkpoint::Step Checkpoint::finished(const Result<>& result) {
     case Step::write_logs:
       return step_ = Step::sync_logs;
     case Step::sync_logs:
-      return step_ = Step::flush_meta;
-    case Step::flush_meta:
       return step_ = Step::flush_pending;
     case Step::flush_pending:
+      return step_ = Step::flush_meta;
+    case Step::flush_meta:
       return step_ = Step::note_position;
     default:
       noted_ = target_;

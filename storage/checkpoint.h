@@ -2,17 +2,18 @@
 
 // Checkpoint: when a shard writes the journal's contents to their final files, and in which order.
 //
-//   idle -- begin(applied) --> save_states -> write_logs -> sync_logs -> flush_meta
-//     ^                                                                      v
-//     +------------------------------------------- note_position <---- flush_pending
+//   idle -- begin(applied) --> save_states -> write_logs -> sync_logs -> flush_pending
+//     ^                                                                       v
+//     +------------------------------------------- note_position <------ flush_meta
 //
 //   save_states     ProducerStates::changes(target()) to db/meta; on the shard, in the same turn
 //                   as begin()
 //   write_logs      every dirty log's tail up to now to its segment        (Background)
 //   sync_logs       those segments, and the directories of new ones       (Background)
-//   flush_meta      Database::flush()                                      (Background)
 //   flush_pending   BucketStore::flush(), behind what the shard's tails have for it: the pending
 //                   records that came before begin()                      (Background)
+//   flush_meta      Database::flush(), last of all: db/meta notes which generation of db/pending
+//                   belongs to it, and a start refuses one that is older  (Background)
 //   note_position   Journal::checkpoint(target()): what is before it will not be replayed, and
 //                   files before it are used again
 //
@@ -46,8 +47,8 @@ class Checkpoint {
     save_states,
     write_logs,
     sync_logs,
-    flush_meta,
     flush_pending,
+    flush_meta,
     note_position,
     failed,
   };

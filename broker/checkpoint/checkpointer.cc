@@ -199,8 +199,8 @@ void Checkpointer::begin() {
   busy_ = true;
   // Everything durable has been applied by now: a round's completions all run in one turn, which
   // this one is not.
-  TARRY_ASSERT(checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono()) ==
-                   storage::Checkpoint::Step::save_states,
+  const auto step = checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono());
+  TARRY_ASSERT(step == storage::Checkpoint::Step::save_states,
                "a checkpoint begins with the producers");
   if (auto saved = save_producer_states(); !saved) return give_up(saved.error());
   checkpoint_->finished({});
@@ -234,8 +234,8 @@ void Checkpointer::flush_stores() {
   shard_.background().run([broker = &shard_.broker_context()] { return flush_databases(*broker); },
                           [this](Result<> flushed) {
                             if (!flushed) return give_up(flushed.error());
-                            checkpoint_->finished({});  // Meta,
-                            checkpoint_->finished({});  // and what is pending.
+                            checkpoint_->finished({});  // What is pending,
+                            checkpoint_->finished({});  // and meta.
                             note_position();
                           });
 }

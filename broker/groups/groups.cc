@@ -1,6 +1,8 @@
 #include "broker/groups/groups.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/core.h>
@@ -18,6 +20,10 @@ using std::chrono::milliseconds;
 namespace asio = boost::asio;
 
 namespace {
+
+// Unused groups, of which there may be very many: all of a round are removed in one turn.
+constexpr std::size_t removed_together = 256;
+constexpr milliseconds between_removals{10};
 
 bool is_group_id(std::string_view id) {
   return !id.empty() && id.size() <= Groups::max_id_bytes;
@@ -275,15 +281,32 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
   return *lsn;
 }
 
-asio::awaitable<ErrorCode> Groups::remove(std::string id,
-                                          std::shared_ptr<CancellationToken> token) {
-  GroupEntry* group = find(id);
-  if (group == nullptr) co_return ErrorCode::group_id_not_found;
-  if (group->is(GroupState::dead)) co_return ErrorCode::coordinator_not_available;
-  if (!group->is(GroupState::empty)) co_return ErrorCode::non_empty_group;
-  const auto written = write_removal(*group);
-  if (!written) co_return written.error();
-  co_return co_await wait_for_offsets(shard_, *written, delete_groups_kind, *token);
+asio::awaitable<std::vector<ErrorCode>> Groups::remove(std::vector<std::string_view> ids,
+                                                       std::shared_ptr<CancellationToken> token) {
+  std::vector<ErrorCode> codes(ids.size(), ErrorCode::none);
+  std::set<std::string_view> removed;
+  std::optional<Lsn> last;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    GroupEntry* group = find(ids[i]);
+    if (group == nullptr || removed.contains(ids[i])) {
+      codes[i] = ErrorCode::group_id_not_found;
+    } else if (group->is(GroupState::dead)) {
+      codes[i] = ErrorCode::coordinator_not_available;
+    } else if (!group->is(GroupState::empty)) {
+      codes[i] = ErrorCode::non_empty_group;
+    } else if (const auto written = write_removal(*group); !written) {
+      codes[i] = written.error();
+    } else {
+      removed.insert(ids[i]);
+      last = *written;
+    }
+  }
+  if (!last) co_return codes;
+  const auto waited = co_await wait_for_offsets(shard_, *last, delete_groups_kind, *token);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (codes[i] == ErrorCode::none) codes[i] = waited;
+  }
+  co_return codes;
 }
 
 void Groups::check_unused() {
@@ -300,25 +323,39 @@ void Groups::check_unused() {
 }
 
 void Groups::remove_unused() {
-  bool left = false;
+  bool refused = false;
+  std::size_t written = 0;
   for (auto& [id, group] : groups_) {
     if (!group->is_unused()) continue;
+    if (written == removed_together) {
+      wheel().schedule(unused_timer_, tick_after(between_removals));
+      return;
+    }
     // A removal that is refused because the disk is full is tried again.
-    if (!write_removal(*group)) left = true;
+    if (write_removal(*group)) {
+      ++written;
+    } else {
+      refused = true;
+    }
   }
-  if (left) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+  if (refused) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
 }
 
-void Groups::topic_deleted(const TopicId& topic) {
-  for (auto& [id, group] : groups_) group->offsets.topic_deleted(topic);
+bool Groups::topic_deleted(const TopicId& topic, std::string& after, std::size_t groups) {
+  return for_some(after, groups, [&](GroupEntry& group) { group.offsets.topic_deleted(topic); });
 }
 
 bool Groups::retention_changed(std::string& after, std::size_t groups) {
+  return for_some(after, groups, [](GroupEntry& group) { group.offsets.retention_changed(); });
+}
+
+bool Groups::for_some(std::string& after, std::size_t groups,
+                      const std::function<void(GroupEntry&)>& work) {
   // The empty id, which is the first, is a group's too.
   auto at = after.empty() ? groups_.begin() : groups_.upper_bound(after);
   for (; groups > 0 && at != groups_.end(); ++at, --groups) {
-    at->second->offsets.retention_changed();
     after = at->first;
+    work(*at->second);
   }
   return at != groups_.end();
 }

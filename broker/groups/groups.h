@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -94,14 +95,14 @@ class Groups final : private GroupHost {
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
       std::string_view group_id, std::span<const Group::Leaving> members);
 
-  // Removes a group and its offsets; answered when it is durable.  NON_EMPTY_GROUP,
-  // GROUP_ID_NOT_FOUND.
-  boost::asio::awaitable<protocol::ErrorCode> remove(std::string id,
-                                                     std::shared_ptr<CancellationToken> token);
+  // Removes groups and their offsets in one round of the journal; answered when that is durable.
+  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+  boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(
+      std::vector<std::string_view> ids, std::shared_ptr<CancellationToken> token);
 
-  void topic_deleted(const TopicId& topic);
-  // offsets.retention.minutes has changed: so have the times at which offsets expire, first of at
-  // most so many groups behind `after`, which moves on.  False: there are no more.
+  // These visit at most so many groups behind `after`, which moves on.  False: there are no more.
+  bool topic_deleted(const TopicId& topic, std::string& after, std::size_t groups);
+  // offsets.retention.minutes has changed: so have the times at which offsets expire.
   bool retention_changed(std::string& after, std::size_t groups);
   // Ends all waiting, and removes no member: a restart finds them again.
   void stop();
@@ -123,6 +124,8 @@ class Groups final : private GroupHost {
   void on_unused(Group& group) override;
 
   GroupEntry& make(std::string_view id);
+  bool for_some(std::string& after, std::size_t groups,
+                const std::function<void(GroupEntry&)>& work);
   void check_unused();
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);

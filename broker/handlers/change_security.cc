@@ -11,7 +11,7 @@ namespace tarry::broker {
 boost::asio::awaitable<Result<>> change_security(const RequestContext& context,
                                                  std::vector<LiveSecurity::Change> changes) {
   auto work = [&broker = context.broker, &changes]() -> boost::asio::awaitable<Result<>> {
-    co_return co_await broker.live_security().change(changes);
+    co_return co_await broker.live_security().change(std::move(changes));
   };
   co_return co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
 }

@@ -13,7 +13,8 @@ namespace tarry::broker {
 
 struct RequestContext;
 
-// All of them or none, on shard 0; durable, and in force on every shard, when it is done.
+// On shard 0; durable, and in force on every shard, when it is done.  After an error some may be
+// (topics/live_security.h).
 boost::asio::awaitable<Result<>> change_security(const RequestContext& context,
                                                  std::vector<LiveSecurity::Change> changes);
 

@@ -30,7 +30,7 @@ namespace asio = boost::asio;
 namespace {
 
 // Every shard keeps them, and a filter looks at each.
-constexpr std::size_t max_quotas = 10'000;
+constexpr std::int64_t max_quotas = 10'000;
 // Bounds the entities of one request, because each has a row in the journal's record.
 constexpr std::size_t max_altered_entities = 10'000;
 
@@ -203,8 +203,14 @@ std::optional<QuotaRefusal> read_entity(QuotaEntity& entity, const AlteredEntry&
   return std::nullopt;
 }
 
-std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
-                                             std::vector<LiveSecurity::Change>& changes) {
+struct EntryChanges {
+  std::vector<LiveSecurity::Change> changes;
+  std::int64_t more = 0;  // Quotas that there are afterwards; negative: fewer.
+};
+
+std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry, const QuotaTable& quotas,
+                                             EntryChanges& out) {
+  auto& changes = out.changes;
   QuotaEntity entity;
   if (auto refused = read_entity(entity, entry)) return refused;
   std::set<QuotaKind> named;
@@ -220,8 +226,13 @@ std::optional<QuotaRefusal> changes_of_entry(const AlteredEntry& entry,
       reason = entity.refusal_reason(*kind, op.remove ? 1 : op.value);
     }
     if (!reason.empty()) return QuotaRefusal{ErrorCode::invalid_request, std::move(reason)};
-    changes.push_back({QuotaTable::row_key(entity, *kind), std::nullopt});
+    changes.push_back({.key = QuotaTable::row_key(entity, *kind),
+                       .value = std::nullopt,
+                       .with_previous = !changes.empty()});
     if (!op.remove) changes.back().value = QuotaTable::row_value(op.value);
+    const bool is_set = quotas.is_set(entity, *kind);
+    if (op.remove && is_set) --out.more;
+    if (!op.remove && !is_set) ++out.more;
   }
   return std::nullopt;
 }
@@ -238,7 +249,8 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
   }
   YieldBudget budget(context.shard, nullptr);
   std::vector<LiveSecurity::Change> changes;
-  std::size_t added = 0;
+  // Signed, because a request may remove more than it adds.
+  auto count = static_cast<std::int64_t>(image->quotas().size());
   for (const auto& entry : request.entries) {
     if (budget.spend(5)) co_await budget.yield();
     auto& result = response.entries.emplace_back();
@@ -248,22 +260,21 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
       if (part.entity_name) told.entity_name.emplace(*part.entity_name);
     }
     // Apart from the others, because all changes of one entity are made, or none.
-    std::vector<LiveSecurity::Change> of_entry;
-    auto refused = all_refused ? all_refused : changes_of_entry(entry, of_entry);
-    for (const auto& change : of_entry) added += change.value ? 1 : 0;
-    // Changes of rows that exist count as new here: the bound is for what could be, not to the row.
-    if (!refused && image->quotas().size() + added > max_quotas)
+    EntryChanges of_entry;
+    auto refused = all_refused ? all_refused : changes_of_entry(entry, image->quotas(), of_entry);
+    if (!refused && of_entry.more > 0 && count + of_entry.more > max_quotas)
       refused = QuotaRefusal{ErrorCode::policy_violation, "There would be more than 10000 quotas."};
     if (refused) {
       result.error_code = refused->code;
       result.error_message = std::move(refused->message);
       continue;
     }
-    for (auto& change : of_entry) changes.push_back(std::move(change));
+    count += of_entry.more;
+    for (auto& change : of_entry.changes) changes.push_back(std::move(change));
   }
   if (request.validate_only || changes.empty()) co_return response;
-  // In one transaction: after a crash all entities have changed, or none.
-  const auto changed = co_await change_security(context, changes);
+  const std::size_t changed_quotas = changes.size();
+  const auto changed = co_await change_security(context, std::move(changes));
   for (auto& result : response.entries) {
     if (changed || result.error_code != ErrorCode::none) continue;
     result.error_code = ErrorCode::kafka_storage_error;
@@ -271,7 +282,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
   }
   if (changed) {
     log_info("audit", "{} from {} has changed {} quotas", printable(context.connection.principal()),
-             context.connection.peer(), changes.size());
+             context.connection.peer(), changed_quotas);
   }
   co_return response;
 }

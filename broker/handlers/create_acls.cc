@@ -1,5 +1,5 @@
 // CreateAcls (key 30), versions 1 to 3: adds rules.  Needs ALTER on the cluster.  A rule that
-// cannot be is refused alone; those that can are added together.  One that is there already is no
+// cannot be is refused alone; those that can are added.  One that is there already is no
 // error.
 
 #include "protocol/messages/create_acls.h"
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -53,25 +54,31 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
   if (!context.shard.config().authorizer.enabled)
     co_return refuse_all(ErrorCode::security_disabled, no_authorizer);
   const auto image = context.broker.security(context.shard).image;
-  // Rules that exist already count as new: to tell them apart would cost a look at each.
-  if (image->rules().size() + request.creations.size() > max_rules)
-    co_return refuse_all(ErrorCode::policy_violation, "There would be more than 100000 rules.");
-
   std::vector<LiveSecurity::Change> changes;
+  YieldBudget budget(context.shard, &context.connection);
   for (std::size_t i = 0; i < request.creations.size(); ++i) {
+    if (budget.spend()) {
+      const bool wanted = co_await budget.yield();
+      if (!wanted) co_return response;
+    }
     const auto rule = binding_of(request.creations[i]);
     if (auto reason = rule.refusal_reason(); !reason.empty()) {
       response.results[i].error_code = ErrorCode::invalid_request;
       response.results[i].error_message = std::move(reason);
       continue;
     }
+    if (image->rules().contains(rule)) continue;
     // The key says everything about a rule, so its row has no value.
-    changes.push_back({SecurityImage::rule_key(rule), std::string()});
+    changes.push_back({.key = SecurityImage::rule_key(rule), .value = std::string()});
   }
-  const auto changed = co_await change_security(context, changes);
+  // A rule that one request names twice counts twice.
+  if (image->rules().size() + changes.size() > max_rules)
+    co_return refuse_all(ErrorCode::policy_violation, "There would be more than 100000 rules.");
+  const std::size_t added = changes.size();
+  const auto changed = co_await change_security(context, std::move(changes));
   if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
   log_info("audit", "{} from {} added ACL rules: {}", printable(context.connection.principal()),
-           context.connection.peer(), changes.size());
+           context.connection.peer(), added);
   co_return response;
 }
 

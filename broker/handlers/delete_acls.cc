@@ -3,12 +3,12 @@
 
 #include "protocol/messages/delete_acls.h"
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -24,12 +24,57 @@ namespace {
 
 // Each looks at every rule.
 constexpr std::size_t max_filters = 1000;
+// That all filters together may select: as many as one that selects all of them.
+constexpr std::size_t max_selected = 100'000;
 
-// The rules that the filters select; each filter lists its own in its answer.
-std::set<AclBinding> select(const SecurityImage& image, const protocol::DeleteAclsRequest& request,
-                            protocol::DeleteAclsResponse& response) {
-  // A set, because several filters may select the same rule.
-  std::set<AclBinding> all;
+struct Selecting {
+  const SecurityImage& image;
+  YieldBudget budget;
+  AnswerMemory memory;
+  std::vector<bool> chosen;  // Of the image's rules, because several filters may select the same.
+  std::size_t selected = 0;
+  bool too_many = false;
+};
+
+// Adds the rules that the filter selects to its result.  False: nobody waits for the answer any
+// more, or there are too many.
+asio::awaitable<bool> select(Selecting& selecting, const AclFilter& filter,
+                             protocol::DeleteAclsResponse::FilterResult& result) {
+  std::size_t place = 0;
+  for (const auto& rule : selecting.image.rules()) {
+    const bool is_time = place % rules_a_microsecond == 0 && selecting.budget.spend();
+    if (is_time) {
+      const bool wanted = co_await selecting.budget.yield();
+      if (!wanted) co_return false;
+    }
+    const auto at = place++;
+    if (!filter.selects(rule)) continue;
+    if (++selecting.selected > max_selected) {
+      selecting.too_many = true;
+      co_return false;
+    }
+    selecting.chosen[at] = true;
+    auto& told = result.matching_acls.emplace_back();
+    told.resource_type = std::to_underlying(rule.resource);
+    told.resource_name = rule.name;
+    told.pattern_type = std::to_underlying(rule.pattern);
+    told.principal = rule.principal;
+    told.host = rule.host;
+    told.operation = std::to_underlying(rule.operation);
+    told.permission_type = std::to_underlying(rule.permission);
+    // Once for the answer itself, and once for its bytes on the wire.
+    if (selecting.memory.spend(2 * (sizeof told + text_bytes(rule)))) {
+      const bool taken = co_await selecting.memory.take();
+      if (!taken) co_return false;
+    }
+    selecting.budget.spend();
+  }
+  co_return true;
+}
+
+// False: as select().
+asio::awaitable<bool> select_all(Selecting& selecting, const protocol::DeleteAclsRequest& request,
+                                 protocol::DeleteAclsResponse& response) {
   for (std::size_t i = 0; i < request.filters.size(); ++i) {
     auto& result = response.filter_results[i];
     const auto filter = filter_of(request.filters[i]);
@@ -38,20 +83,21 @@ std::set<AclBinding> select(const SecurityImage& image, const protocol::DeleteAc
       result.error_message = std::move(reason);
       continue;
     }
-    for (const auto& rule : image.rules()) {
-      if (!filter.selects(rule)) continue;
-      all.insert(rule);
-      auto& told = result.matching_acls.emplace_back();
-      told.resource_type = std::to_underlying(rule.resource);
-      told.resource_name = rule.name;
-      told.pattern_type = std::to_underlying(rule.pattern);
-      told.principal = rule.principal;
-      told.host = rule.host;
-      told.operation = std::to_underlying(rule.operation);
-      told.permission_type = std::to_underlying(rule.permission);
-    }
+    const bool goes_on = co_await select(selecting, filter, result);
+    if (!goes_on) co_return false;
   }
-  return all;
+  co_return true;
+}
+
+asio::awaitable<std::vector<LiveSecurity::Change>> removals_of(Selecting& selecting) {
+  std::vector<LiveSecurity::Change> changes;
+  std::size_t place = 0;
+  for (const auto& rule : selecting.image.rules()) {
+    if (!selecting.chosen[place++]) continue;
+    if (selecting.budget.spend()) co_await selecting.budget.yield();
+    changes.push_back({.key = SecurityImage::rule_key(rule), .value = std::nullopt});
+  }
+  co_return changes;
 }
 
 asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
@@ -62,7 +108,7 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
     for (auto& result : response.filter_results) {
       result.error_code = code;
       result.error_message = message;
-      // Nothing was removed, so no rule may be told as removed.
+      // Only rules that were removed may be told.
       result.matching_acls.clear();
     }
     return response;
@@ -75,13 +121,21 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
     co_return refuse_all(ErrorCode::invalid_request, "A request may have at most 1000 filters.");
 
   const auto image = context.broker.security(context.shard).image;
-  const auto rules = select(*image, request, response);
-  std::vector<LiveSecurity::Change> changes;
-  for (const auto& rule : rules) changes.push_back({SecurityImage::rule_key(rule), std::nullopt});
-  const auto changed = co_await change_security(context, changes);
+  Selecting selecting{*image, YieldBudget(context.shard, &context.connection),
+                      AnswerMemory(context), std::vector<bool>(image->rules().size())};
+  const bool selected = co_await select_all(selecting, request, response);
+  if (selecting.too_many) {
+    co_return refuse_all(ErrorCode::invalid_request,
+                         "The filters select more than 100000 rules together, some of them more "
+                         "than once; send them in several requests.");
+  }
+  if (!selected) co_return response;  // Which nobody gets.
+  auto changes = co_await removals_of(selecting);
+  const std::size_t removed = changes.size();
+  const auto changed = co_await change_security(context, std::move(changes));
   if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
   log_info("audit", "{} from {} removed ACL rules: {}", printable(context.connection.principal()),
-           context.connection.peer(), changes.size());
+           context.connection.peer(), removed);
   co_return response;
 }
 

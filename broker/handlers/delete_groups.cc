@@ -27,7 +27,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Each shard is told once of its share of so many.
+// Each shard is told once of its share of so many, and removes them in one round of its journal.
 constexpr std::size_t removals_together = 256;
 
 struct Removal {
@@ -38,15 +38,9 @@ struct Removal {
 // On the groups' shard.
 asio::awaitable<std::vector<protocol::ErrorCode>> remove_all(
     Shard& shard, std::span<const Removal> removals, std::shared_ptr<CancellationToken> token) {
-  std::vector<protocol::ErrorCode> codes;
-  YieldBudget budget(shard, nullptr);
-  for (const Removal& removal : removals) {
-    if (budget.spend()) co_await budget.yield();
-    std::string id(removal.id);
-    const auto code = co_await shard.groups().remove(std::move(id), token);
-    codes.push_back(code);
-  }
-  co_return codes;
+  std::vector<std::string_view> ids;
+  for (const Removal& removal : removals) ids.push_back(removal.id);
+  co_return co_await shard.groups().remove(std::move(ids), token);
 }
 
 asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,

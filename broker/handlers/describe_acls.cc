@@ -5,9 +5,11 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -16,46 +18,86 @@
 namespace tarry::broker {
 
 using protocol::ErrorCode;
+namespace asio = boost::asio;
 
 namespace {
 
-protocol::DescribeAclsResponse describe_acls(RequestContext& context,
-                                             const protocol::DescribeAclsRequest& request) {
-  protocol::DescribeAclsResponse response;
+using protocol::DescribeAclsResponse;
+using Resource = std::tuple<AclResource, std::string, AclPattern>;
+using ByResource = std::map<Resource, DescribeAclsResponse::Resource>;
+
+struct DescribingRules {
+  const SecurityImage& image;
+  YieldBudget budget;
+  AnswerMemory memory;
+};
+
+// False: nobody waits for the answer any more.
+asio::awaitable<bool> find_rules(DescribingRules& describing, const AclFilter& filter,
+                                 ByResource& found) {
+  std::size_t place = 0;
+  for (const auto& rule : describing.image.rules()) {
+    const bool is_time = place++ % rules_a_microsecond == 0 && describing.budget.spend();
+    if (is_time) {
+      const bool wanted = co_await describing.budget.yield();
+      if (!wanted) co_return false;
+    }
+    if (!filter.selects(rule)) continue;
+    auto& resource = found[{rule.resource, rule.name, rule.pattern}];
+    resource.resource_type = std::to_underlying(rule.resource);
+    resource.resource_name = rule.name;
+    resource.pattern_type = std::to_underlying(rule.pattern);
+    auto& told = resource.acls.emplace_back();
+    told.principal = rule.principal;
+    told.host = rule.host;
+    told.operation = std::to_underlying(rule.operation);
+    told.permission_type = std::to_underlying(rule.permission);
+    // As if each had a resource of its own; once for the answer, and once for its bytes on the
+    // wire.
+    if (describing.memory.spend(2 * (sizeof resource + sizeof told + text_bytes(rule)))) {
+      const bool taken = co_await describing.memory.take();
+      if (!taken) co_return false;
+    }
+    // It takes longer than a look: a name in the map, and three copies.
+    describing.budget.spend(2);
+  }
+  co_return true;
+}
+
+asio::awaitable<DescribeAclsResponse> describe_acls(RequestContext& context,
+                                                    const protocol::DescribeAclsRequest& request) {
+  DescribeAclsResponse response;
   const auto refuse = [&](ErrorCode code, std::string message) {
     response.error_code = code;
     response.error_message = std::move(message);
     return response;
   };
   if (!authorize_cluster(context, AclOperation::describe))
-    return refuse(ErrorCode::cluster_authorization_failed, "Cluster authorization failed.");
+    co_return refuse(ErrorCode::cluster_authorization_failed, "Cluster authorization failed.");
   if (!context.shard.config().authorizer.enabled)
-    return refuse(ErrorCode::security_disabled, std::string(no_authorizer));
+    co_return refuse(ErrorCode::security_disabled, std::string(no_authorizer));
   const auto filter = filter_of(request);
   if (auto reason = filter.refusal_reason(); !reason.empty())
-    return refuse(ErrorCode::invalid_request, std::move(reason));
+    co_return refuse(ErrorCode::invalid_request, std::move(reason));
 
   const auto image = context.broker.security(context.shard).image;
-  using Resource = std::tuple<AclResource, std::string, AclPattern>;
-  // Rules of one resource stand together in the answer.
-  std::map<Resource, protocol::DescribeAclsResponse::Resource> found;
-  for (const auto& rule : image->rules()) {
-    if (!filter.selects(rule)) continue;
-    auto& resource = found[{rule.resource, rule.name, rule.pattern}];
-    resource.resource_type = std::to_underlying(rule.resource);
-    resource.resource_name = rule.name;
-    resource.pattern_type = std::to_underlying(rule.pattern);
-    resource.acls.push_back({rule.principal, rule.host, std::to_underlying(rule.operation),
-                             std::to_underlying(rule.permission)});
+  DescribingRules describing{*image, YieldBudget(context.shard, &context.connection),
+                             AnswerMemory(context)};
+  ByResource found;
+  const bool all = co_await find_rules(describing, filter, found);
+  if (!all) co_return response;
+  // The map goes piece by piece, because to free it takes long, too.
+  while (!found.empty()) {
+    if (describing.budget.spend()) co_await describing.budget.yield();
+    response.resources.push_back(std::move(found.extract(found.begin()).mapped()));
   }
-  for (auto& [name, resource] : found) response.resources.push_back(std::move(resource));
-  return response;
+  co_return response;
 }
 
 }  // namespace
 
-boost::asio::awaitable<Answer> run_describe_acls(RequestContext context) {
-  return run_at_once<protocol::DescribeAclsRequest, describe_acls>(std::move(context));
+asio::awaitable<Answer> run_describe_acls(RequestContext context) {
+  return run<protocol::DescribeAclsRequest, describe_acls>(std::move(context));
 }
 
 }  // namespace tarry::broker

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
@@ -41,13 +42,24 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
   // As in Kafka, a client that may describe the cluster sees every group.
   const bool all =
       is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name);
+  AnswerMemory memory(context);
+  YieldBudget budget(context.shard, &context.connection);
   for (const auto& group : groups) {
-    // Without a line in the log: nobody has asked for this group by name.
+    if (budget.spend()) {
+      const bool wanted = co_await budget.yield();
+      if (!wanted) co_return response;
+    }
     if (!all && !is_allowed(context, AclOperation::describe, AclResource::group, group.id))
       continue;
     if (!selects(request.states_filter, group.state)) continue;
     response.groups.push_back(
         {group.id, group.protocol_type, std::string(group.state), std::string(type_of_all)});
+    // Once for the answer itself, and once for its bytes on the wire.
+    const std::size_t bytes = sizeof(ListGroupsResponse::Group) + group.id.size();
+    if (memory.spend(2 * (bytes + group.protocol_type.size()))) {
+      const bool taken = co_await memory.take();
+      if (!taken) co_return response;
+    }
   }
   co_return response;
 }

@@ -3,6 +3,8 @@
 // They need DESCRIBE and ALTER on the cluster.  All changes of one user hold together or not at
 // all.
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,6 +14,7 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/change_security.h"
@@ -30,41 +33,74 @@ constexpr std::size_t max_users = 100'000;
 constexpr std::size_t max_user_name_bytes = 1024;
 constexpr std::size_t max_salt_bytes = 1024;
 
-protocol::DescribeUserScramCredentialsResponse describe_users(
-    RequestContext& context, const protocol::DescribeUserScramCredentialsRequest& request) {
-  protocol::DescribeUserScramCredentialsResponse response;
+using DescribeUsersRequest = protocol::DescribeUserScramCredentialsRequest;
+using DescribeUsersResponse = protocol::DescribeUserScramCredentialsResponse;
+
+// The rows of one user are neighbours: one for each mechanism.  Returns the row behind them.
+SecurityImage::Users::const_iterator describe_user(SecurityImage::Users::const_iterator row,
+                                                   const SecurityImage::Users& users,
+                                                   DescribeUsersResponse::Result& result) {
+  result.user = row->first.first;
+  for (; row != users.end() && row->first.first == result.user; ++row)
+    result.credential_infos.push_back(
+        {std::to_underlying(row->first.second), row->second.iterations});
+  return row;
+}
+
+void describe_named(std::string_view name, int times, const SecurityImage::Users& users,
+                    DescribeUsersResponse::Result& result) {
+  const auto row = users.lower_bound({std::string(name), ScramMechanism{}});
+  if (times == 1 && row != users.end() && row->first.first == name) {
+    describe_user(row, users, result);
+    return;
+  }
+  result.user = name;
+  result.error_code = times > 1 ? ErrorCode::duplicate_resource : ErrorCode::resource_not_found;
+  result.error_message =
+      times > 1 ? "Cannot describe SCRAM credentials for the same user twice in a single request"
+                : "Attempt to describe a user credential that does not exist";
+}
+
+asio::awaitable<DescribeUsersResponse> describe_users(RequestContext& context,
+                                                      const DescribeUsersRequest& request) {
+  DescribeUsersResponse response;
   if (!authorize_cluster(context, AclOperation::describe)) {
     response.error_code = ErrorCode::cluster_authorization_failed;
     response.error_message = "Cluster authorization failed.";
-    return response;
+    co_return response;
   }
   const auto image = context.broker.security(context.shard).image;
-  std::map<std::string, protocol::DescribeUserScramCredentialsResponse::Result> found;
-  for (const auto& [who, credential] : image->users()) {
-    auto& result = found[who.first];
-    result.user = who.first;
-    result.credential_infos.push_back({std::to_underlying(who.second), credential.iterations});
-  }
+  const auto& users = image->users();
+  YieldBudget budget(context.shard, &context.connection);
   if (!request.users || request.users->empty()) {
-    for (auto& [name, result] : found) response.results.push_back(std::move(result));
-    return response;
+    for (auto row = users.begin(); row != users.end();) {
+      if (budget.spend()) {
+        const bool wanted = co_await budget.yield();
+        if (!wanted) co_return response;
+      }
+      row = describe_user(row, users, response.results.emplace_back());
+    }
+    co_return response;
   }
   std::map<std::string_view, int> asked;
-  for (const auto& user : *request.users) ++asked[user.name];
-  for (const auto& [name, times] : asked) {
-    const auto known = found.find(std::string(name));
-    auto& result = response.results.emplace_back();
-    if (times == 1 && known != found.end()) {
-      result = std::move(known->second);
-      continue;
+  for (const auto& user : *request.users) {
+    if (budget.spend()) {
+      const bool wanted = co_await budget.yield();
+      if (!wanted) co_return response;
     }
-    result.user = name;
-    result.error_code = times > 1 ? ErrorCode::duplicate_resource : ErrorCode::resource_not_found;
-    result.error_message =
-        times > 1 ? "Cannot describe SCRAM credentials for the same user twice in a single request"
-                  : "Attempt to describe a user credential that does not exist";
+    ++asked[user.name];
   }
-  return response;
+  // The map goes piece by piece, because to free it takes long, too.
+  while (!asked.empty()) {
+    if (budget.spend()) {
+      const bool wanted = co_await budget.yield();
+      if (!wanted) co_return response;
+    }
+    const auto [name, times] = *asked.begin();
+    asked.erase(asked.begin());
+    describe_named(name, times, users, response.results.emplace_back());
+  }
+  co_return response;
 }
 
 struct Refusal {
@@ -132,59 +168,104 @@ struct UserChange {
   }
 };
 
-std::map<std::string, UserChange> changes_of(
-    const protocol::AlterUserScramCredentialsRequest& request, const SecurityImage& image) {
-  std::map<std::string, UserChange> users;
+// Two proofs of SHA-512 and a hash.
+constexpr std::size_t microseconds_a_credential = 5;
+
+using UserChanges = std::map<std::string, UserChange>;
+
+void take_deletion(UserChange& user, const Deletion& wanted, const SecurityImage& image) {
+  user.add(wanted.mechanism, check(wanted, image));
+  if (user.refused) return;
+  const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
+  user.changes.push_back({.key = SecurityImage::user_key(wanted.name, mechanism),
+                          .value = std::nullopt,
+                          .with_previous = !user.changes.empty()});
+}
+
+void take_upsertion(UserChange& user, const Upsertion& wanted) {
+  user.add(wanted.mechanism, check(wanted));
+  if (user.refused) return;
+  const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
+  const auto credential = scram_credential(mechanism, as_text(wanted.salted_password),
+                                           as_text(wanted.salt), wanted.iterations);
+  user.changes.push_back({.key = SecurityImage::user_key(wanted.name, mechanism),
+                          .value = SecurityImage::user_value(credential),
+                          .with_previous = !user.changes.empty()});
+}
+
+// By the users' names.  What is refused as a whole has no changes, and nothing is computed for it.
+asio::awaitable<UserChanges> changes_of(const protocol::AlterUserScramCredentialsRequest& request,
+                                        const SecurityImage& image,
+                                        const std::optional<Refusal>& all_refused,
+                                        YieldBudget& budget) {
+  UserChanges users;
   for (const auto& wanted : request.deletions) {
+    if (budget.spend()) co_await budget.yield();
     auto& user = users[std::string(wanted.name)];
-    user.add(wanted.mechanism, check(wanted, image));
-    if (!user.refused) {
-      user.changes.push_back(
-          {SecurityImage::user_key(wanted.name, static_cast<ScramMechanism>(wanted.mechanism)),
-           std::nullopt});
-    }
+    if (all_refused) user.refused = all_refused;
+    take_deletion(user, wanted, image);
   }
   for (const auto& wanted : request.upsertions) {
+    if (budget.spend(microseconds_a_credential)) co_await budget.yield();
     auto& user = users[std::string(wanted.name)];
-    user.add(wanted.mechanism, check(wanted));
-    if (user.refused) continue;
-    const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
-    const auto credential = scram_credential(mechanism, as_text(wanted.salted_password),
-                                             as_text(wanted.salt), wanted.iterations);
-    user.changes.push_back(
-        {SecurityImage::user_key(wanted.name, mechanism), SecurityImage::user_value(credential)});
+    if (all_refused) user.refused = all_refused;
+    take_upsertion(user, wanted);
   }
-  return users;
+  co_return users;
+}
+
+// How many there would be: one that exists is changed.
+asio::awaitable<std::size_t> users_after(const protocol::AlterUserScramCredentialsRequest& request,
+                                         const SecurityImage& image, YieldBudget& budget) {
+  std::size_t removed = 0, added = 0;
+  for (const auto& wanted : request.deletions) {
+    if (budget.spend()) co_await budget.yield();
+    removed += check(wanted, image) ? 0 : 1;
+  }
+  for (const auto& wanted : request.upsertions) {
+    if (budget.spend()) co_await budget.yield();
+    const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
+    added += image.find_user(wanted.name, mechanism) == nullptr ? 1 : 0;
+  }
+  const auto all = image.users().size() + added;
+  co_return all - std::min(all, removed);
 }
 
 asio::awaitable<protocol::AlterUserScramCredentialsResponse> alter_users(
     RequestContext& context, const protocol::AlterUserScramCredentialsRequest& request) {
   protocol::AlterUserScramCredentialsResponse response;
   const auto image = context.broker.security(context.shard).image;
-  auto users = changes_of(request, *image);
+  YieldBudget budget(context.shard, nullptr);
   std::optional<Refusal> all_refused;
   if (!authorize_cluster(context, AclOperation::alter)) {
     all_refused = {ErrorCode::cluster_authorization_failed, "Cluster authorization failed."};
-  } else if (image->users().size() + request.upsertions.size() > max_users) {
-    all_refused = {ErrorCode::policy_violation, "There would be more than 100000 users."};
+  } else {
+    const auto users = co_await users_after(request, *image, budget);
+    if (users > max_users)
+      all_refused = {ErrorCode::policy_violation, "There would be more than 100000 users."};
   }
+  auto users = co_await changes_of(request, *image, all_refused, budget);
   std::vector<LiveSecurity::Change> changes;
   for (auto& [name, user] : users) {
-    if (!user.refused && !all_refused) std::ranges::move(user.changes, std::back_inserter(changes));
+    if (budget.spend()) co_await budget.yield();
+    if (!user.refused) std::ranges::move(user.changes, std::back_inserter(changes));
   }
-  const auto changed = co_await change_security(context, changes);
-  if (!changed) all_refused = {ErrorCode::kafka_storage_error, changed.error().message};
-  for (const auto& [name, user] : users) {
+  const auto changed = co_await change_security(context, std::move(changes));
+  // The map goes piece by piece, because to free it takes long, too.
+  while (!users.empty()) {
+    if (budget.spend(2)) co_await budget.yield();
+    auto node = users.extract(users.begin());
+    auto& refused = node.mapped().refused;
+    if (!changed && !refused) refused = {ErrorCode::kafka_storage_error, changed.error().message};
     auto& result = response.results.emplace_back();
-    result.user = name;
-    const auto& refused = all_refused ? all_refused : user.refused;
+    result.user = node.key();
     if (refused) {
       result.error_code = refused->code;
-      result.error_message = refused->message;
+      result.error_message = std::move(refused->message);
     } else {
       log_info("audit", "{} from {} has changed the login of user {}",
                printable(context.connection.principal()), context.connection.peer(),
-               printable(name));
+               printable(node.key()));
     }
   }
   co_return response;
@@ -193,8 +274,7 @@ asio::awaitable<protocol::AlterUserScramCredentialsResponse> alter_users(
 }  // namespace
 
 asio::awaitable<Answer> run_describe_scram_users(RequestContext context) {
-  return run_at_once<protocol::DescribeUserScramCredentialsRequest, describe_users>(
-      std::move(context));
+  return run<DescribeUsersRequest, describe_users>(std::move(context));
 }
 
 asio::awaitable<Answer> run_alter_scram_users(RequestContext context) {

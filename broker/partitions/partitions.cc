@@ -87,7 +87,11 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
   if (!loading_of(tp)) {
     answer = std::unexpected(ErrorCode::unknown_topic_or_partition);  // Deleted meanwhile.
     // drop() left it to us, because it was still being opened.
-    if (loaded) run_removal((*loaded)->removal());
+    if (loaded) {
+      std::vector<storage::LogRemoval> removals;
+      removals.push_back((*loaded)->removal());
+      run_removals(std::move(removals));
+    }
   } else if (loaded) {
     answer = open_.emplace(tp, std::move(*loaded)).first->second.get();
     // The config may have changed while the log was opened.
@@ -139,35 +143,40 @@ Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
   return open_.emplace(tp, std::move(*loaded)).first->second.get();
 }
 
-void Partitions::drop(const storage::Topic& topic, PartitionIndex index) {
-  const TopicPartition tp{topic.id, index};
-  // Every shard is told of a deleted topic.
-  if (!shard_.owns(tp)) return;
-  unopened_.erase(tp);
-  const auto found = open_.find(tp);
-  if (found == open_.end()) {
-    if (!opening_.contains(tp)) {
-      run_removal(
-          storage::LogRemoval(*shard_.broker_context().disk, directory_of(topic, index), topic.id));
+void Partitions::drop(const storage::Topic& topic, PartitionIndex from, PartitionIndex until) {
+  std::vector<storage::LogRemoval> unopened;
+  for (PartitionIndex index = from; index < until; ++index) {
+    const TopicPartition tp{topic.id, index};
+    if (!shard_.owns(tp)) continue;
+    unopened_.erase(tp);
+    const auto found = open_.find(tp);
+    if (found == open_.end()) {
+      // One that is being opened is removed when it is open.
+      if (!opening_.contains(tp)) {
+        unopened.emplace_back(*shard_.broker_context().disk, directory_of(topic, index), topic.id);
+      }
+      continue;
     }
-    return;  // One that is being opened is removed when it is open.
+    found->second->retire();
+    // Its log goes when nothing of it is on its way any more: completions in the journal and a
+    // flush point to the partition.
+    retired_.push_back({std::move(found->second), shard_.journal().end_lsn()});
+    open_.erase(found);
   }
-  found->second->retire();
-  // Its log goes when nothing of it is on its way any more: completions in the journal and a flush
-  // point to the partition.
-  retired_.push_back({std::move(found->second), shard_.journal().end_lsn()});
-  open_.erase(found);
+  run_removals(std::move(unopened));
 }
 
 void Partitions::remove_retired() {
-  std::erase_if(retired_, [this](Retired& retired) {
+  std::vector<storage::LogRemoval> removals;
+  std::erase_if(retired_, [&](Retired& retired) {
     // Completions that point to it come up to here.
     if (shard_.journal().durable_lsn() < retired.appended) return false;
-    run_removal(retired.partition->removal());
+    removals.push_back(retired.partition->removal());
     // After who was just woken, and the other completions of this round.
     boost::asio::post(shard_.executor(), [partition = std::move(retired.partition)] {});
     return true;
   });
+  run_removals(std::move(removals));
 }
 
 Partition* Partitions::retired(const TopicPartition& tp) const {
@@ -176,14 +185,22 @@ Partition* Partitions::retired(const TopicPartition& tp) const {
   return found == retired_.end() ? nullptr : found->partition.get();
 }
 
-void Partitions::run_removal(storage::LogRemoval removal) {
-  shard_.background().run([removal = std::move(removal)]() mutable { return removal.run(); },
-                          [](Result<> removed) {
-                            if (!removed)
-                              log_warn("broker",
-                                       "the files of a deleted log could not be removed: {}",
-                                       removed.error().message);
-                          });
+void Partitions::run_removals(std::vector<storage::LogRemoval> removals) {
+  if (removals.empty()) return;
+  shard_.background().run(
+      [removals = std::move(removals)]() mutable {
+        Result<> first_failed;
+        for (auto& removal : removals) {
+          auto removed = removal.run();
+          if (!removed && first_failed) first_failed = std::move(removed);
+        }
+        return first_failed;
+      },
+      [](Result<> removed) {
+        if (!removed)
+          log_warn("broker", "the files of a deleted log could not be removed: {}",
+                   removed.error().message);
+      });
 }
 
 }  // namespace tarry::broker

@@ -5,7 +5,8 @@
 //   with(tp, take) --> open: take(partition) at once
 //                  --> not open: its log is opened on the pool; who asks meanwhile waits and goes
 //                      on in the order of asking
-//   drop(topic, p) --> retired: nothing is taken any more; the log's files go when no completion
+//   drop(topic, from, until) --> retired: nothing is taken any more; the log's files go when no
+//   completion
 //                      in the journal and no flush points to the partition
 //
 // Belongs to its shard and its thread.
@@ -50,8 +51,8 @@ class Partitions {
   Partition* find(const TopicPartition& tp) const;
   const Map& all() const { return open_; }
 
-  // Its topic is deleted.
-  void drop(const storage::Topic& topic, PartitionIndex index);
+  // Their topic is deleted: those of this shard in [from, until).
+  void drop(const storage::Topic& topic, PartitionIndex from, PartitionIndex until);
   // The partition of a deleted topic, as long as something may point to it; or null.
   Partition* retired(const TopicPartition& tp) const;
   // Lets go of those that nothing points to any more.  While a flush is under way, which points to
@@ -73,7 +74,7 @@ class Partitions {
   Result<std::unique_ptr<Partition>> load(const Loading& loading) const;
   std::optional<Loading> loading_of(const TopicPartition& tp);
   void opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded);
-  void run_removal(storage::LogRemoval removal);
+  void run_removals(std::vector<storage::LogRemoval> removals);
   std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
 
   ShardContext& shard_;

@@ -88,6 +88,11 @@ std::size_t QuotaTable::size() const {
   return std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
 }
 
+bool QuotaTable::is_set(const QuotaEntity& entity, QuotaKind kind) const {
+  const auto found = limits_.find(entity);
+  return found != limits_.end() && found->second.at(static_cast<std::size_t>(kind)).has_value();
+}
+
 std::optional<QuotaTable::Found> QuotaTable::find(QuotaKind kind, std::string_view user,
                                                   std::string_view client_id) const {
   if (!any(kind)) return std::nullopt;

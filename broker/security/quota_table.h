@@ -61,6 +61,7 @@ class QuotaTable {
   const std::map<QuotaEntity, Limits>& all() const { return limits_; }
   bool any(QuotaKind kind) const { return counts_[static_cast<std::size_t>(kind)] > 0; }
   std::size_t size() const;  // Quotas, not entities.
+  bool is_set(const QuotaEntity& entity, QuotaKind kind) const;
 
   struct Found {
     double limit;

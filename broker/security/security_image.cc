@@ -47,6 +47,7 @@ std::optional<ScramCredential> read_user(std::string_view value) {
 SecurityImage::SecurityImage(const storage::Configs& rows) {
   for (const auto& [key, value] : rows) {
     const std::string_view text = key;
+    if (text == login_secret_key) continue;
     if (text.starts_with(rule_prefix)) {
       if (auto rule = AclBinding::of_key(text.substr(rule_prefix.size()))) {
         rules_.insert(std::move(*rule));

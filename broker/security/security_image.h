@@ -60,6 +60,8 @@ class SecurityImage {
   bool allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
                        AclOperation operation, AclResource resource) const;
 
+  // A row of the broker's own, which is no user, rule or quota.
+  static constexpr std::string_view login_secret_key = "secret:logins";
   static std::string user_key(std::string_view name, ScramMechanism mechanism);
   static std::string user_value(const ScramCredential& credential);
   static std::string rule_key(const AclBinding& rule);

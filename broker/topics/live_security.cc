@@ -1,16 +1,44 @@
 #include "broker/topics/live_security.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "broker/context/one_shot_event.h"
 #include "broker/context/shard_context.h"
 
 namespace tarry::broker {
+namespace {
+
+// All rows of a journal record are applied in one turn of the shard.
+constexpr std::ptrdiff_t rows_of_record = 256;
+
+}  // namespace
+
+LiveSecurity::LiveSecurity(ShardContext& shard, SecurityHost& host, storage::Catalog& catalog)
+    : shard_(shard), host_(host), catalog_(catalog), turns_(shard.executor()) {}
 
 boost::asio::awaitable<Result<>> LiveSecurity::change(std::vector<Change> changes) {
   shard_.assert_on_shard();
   // A transaction without an operation would be a record for nothing.
   if (changes.empty()) co_return Result<>{};
+  co_await turns_.take();
+  const TurnQueue::Turn turn(turns_);
+  Result<> written;
+  bool any_written = false;
+  for (auto first = changes.begin(); first != changes.end();) {
+    auto last = first + std::min(rows_of_record, changes.end() - first);
+    while (last != changes.end() && last->with_previous) ++last;
+    written = co_await write({first, last});
+    if (!written) break;
+    any_written = true;
+    // Piece by piece, because to free many strings takes long, too.
+    for (; first != last; ++first) *first = {};
+  }
+  if (any_written) co_await host_.publish_security();
+  co_return written;
+}
+
+boost::asio::awaitable<Result<>> LiveSecurity::write(std::span<const Change> changes) {
   // With the disk's reserve: to lock somebody out must be possible when the disk is full.
   storage::JournalTransaction transaction(storage::Reserve::use);
   for (const auto& each : changes) {
@@ -38,9 +66,7 @@ boost::asio::awaitable<Result<>> LiveSecurity::change(std::vector<Change> change
   co_await settled_event.wait();
   // A journal that failed has told of it already.
   if (is_ours) shard_.journal_failed(result.error());
-  if (!result) co_return result;
-  co_await host_.publish_security();
-  co_return Result<>{};
+  co_return result;
 }
 
 }  // namespace tarry::broker

@@ -1,21 +1,29 @@
 #pragma once
 
-// LiveSecurity: changes users and rules while the broker runs, in the order of the requests.
+// LiveSecurity: changes users, rules and quotas while the broker runs, in the order of the
+// requests.
 //
 //   change --> journal of shard 0 --> Catalog --> every shard's SecurityImage --> answered
 //
 // A change that is answered is durable, and every shard works by it.
 //
+// One change after the other, so while an image is made the catalog's rows stay as they are, and
+// the pool can read them.  A change of very many rows goes to the journal in several records: when
+// a crash or a full disk comes in between, the first of them are in force, and the request that
+// wanted them was refused or not answered.
+//
 // On shard 0's thread.
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
 #include "base/result.h"
+#include "broker/context/turn_queue.h"
 #include "broker/security/security_image.h"
 #include "storage/catalog.h"
 
@@ -35,20 +43,24 @@ class SecurityHost {
 
 class LiveSecurity {
  public:
-  LiveSecurity(ShardContext& shard, SecurityHost& host, storage::Catalog& catalog)
-      : shard_(shard), host_(host), catalog_(catalog) {}
+  // `shard` is shard 0.
+  LiveSecurity(ShardContext& shard, SecurityHost& host, storage::Catalog& catalog);
 
   struct Change {
     std::string key;
     std::optional<std::string> value;  // None: removed.
+    bool with_previous = false;        // It and the one before it are made together, or neither.
   };
-  // All of them or none.
   boost::asio::awaitable<Result<>> change(std::vector<Change> changes);
 
  private:
+  // In one record of the journal.
+  boost::asio::awaitable<Result<>> write(std::span<const Change> changes);
+
   ShardContext& shard_;
   SecurityHost& host_;
   storage::Catalog& catalog_;
+  TurnQueue turns_;
 };
 
 }  // namespace tarry::broker

@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
+#include "broker/context/one_shot_event.h"
 #include "broker/context/shard_context.h"
 #include "storage/producer_states.h"
 
@@ -57,48 +58,14 @@ std::string topic_name_error(std::string_view name) {
   return {};
 }
 
-class Topics::Turn {
- public:
-  explicit Turn(Topics& topics) : topics_(topics) {}
-  ~Turn() { topics_.unlock_changes(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  Topics& topics_;
-};
-
 Topics::Topics(ShardContext& shard, TopicsHost& host, storage::Catalog& catalog)
-    : shard_(shard), host_(host), catalog_(catalog) {
+    : shard_(shard), host_(host), catalog_(catalog), turns_(shard.executor()) {
   for (const auto& topic : catalog_.image()->by_name()) partitions_ += topic->partitions;
 }
 
 std::shared_ptr<const storage::TopicsImage> Topics::image() {
   shard_.assert_on_shard();
   return catalog_.image();
-}
-
-// The first step of every change.
-asio::awaitable<void> Topics::take_turn() {
-  shard_.assert_on_shard();
-  if (!taken_) {
-    taken_ = true;
-    co_return;
-  }
-  OneShotEvent ours;
-  waiting_.push_back(&ours);
-  co_await ours.wait();  // The turn is handed over, so it stays taken.
-}
-
-void Topics::unlock_changes() {
-  if (waiting_.empty()) {
-    taken_ = false;
-    return;
-  }
-  OneShotEvent* const next = waiting_.front();
-  waiting_.pop_front();
-  // In a later turn: the change before it is still being destroyed.
-  asio::post(shard_.executor(), [next] { next->fire(); });
 }
 
 asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
@@ -133,8 +100,9 @@ void Topics::hide_pending(const TopicId& id) {
 }
 
 asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
-  co_await take_turn();
-  Turn turn(*this);
+  shard_.assert_on_shard();
+  co_await turns_.take();
+  const TurnQueue::Turn turn(turns_);
   if (auto why = topic_name_error(topic.name); !why.empty())
     co_return refuse(ErrorCode::invalid_topic, why);
   if (catalog_.image()->find(topic.name)) {
@@ -181,8 +149,9 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
 }
 
 asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
-  co_await take_turn();
-  Turn turn(*this);
+  shard_.assert_on_shard();
+  co_await turns_.take();
+  const TurnQueue::Turn turn(turns_);
   const auto topic = catalog_.image()->find(id);
   if (!topic)
     // It may have been deleted while this one waited for its turn.
@@ -226,8 +195,9 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
 
 asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, std::int32_t count,
                                                               bool only_check) {
-  co_await take_turn();
-  Turn turn(*this);
+  shard_.assert_on_shard();
+  co_await turns_.take();
+  const TurnQueue::Turn turn(turns_);
   const auto topic = catalog_.image()->find(name);
   if (!topic) co_return unknown_topic(name);
   if (count <= topic->partitions) {
@@ -256,8 +226,9 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
 asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
                                                               ChangeConfigs change,
                                                               bool only_check) {
-  co_await take_turn();
-  Turn turn(*this);
+  shard_.assert_on_shard();
+  co_await turns_.take();
+  const TurnQueue::Turn turn(turns_);
   const auto topic = catalog_.image()->find(name);
   if (!topic) co_return unknown_topic(name);
   auto configs = change(topic->configs);

@@ -15,7 +15,6 @@
 // before it), so that a check still holds when its change is written.
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +24,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "broker/context/one_shot_event.h"
+#include "broker/context/turn_queue.h"
 #include "protocol/error_code.h"
 #include "storage/catalog.h"
 #include "storage/journal_record.h"
@@ -94,10 +93,6 @@ class Topics {
   std::shared_ptr<const storage::TopicsImage> image();
 
  private:
-  // Holds the turn from the check until every shard knows.
-  class Turn;
-  boost::asio::awaitable<void> take_turn();
-  void unlock_changes();
   // Journal, catalog, shards.
   boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
   // On this thread, which reads and writes no file for it: no checkpoint can come between it and
@@ -107,8 +102,7 @@ class Topics {
   ShardContext& shard_;
   TopicsHost& host_;
   storage::Catalog& catalog_;
-  bool taken_ = false;
-  std::deque<OneShotEvent*> waiting_;
+  TurnQueue turns_;              // A change holds its turn from the check until every shard knows.
   std::int64_t partitions_ = 0;  // The partitions of all topics.
 };
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/views/status.h"
 
@@ -84,22 +87,60 @@ std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
   return status;
 }
 
+// Each a copy of two names.
+asio::awaitable<std::vector<GroupSummary>> summaries_of(Shard& shard) {
+  std::vector<GroupSummary> summaries;
+  YieldBudget budget(shard, nullptr);
+  const auto& groups = shard.groups().all();
+  for (auto at = groups.begin(); at != groups.end(); ++at) {
+    if (budget.spend()) {
+      // Groups may come and go meanwhile, this one too.
+      const std::string next = at->first;
+      co_await budget.yield();
+      at = groups.lower_bound(next);
+      if (at == groups.end()) break;
+    }
+    if (!at->second->is(GroupState::dead)) summaries.push_back(summary_of(shard, *at->second));
+  }
+  co_return summaries;
+}
+
+// Of lists that are in order already.
+asio::awaitable<std::vector<GroupSummary>> merged(Shard& here,
+                                                  std::vector<std::vector<GroupSummary>> lists) {
+  using Rest = std::pair<std::vector<GroupSummary>::iterator, std::vector<GroupSummary>::iterator>;
+  std::vector<Rest> rests;
+  for (auto& list : lists) {
+    if (!list.empty()) rests.emplace_back(list.begin(), list.end());
+  }
+  // A heap whose front has the first id of all.
+  const auto behind = [](const Rest& a, const Rest& b) { return a.first->id > b.first->id; };
+  std::ranges::make_heap(rests, behind);
+  std::vector<GroupSummary> all;
+  YieldBudget budget(here, nullptr);
+  while (!rests.empty()) {
+    if (budget.spend()) co_await budget.yield();
+    std::ranges::pop_heap(rests, behind);
+    auto& [first, end] = rests.back();
+    all.push_back(std::move(*first));
+    if (++first == end) {
+      rests.pop_back();
+    } else {
+      std::ranges::push_heap(rests, behind);
+    }
+  }
+  co_return all;
+}
+
 }  // namespace
 
 asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard& here) {
-  std::vector<GroupSummary> summaries;
+  std::vector<std::vector<GroupSummary>> of_shards;
   for (std::size_t i = 0; i < broker.shard_count(); ++i) {
-    Shard& shard = broker.shard(i);
-    auto work = [&shard, &summaries]() -> asio::awaitable<void> {
-      for (const auto& [id, group] : shard.groups().all()) {
-        if (!group->is(GroupState::dead)) summaries.push_back(summary_of(shard, *group));
-      }
-      co_return;
-    };
-    co_await broker.on(here, shard, std::move(work));
+    auto work = [&shard = broker.shard(i)] { return summaries_of(shard); };
+    of_shards.push_back(co_await broker.on(here, broker.shard(i), std::move(work)));
   }
-  std::ranges::sort(summaries, {}, &GroupSummary::id);
-  co_return summaries;
+  co_return co_await merged(here, std::move(of_shards));
 }
 
 asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& here,

@@ -100,6 +100,10 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_longest_turn_seconds", "The longest such turn in the last minutes.",
               "longest_turn_seconds"},
              static_cast<double>(turn_us.recent.max()) / 1e6);
+  sink.gauge({"tarry_broker_longest_turn_cpu_seconds",
+              "The same in time of the CPU: without waits for a lock, or for other processes.",
+              "longest_turn_cpu_seconds"},
+             static_cast<double>(longest_busy_turn_us) / 1e6);
   delay.report(sink);
   broker::report(delay.tier, sink);
   journal.report(sink);
@@ -159,6 +163,7 @@ ShardStatus status_of(Shard& shard) {
   status.partitions_open = shard.partitions().all().size();
   status.counters = shard.counters;
   status.turn_us = shard.turns.distribution(shard.clock().mono());
+  status.longest_busy_turn_us = shard.busy_turns.recent(shard.clock().mono()).max();
   status.checkpoints_total = shard.checkpointer().checkpoints_total();
   for (const auto& [error, seen] : shard.produce_errors)
     status.produce_errors[error] = seen.batches;

@@ -45,10 +45,11 @@ struct ShardStatus {
   std::map<std::string_view, std::uint64_t> refused_batches;    // By the partitions, by reason.
   std::uint64_t header_slips_total = 0;
   std::uint64_t dead_letters_total = 0;
-  Distribution turn_us;   // Turns of its thread.
-  bool has_room = true;   // False: the disk is full, no records are accepted.
-  bool stopping = false;  // On its way down.
-  bool failed = false;    // Its journal could not be written.
+  Distribution turn_us;                    // Turns of its thread.
+  std::uint64_t longest_busy_turn_us = 0;  // In time of the CPU.
+  bool has_room = true;                    // False: the disk is full, no records are accepted.
+  bool stopping = false;                   // On its way down.
+  bool failed = false;                     // Its journal could not be written.
 
   storage::JournalStats journal;
 

@@ -39,6 +39,18 @@ TEST_SUITE("block") {
     CHECK(Block::kept_bytes() <= Block::max_kept_bytes);
   }
 
+  TEST_CASE("a block that cannot be kept takes no kept ones with it") {
+    {
+      std::vector<Block> blocks;
+      for (int i = 0; i < 20; ++i) blocks.emplace_back(std::size_t{1} << 20);
+    }
+    const std::size_t before = Block::kept_bytes();
+    { const Block larger_than_all(std::size_t{64} << 20); }
+    CHECK(Block::kept_bytes() == before);
+    { const Block fits(std::size_t{16} << 20); }
+    CHECK(Block::kept_bytes() <= Block::max_kept_bytes);
+  }
+
   TEST_CASE("a moved block is one block") {
     Block first(100'000);
     std::uint8_t* const data = first.data();

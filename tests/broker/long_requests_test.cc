@@ -7,15 +7,22 @@
 #include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
 
+#include "broker/groups/groups.h"
 #include "broker/handlers/table.h"
+#include "protocol/messages/alter_user_scram_credentials.h"
+#include "protocol/messages/create_acls.h"
 #include "protocol/messages/create_partitions.h"
 #include "protocol/messages/create_topics.h"
+#include "protocol/messages/delete_acls.h"
 #include "protocol/messages/delete_groups.h"
 #include "protocol/messages/delete_topics.h"
+#include "protocol/messages/describe_acls.h"
 #include "protocol/messages/describe_configs.h"
 #include "protocol/messages/describe_groups.h"
 #include "protocol/messages/describe_topic_partitions.h"
+#include "protocol/messages/describe_user_scram_credentials.h"
 #include "protocol/messages/find_coordinator.h"
+#include "protocol/messages/list_groups.h"
 #include "protocol/messages/list_offsets.h"
 #include "protocol/messages/metadata.h"
 #include "protocol/messages/offset_commit.h"
@@ -28,7 +35,8 @@ namespace {
 constexpr std::size_t many = 20'000;
 
 struct LongWorld : World {
-  LongWorld() : World({.shards = 1}) {
+  explicit LongWorld(std::function<void(BrokerConfig&)> configure = [](BrokerConfig&) {})
+      : World({.shards = 1, .configure = std::move(configure)}) {
     for (std::size_t i = 0; i < many; ++i) names.push_back(std::to_string(i));
   }
 
@@ -51,9 +59,41 @@ struct LongWorld : World {
     return pending;
   }
 
+  // How much others get to do while a request is at work that waits for the journal and the pool.
+  struct Steps {
+    int turns = 0;   // Of others, before it waits for the first time.
+    int pieces = 0;  // Of work for the pool, with the journal's rounds; at least one.
+  };
+  template <typename Response, typename Request>
+  Response change(const Request& request, int version, Steps& steps) {
+    runs_at_once = false;
+    steps = {};
+    const auto pending = begin(request, version);
+    std::function<void()> another = [&] {
+      if (pending->answer || background().size() > 0) return;
+      if (steps.pieces == 0) ++steps.turns;
+      if (steps.turns > 1'000'000) return;
+      boost::asio::post(shard().executor(), another);
+    };
+    while (!pending->answer && steps.pieces < 10'000) {
+      boost::asio::post(shard().executor(), another);
+      turn();
+      ++steps.pieces;
+      background().step();
+    }
+    runs_at_once = true;
+    run();
+    return read<Response>(*pending, version);
+  }
+
   std::vector<std::string> names;
   bool hang_up = false;
 };
+
+void with_rules(BrokerConfig& config) {
+  config.authorizer.enabled = true;
+  config.authorizer.super_users = {"User:ANONYMOUS"};
+}
 
 TEST_SUITE("long requests") {
   TEST_CASE("others have their turn while a request names very many groups") {
@@ -74,6 +114,106 @@ TEST_SUITE("long requests") {
     for (const auto& name : world.names) fetch.groups.emplace_back().group_id = name;
     CHECK(world.read<protocol::OffsetFetchResponse>(*world.begin_long(fetch, 8), 8).groups.size() ==
           many);
+  }
+
+  TEST_CASE("others have their turn while very many groups are listed, and removed together") {
+    LongWorld world;
+    create_topic(world, "t");
+    for (const auto& name : world.names) {
+      if (!world.shard().groups().find_or_make(name)) FAIL("a group cannot be made");
+    }
+    CHECK(world
+              .read<protocol::ListGroupsResponse>(
+                  *world.begin_long(protocol::ListGroupsRequest{}, 4), 4)
+              .groups.size() == many);
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names.assign(world.names.begin(), world.names.end());
+    remove.groups_names.emplace_back("7");  // Once more.
+    LongWorld::Steps steps;
+    const auto removed = world.change<protocol::DeleteGroupsResponse>(remove, 2, steps);
+    REQUIRE(removed.results.size() == many + 1);
+    CHECK(removed.results[7].error_code == ErrorCode::none);
+    CHECK(removed.results[many - 1].error_code == ErrorCode::none);
+    CHECK(removed.results[many].error_code == ErrorCode::group_id_not_found);
+    CHECK(world.shard().groups().all().empty());
+    // Not a round for each, and not all in one.
+    CHECK(steps.pieces >= static_cast<int>(many / 256));
+    CHECK(steps.pieces < static_cast<int>(many / 64));
+  }
+
+  TEST_CASE("a group that is named twice is removed once") {
+    LongWorld world;
+    REQUIRE(world.shard().groups().find_or_make("g"));
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names = {"g", "g"};
+    const auto removed = world.call<protocol::DeleteGroupsResponse>(remove, 2);
+    CHECK(removed.results.at(0).error_code == ErrorCode::none);
+    CHECK(removed.results.at(1).error_code == ErrorCode::group_id_not_found);
+  }
+
+  TEST_CASE("others have their turn while very many rules are added, told and removed") {
+    LongWorld world(with_rules);
+    protocol::CreateAclsRequest create;
+    for (const auto& name : world.names)
+      create.creations.push_back({2, name, 3, "User:a", "*", 3, 3});
+    LongWorld::Steps steps;
+    const auto made = world.change<protocol::CreateAclsResponse>(create, 3, steps);
+    CHECK(made.results.size() == many);
+    CHECK(made.results.back().error_code == ErrorCode::none);
+    CHECK(steps.turns >= static_cast<int>(many / 1100));
+    CHECK(steps.pieces >= static_cast<int>(many / 256));
+
+    protocol::DescribeAclsRequest all;
+    all.resource_type_filter = all.pattern_type_filter = all.operation = all.permission_type = 1;
+    const auto told = world.change<protocol::DescribeAclsResponse>(all, 3, steps);
+    CHECK(told.resources.size() == many);
+    CHECK(steps.turns >= static_cast<int>(3 * many / 1100));
+
+    // Filters that select nothing look at every rule, too.
+    protocol::DeleteAclsRequest remove;
+    for (int i = 0; i < 50; ++i)
+      remove.filters.push_back({2, "no topic", 3, std::nullopt, std::nullopt, 1, 1});
+    CHECK(world.change<protocol::DeleteAclsResponse>(remove, 3, steps).filter_results.size() == 50);
+    CHECK(steps.turns >= static_cast<int>(50 * many / 16 / 1100));
+
+    remove.filters.assign(6, {2, std::nullopt, 3, std::nullopt, std::nullopt, 1, 1});
+    const auto too_many = world.change<protocol::DeleteAclsResponse>(remove, 3, steps);
+    CHECK(too_many.filter_results.at(5).error_code == ErrorCode::invalid_request);
+    CHECK(too_many.filter_results.at(0).matching_acls.empty());
+    remove.filters.resize(2);
+    const auto gone = world.change<protocol::DeleteAclsResponse>(remove, 3, steps);
+    CHECK(gone.filter_results.at(1).matching_acls.size() == many);
+    CHECK(steps.pieces >= static_cast<int>(many / 256));
+    CHECK(world.broker().security(world.shard()).image->rules().empty());
+  }
+
+  TEST_CASE("others have their turn while very many users are added and told") {
+    LongWorld world(with_rules);
+    constexpr std::size_t some = 5000;
+    world.names.resize(some);
+    const std::string salted(32, 'x');
+    protocol::AlterUserScramCredentialsRequest alter;
+    for (const auto& name : world.names)
+      alter.upsertions.push_back(
+          {name, 1, 4096, as_bytes(std::string_view("salt")), as_bytes(salted)});
+    LongWorld::Steps steps;
+    const auto altered = world.change<protocol::AlterUserScramCredentialsResponse>(alter, 0, steps);
+    CHECK(altered.results.size() == some);
+    CHECK(altered.results.back().error_code == ErrorCode::none);
+    CHECK(steps.turns >= static_cast<int>(5 * some / 1100));
+    CHECK(steps.pieces >= static_cast<int>(some / 256));
+
+    protocol::DescribeUserScramCredentialsRequest describe;
+    CHECK(world.change<protocol::DescribeUserScramCredentialsResponse>(describe, 0, steps)
+              .results.size() == some);
+    CHECK(steps.turns >= static_cast<int>(some / 1100));
+    describe.users.emplace();
+    for (const auto& name : world.names) describe.users->push_back({name});
+    const auto told =
+        world.change<protocol::DescribeUserScramCredentialsResponse>(describe, 0, steps);
+    REQUIRE(told.results.size() == some);
+    CHECK(told.results[0].credential_infos.size() == 1);
+    CHECK(steps.turns >= static_cast<int>(2 * some / 1100));
   }
 
   TEST_CASE("others have their turn while a request names very many topics") {

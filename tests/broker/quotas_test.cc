@@ -284,6 +284,33 @@ TEST_SUITE("quotas") {
     CHECK(refused({{"group", 0, "a"}}) == ErrorCode::unsupported_version);
   }
 
+  TEST_CASE("where there are as many quotas as there may be, they can be changed and replaced") {
+    World world;
+    std::vector<std::string> names;
+    for (int i = 0; i < 10'000; ++i) names.push_back(std::to_string(i));
+    protocol::AlterClientQuotasRequest request;
+    for (const auto& name : names)
+      request.entries.push_back(altered("user", name, "producer_byte_rate", 1));
+    const auto told = world.call<protocol::AlterClientQuotasResponse>(request, 1);
+    REQUIRE(told.entries.back().error_code == ErrorCode::none);
+    CHECK(alter(world, altered("user", "7", "producer_byte_rate", 2)) == ErrorCode::none);
+    CHECK(alter(world, altered("user", "one more", "producer_byte_rate", 1)) ==
+          ErrorCode::policy_violation);
+    CHECK(alter(world, altered("user", "7", "consumer_byte_rate", 1)) ==
+          ErrorCode::policy_violation);
+    // Of another kind, in the place of the first.
+    auto other = altered("user", "7", "producer_byte_rate", 0, true);
+    other.ops.push_back({"consumer_byte_rate", 1, false});
+    CHECK(alter(world, other) == ErrorCode::none);
+    request.entries = {altered("user", "8", "producer_byte_rate", 0, true),
+                       altered("user", "one more", "producer_byte_rate", 1),
+                       altered("user", "two more", "producer_byte_rate", 1)};
+    const auto replaced = world.call<protocol::AlterClientQuotasResponse>(request, 1);
+    CHECK(replaced.entries.at(1).error_code == ErrorCode::none);
+    CHECK(replaced.entries.at(2).error_code == ErrorCode::policy_violation);
+    CHECK(world.broker().security(world.shard()).image->quotas().size() == 10'000);
+  }
+
   TEST_CASE("an entry that cannot be is refused alone, and nothing of it is done") {
     World world;
     auto twice = altered("user", "alice", "producer_byte_rate", 1);

@@ -3,8 +3,10 @@
 #include <string_view>
 
 #include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include "base/scram.h"
+#include "broker/security/scram_exchange.h"
 #include "broker/security/security_image.h"
 #include "protocol/messages/alter_user_scram_credentials.h"
 #include "protocol/messages/create_acls.h"
@@ -14,6 +16,7 @@
 #include "protocol/messages/describe_user_scram_credentials.h"
 #include "protocol/messages/metadata.h"
 #include "tests/broker/world.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -73,6 +76,75 @@ TEST_SUITE("security requests") {
                   protocol::DescribeUserScramCredentialsRequest{}, 0)
               .error_code == ErrorCode::cluster_authorization_failed);
     CHECK(world.shard(0).counters.refused_total >= 4);
+  }
+
+  TEST_CASE("a restart changes the salt of no user, whether it exists or not") {
+    World world;
+    const auto challenge = [&] {
+      ScramExchange exchange(ScramMechanism::sha256, "ours", world.broker().login_secret());
+      const auto nobody = [](std::string_view) { return nullptr; };
+      return exchange.first("n,,n=mallory,r=theirs", nobody).value();
+    };
+    const auto before = challenge();
+    world.restart();
+    CHECK(challenge() == before);
+    CapturedLog log;
+    protocol::AlterUserScramCredentialsRequest alter;
+    const std::string salted(32, 'x');
+    alter.upsertions.push_back(
+        {"alice", 1, 4096, as_bytes(std::string_view("salt")), as_bytes(salted)});
+    world.call<protocol::AlterUserScramCredentialsResponse>(alter, 0);
+    CHECK(world.broker().security(world.shard()).image->users().size() == 1);
+    CHECK(log.text().find("cannot be read") == std::string::npos);
+  }
+
+  TEST_CASE("where there are as many rules and users as there may be, those can be changed") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.authorizer.enabled = true;
+                   config.authorizer.super_users = {"User:ANONYMOUS"};
+                 }});
+    const std::string salted(32, 'x');
+    const auto kept =
+        SecurityImage::user_value(scram_credential(ScramMechanism::sha256, salted, "salt", 4096));
+    std::vector<LiveSecurity::Change> changes;
+    for (int i = 0; i < 100'000; ++i) {
+      const auto name = std::to_string(i);
+      changes.push_back({.key = SecurityImage::rule_key({AclResource::topic, AclPattern::literal,
+                                                         AclOperation::read, AclPermission::allow,
+                                                         name, "User:a", "*"}),
+                         .value = ""});
+      changes.push_back(
+          {.key = SecurityImage::user_key(name, ScramMechanism::sha256), .value = kept});
+    }
+    bool changed = false;
+    boost::asio::co_spawn(
+        world.shard().executor(), world.broker().live_security().change(std::move(changes)),
+        [&](std::exception_ptr, const Result<>& result) { changed = result.has_value(); });
+    world.run();
+    REQUIRE(changed);
+
+    protocol::CreateAclsRequest rules;
+    rules.creations.push_back({2, "7", 3, "User:a", "*", 3, 3});
+    CHECK(world.call<protocol::CreateAclsResponse>(rules, 3).results.at(0).error_code ==
+          ErrorCode::none);
+    rules.creations.push_back({2, "one more", 3, "User:a", "*", 3, 3});
+    CHECK(world.call<protocol::CreateAclsResponse>(rules, 3).results.at(1).error_code ==
+          ErrorCode::policy_violation);
+
+    protocol::AlterUserScramCredentialsRequest users;
+    const auto alter = [&] {
+      return world.call<protocol::AlterUserScramCredentialsResponse>(users, 0)
+          .results.at(0)
+          .error_code;
+    };
+    users.upsertions.push_back(
+        {"7", 1, 4097, as_bytes(std::string_view("salt")), as_bytes(salted)});
+    CHECK(alter() == ErrorCode::none);
+    users.upsertions[0].name = "one more";
+    CHECK(alter() == ErrorCode::policy_violation);
+    users.deletions.push_back({"7", 1});
+    CHECK(alter() == ErrorCode::none);
+    CHECK(world.broker().security(world.shard()).image->users().size() == 100'000);
   }
 
   TEST_CASE("without an authorizer rules are refused, and everything else is allowed") {

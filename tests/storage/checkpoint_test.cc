@@ -28,7 +28,7 @@ TEST_SUITE("checkpoint") {
       steps.push_back(checkpoint.finished({}));
     }
     CHECK(steps == std::vector{Step::save_states, Step::write_logs, Step::sync_logs,
-                               Step::flush_meta, Step::flush_pending, Step::note_position,
+                               Step::flush_pending, Step::flush_meta, Step::note_position,
                                Step::idle});
     CHECK(checkpoint.noted() == 300);
   }
