@@ -27,13 +27,13 @@ struct EngineOptions {
   std::size_t step_bytes = 4u << 20;
   // Limit of one delivery, whatever max.message.bytes allows: other partitions take turns too.
   std::size_t batch_records = 512;
-  // On the way to the log and not done, of a shard: so much is applied in one turn when the journal
-  // has it.  What falls due where little does may take as much again, so that no flood is before
-  // it.
-  std::size_t in_flight_records = 8192;
+  // On the way to the log and not done, of a shard: what a disk takes that needs some ten
+  // milliseconds for a sync.  What falls due where little does may take as much again, so that no
+  // flood is before it.
+  std::size_t in_flight_records = 16'384;
   std::size_t in_flight_bytes = 8u << 20;
   // The same, of one partition.
-  std::size_t partition_batches = 8;
+  std::size_t partition_batches = 16;
   std::size_t partition_bytes = 4u << 20;
   // Larger batches are compressed on the Background.
   std::size_t compressed_inline = 16u << 10;
