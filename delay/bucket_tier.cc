@@ -15,6 +15,7 @@ using storage::bucket_of;
 using storage::BucketLevel;
 using storage::Chunk;
 using storage::JournalPlace;
+using storage::level_to_deal_to;
 using storage::RemovalReason;
 using storage::ScheduleEvent;
 
@@ -116,6 +117,18 @@ BucketLevel BucketTier::tail_level(const Bucket& id, const Home& home) {
   if (id.level == BucketLevel::month) return BucketLevel::month;
   const bool has_many = home.tails >= max_fine_tails && home.split > BucketLevel::second;
   return has_many ? BucketLevel::second : home.split;
+}
+
+// The hour is too large to be loaded at once.
+void BucketTier::split_tails(Home& home) {
+  WallTime first = WallTime::max(), last = WallTime::min();
+  for (const auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      first = std::min(first, resident->chunk->earliest());
+      last = std::max(last, resident->chunk->latest());
+    }
+  }
+  home.split = level_to_deal_to(BucketLevel::minute, BucketLevel::second, first, last);
 }
 
 void BucketTier::number(const std::shared_ptr<Resident>& resident) {
@@ -244,6 +257,7 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
   ++live_;
   ++level_of(resident).records;
   charge(home, resident);
+  if (bucket.level == BucketLevel::hour && home.unwritten >= split_from()) split_tails(home);
   if (shelf.residents.size() > 1) {
     const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
     if (resident.chunk->first() <= before.last()) shelf.in_order = false;

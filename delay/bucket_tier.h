@@ -79,6 +79,10 @@ class BucketTier {
     std::size_t step_entries = 2'048;
     std::size_t write_bytes = 4u << 20;
     std::size_t write_homes = 512;
+    // An hour with so many bytes in memory that are not written is too large to be loaded at once:
+    // what is added to it from then on is in finer buckets, and need not be dealt to them later.
+    // 0: as many as a piece that is loaded may have.
+    std::size_t split_bytes = 0;
     // So many homes are looked at in one turn: some tenths of a millisecond.
     std::size_t homes_a_turn = 4'096;
     // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
@@ -353,6 +357,11 @@ class BucketTier {
   bool wants_to_spill() const {
     return used() >= spill_from() || (is_full() && used() >= options_.memory_bytes / 8);
   }
+  // What is loaded at once.
+  std::size_t piece_bytes() const { return options_.memory_bytes / 8; }
+  std::size_t split_from() const {
+    return options_.split_bytes != 0 ? options_.split_bytes : piece_bytes();
+  }
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
   // --- bucket_tier.cc
@@ -373,6 +382,7 @@ class BucketTier {
   Place locate(const PendingKey& key, const Location& location, Place& last) const;
   static Place covering(const Shelf& shelf, const PendingKey& key);
   static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
+  static void split_tails(Home& home);
   void number(const std::shared_ptr<Resident>& resident);
   Resident& tail(Home& home, Shelf& shelf, const storage::Bucket& home_id,
                  const storage::Bucket& bucket);
