@@ -15,6 +15,7 @@ using storage::bucket_of;
 using storage::BucketLevel;
 using storage::Chunk;
 using storage::JournalPlace;
+using storage::level_to_deal_to;
 using storage::RemovalReason;
 using storage::ScheduleEvent;
 
@@ -118,6 +119,18 @@ BucketLevel BucketTier::tail_level(const Bucket& id, const Home& home) {
   return has_many ? BucketLevel::second : home.split;
 }
 
+// The hour is too large to be loaded at once.
+void BucketTier::split_tails(Home& home) {
+  WallTime first = WallTime::max(), last = WallTime::min();
+  for (const auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      first = std::min(first, resident->chunk->earliest());
+      last = std::max(last, resident->chunk->latest());
+    }
+  }
+  home.split = level_to_deal_to(BucketLevel::minute, BucketLevel::second, first, last);
+}
+
 void BucketTier::number(const std::shared_ptr<Resident>& resident) {
   if (free_numbers_.empty()) {
     free_numbers_.push_back(static_cast<std::uint32_t>(numbered_.size()));
@@ -126,6 +139,15 @@ void BucketTier::number(const std::shared_ptr<Resident>& resident) {
   resident->number = free_numbers_.back();
   free_numbers_.pop_back();
   numbered_[resident->number] = resident;
+}
+
+// The pending record that is there, perhaps another one than was meant.
+BucketTier::Place BucketTier::place_at(const Location& location) const {
+  if (location.chunk >= numbered_.size()) return {};
+  Resident* const resident = numbered_[location.chunk].get();
+  const bool is_there = resident != nullptr && location.index < resident->live.size() &&
+                        resident->live[location.index];
+  return is_there ? Place{resident, location.index} : Place{};
 }
 
 BucketTier::Resident& BucketTier::tail(Home& home, Shelf& shelf, const Bucket& home_id,
@@ -237,6 +259,7 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
   ++live_;
   ++level_of(resident).records;
   charge(home, resident);
+  if (bucket.level == BucketLevel::hour && home.unwritten >= split_from()) split_tails(home);
   if (shelf.residents.size() > 1) {
     const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
     if (resident.chunk->first() <= before.last()) shelf.in_order = false;
@@ -250,13 +273,11 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
 }
 
 void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-                         std::optional<WallTime> first, const Location& location) {
+                         WallTime first, const Location& location) {
   at.epoch = epoch_;
   const bool is_new = !is_written(at, key.due);
   applied_ = std::max(applied_, behind(at));
-  const Place place = locate(key, location, last_removed_);
-  if (place.resident != nullptr) first = place.resident->chunk->at(place.index).first;
-  if (first && *first != key.due) forward({*first, key.sequence}, std::nullopt);
+  if (first != key.due) forward({first, key.sequence}, std::nullopt);
   if (!is_new || dropped_.contains(partition.topic)) return;
   // This is the home of today: an hour, although the record may have been written in the month.
   const Bucket id = home_of(key.due);
@@ -264,6 +285,7 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
   --home.counts[partition.topic];
   count(partition.topic, -1);
   home.dirty = true;
+  const Place place = locate(key, location, last_removed_);
   if (place.resident == nullptr) {
     mark(home);
     home.gone.insert(key.sequence);
@@ -287,14 +309,12 @@ void BucketTier::mark(Home& home) {
 }
 
 void BucketTier::kill(const Place& place) {
-  const std::shared_ptr<Resident> resident = place.resident;
-  Home& home = homes_.at(resident->home);
-  resident->live[place.index] = false;
-  --resident->live_count;
+  Resident& resident = *place.resident;
+  resident.live[place.index] = false;
+  --resident.live_count;
   --live_;
-  --level_of(*resident).records;
-  // While it is written the Background reads it, and written() lets it go.
-  if (resident->live_count == 0 && !resident->writing) let_go(home, *resident);
+  --level_of(resident).records;
+  if (resident.live_count == 0 && !resident.writing) let_go(homes_.at(resident.home), resident);
 }
 
 // It leaves its shelf, and memory.
@@ -310,8 +330,8 @@ void BucketTier::leave(Resident& resident) {
   free_numbers_.push_back(resident.number);
   // They would keep its chunk in memory.
   for (Place* const last : {&last_read_, &last_removed_})
-    if (last->resident.get() == &resident) last->resident.reset();
-  numbered_[resident.number].reset();
+    if (last->resident == &resident) last->resident = nullptr;
+  numbered_[resident.number].reset();  // Its shelf has it still.
 }
 
 // Nothing of it is pending: memory forgets it, and with the next write of its home the disk does.
@@ -367,15 +387,14 @@ void BucketTier::forget_topics() {
 void BucketTier::sweep(std::size_t budget) {
   sweep_homes(budget);
   for (; budget > 0 && !sweeping_.empty(); --budget) {
-    const Place place = sweeping_.front();
-    if (!place.resident->on_shelf || place.index >= place.resident->live.size()) {
+    auto& [resident, next] = sweeping_.front();
+    if (!resident->on_shelf || next >= resident->live.size()) {
       sweeping_.pop_front();
       continue;
     }
-    ++sweeping_.front().index;
-    if (place.resident->live[place.index] &&
-        dropped_.contains(place.resident->chunk->at(place.index).partition.topic))
-      kill(place);
+    const std::size_t index = next++;
+    if (resident->live[index] && dropped_.contains(resident->chunk->at(index).partition.topic))
+      kill({resident.get(), index});
   }
 }
 
@@ -384,7 +403,7 @@ void BucketTier::sweep(std::size_t budget) {
 BucketTier::Place BucketTier::covering(const Shelf& shelf, const PendingKey& key) {
   const auto in = [&key](const std::shared_ptr<Resident>& resident) -> Place {
     const auto found = resident->chunk->find(key.sequence);
-    return found && resident->has(key, *found) ? Place{resident, *found} : Place{};
+    return found && resident->has(key, *found) ? Place{resident.get(), *found} : Place{};
   };
   const auto& residents = shelf.residents;
   if (shelf.in_order) {
@@ -417,12 +436,8 @@ BucketTier::Place BucketTier::locate(const PendingKey& key) const {
 BucketTier::Place BucketTier::locate(const PendingKey& key, const Location& location,
                                      Place& last) const {
   // The number may be another chunk's by now, so the key decides.
-  if (location.chunk < numbered_.size()) {
-    const auto& resident = numbered_[location.chunk];
-    if (resident != nullptr && resident->has(key, location.index))
-      return {resident, location.index};
-  }
-  // Records leave mostly in the order in which their chunk has them.
+  const Place there = place_at(location);
+  if (there.resident != nullptr && there.resident->chunk->key_at(there.index) == key) return there;
   if (last.resident != nullptr && last.resident->has(key, last.index + 1))
     ++last.index;
   else
@@ -669,8 +684,9 @@ void BucketTier::begin_handing(const PendingKey& until) {
 }
 
 void BucketTier::hand_over(std::size_t budget) {
+  constexpr std::size_t ahead = 8;
   while (budget > 0 && !handing_.empty()) {
-    const auto [resident, size] = handing_.front();
+    const auto& [resident, size] = handing_.front();
     if (handed_ == size) {
       handing_.pop_front();
       handed_ = 0;
@@ -678,11 +694,11 @@ void BucketTier::hand_over(std::size_t budget) {
     }
     const std::size_t index = handed_++;
     --budget;
+    if (hooks_.near_soon && index + ahead < size)
+      hooks_.near_soon(resident->chunk->key_at(index + ahead).sequence);
     if (!resident->live[index]) continue;
-    const PendingKey key = resident->chunk->key_at(index);
-    // A chunk may reach beyond the range at both ends.
-    if (key < handing_from_ || !(key < horizon_)) continue;
     const PendingView view = resident->chunk->at(index);
+    if (view.key < handing_from_ || !(view.key < horizon_)) continue;
     if (dropped_.contains(view.partition.topic)) continue;
     ++stats_.downgrades;
     hooks_.near(view, {resident->number, static_cast<std::uint32_t>(index)});

@@ -79,6 +79,10 @@ class BucketTier {
     std::size_t step_entries = 2'048;
     std::size_t write_bytes = 4u << 20;
     std::size_t write_homes = 512;
+    // An hour with so many bytes in memory that are not written is too large to be loaded at once:
+    // what is added to it from then on is in finer buckets, and need not be dealt to them later.
+    // 0: as many as a piece that is loaded may have.
+    std::size_t split_bytes = 0;
     // So many homes are looked at in one turn: some tenths of a millisecond.
     std::size_t homes_a_turn = 4'096;
     // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
@@ -92,6 +96,8 @@ class BucketTier {
   struct Hooks {
     // The record is near from now on.  The view lives until the call ends.
     std::function<void(const PendingView&, const Location&)> near;
+    // `near` will be called for it soon; may be empty.
+    std::function<void(Sequence)> near_soon;
     // Memory is short: records from this key on are far again, and the wheel forgets them.
     std::function<void(const PendingKey&)> pulled_back;
     // A piece of work is done: step() has something to do.
@@ -143,6 +149,18 @@ class BucketTier {
   // A near record; empty: it is not pending.  The view lives until the next call that changes
   // something.
   std::optional<PendingView> read(const PendingKey& key, const Location& location = {}) const;
+  // It will be read or removed soon: in two steps, some records apart, the first bytes of it come
+  // near the processor.
+  static constexpr std::size_t usual_body = 192;
+  static constexpr std::size_t only_key = 1;
+  void prefetch_offset(const Location& location) const {
+    if (const Place at = place_at(location); at.resident != nullptr)
+      at.resident->chunk->prefetch_offset(at.index);
+  }
+  void prefetch(const Location& location, std::size_t bytes) const {
+    if (const Place at = place_at(location); at.resident != nullptr)
+      at.resident->chunk->prefetch(at.index, bytes);
+  }
 
   using Found = std::move_only_function<void(Result<std::optional<storage::PendingRecord>>)>;
   // The record that is pending under `key` when `found` is called, near or far.  `found` may be
@@ -299,8 +317,8 @@ class BucketTier {
     std::string id;
     Events events;
   };
-  struct Place {                         // The place of an entry in memory.
-    std::shared_ptr<Resident> resident;  // Null: it is not in memory.
+  struct Place {                   // The place of an entry in memory.
+    Resident* resident = nullptr;  // Null: it is not in memory.
     std::size_t index = 0;
   };
   using IdLasts = std::vector<std::vector<std::optional<storage::ScheduleEvent>>>;
@@ -342,12 +360,17 @@ class BucketTier {
   bool wants_to_spill() const {
     return used() >= spill_from() || (is_full() && used() >= options_.memory_bytes / 8);
   }
+  // What is loaded at once.
+  std::size_t piece_bytes() const { return options_.memory_bytes / 8; }
+  std::size_t split_from() const {
+    return options_.split_bytes != 0 ? options_.split_bytes : piece_bytes();
+  }
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
 
   // --- bucket_tier.cc
   std::optional<Location> added(storage::JournalPlace at, const PendingView& record);
   void removed(storage::JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-               std::optional<WallTime> first, const Location& location);
+               WallTime first, const Location& location);
   void tell(const TopicPartition& partition, std::string_view id,
             const storage::ScheduleEvent& event);
   void charge_told(std::size_t bytes);
@@ -357,10 +380,12 @@ class BucketTier {
   void begin_write_all();
   storage::Bucket home_of(WallTime due) const;
   bool is_written(const storage::JournalPlace& at, WallTime due) const;
+  Place place_at(const Location& location) const;
   Place locate(const PendingKey& key) const;
   Place locate(const PendingKey& key, const Location& location, Place& last) const;
   static Place covering(const Shelf& shelf, const PendingKey& key);
   static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
+  static void split_tails(Home& home);
   void number(const std::shared_ptr<Resident>& resident);
   Resident& tail(Home& home, Shelf& shelf, const storage::Bucket& home_id,
                  const storage::Bucket& bucket);
@@ -467,7 +492,8 @@ class BucketTier {
   PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
   // Homes on disk of which much may be gone, and how far they are swept.
   std::map<storage::Bucket, std::optional<storage::ChunkKey>> disk_sweeps_;
-  std::deque<Place> sweeping_;  // Chunks that may have records of dropped topics.
+  // Chunks that may have records of dropped topics, and how many of their entries were looked at.
+  std::deque<std::pair<std::shared_ptr<Resident>, std::size_t>> sweeping_;
 
   bool busy_ = false;  // The lane.
   bool flushing_ = false;

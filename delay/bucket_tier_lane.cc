@@ -22,9 +22,7 @@ namespace {
 constexpr std::size_t max_lookups = 1'024;
 // So many are freed on the shard's thread.
 constexpr std::size_t chunks_freed_here = 16;
-// Parts of the budget: the size of a piece that is loaded at once, and the use from which near
-// records become far again.
-constexpr std::size_t piece_share = 8;
+// The use of the budget from which near records become far again.
 constexpr std::size_t pull_back_from(std::size_t budget) {
   return budget - budget / 8;
 }
@@ -223,8 +221,8 @@ bool BucketTier::begin_load(WallTime now) {
   if (home.foreign) return begin_adopt(*next), true;
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
   // The near records have to be delivered first, and the far ones to be written.
-  const std::size_t piece = options_.memory_bytes / piece_share;
   // Memory that is smaller than a piece must not stop loading for good.
+  const std::size_t piece = piece_bytes();
   const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
   if (!has_room()) evict(home);  // All near records of its chunks may have been delivered.
   load_waits_ = !has_room();
@@ -353,7 +351,7 @@ bool BucketTier::begin_spill(WallTime now) {
     spill_next_.reset();
     return false;
   }
-  if (told_->bytes > options_.memory_bytes / piece_share) return write_told(false), true;
+  if (told_->bytes > piece_bytes()) return write_told(false), true;
   if (!spill_next_) {
     fullest_.clear();
     if (!homes_.empty()) spill_next_ = homes_.begin()->first;

@@ -1,6 +1,8 @@
 #include "delay/deliveries.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "base/assert.h"
@@ -60,6 +62,7 @@ struct Deliveries::Filling {
   // Recurring ones whose missed runs are left out.
   std::vector<std::unique_ptr<OwnChanges::Move>> left_out{};
   std::size_t seen = 0;
+  std::size_t taken = 0;  // Off the queue, and not seen yet.
   bool full = false;
 
   void expire(const storage::PendingView& record) {
@@ -97,13 +100,34 @@ void Deliveries::deliver_from(PartitionSlot slot, WallTime now, WallTime latest,
   if (filling.batch) bytes += send(filling);
 }
 
-// Reads what is due into the batch until it is full.
+// Reads what is due into the batch until it is full.  Records that are due one after the other lie
+// anywhere in memory, so some are on their way to the processor at once.
 void Deliveries::fill(Filling& filling) {
+  std::array<NearEntry*, 32> taken;
   while (!filling.full && filling.seen < context_.options.batch_records) {
-    NearEntry* const entry = queues_.take(filling.slot, filling.latest);
-    if (entry == nullptr) return;
-    ++filling.seen;
-    add_to(filling, *entry, context_.tier.read(entry->key(), entry->location()));
+    const std::size_t most = std::min(taken.size(), context_.options.batch_records - filling.seen);
+    std::size_t count = 0;
+    for (; count < most; ++count) {
+      taken[count] = queues_.take(filling.slot, filling.latest);
+      if (taken[count] == nullptr) break;
+    }
+    if (count == 0) return;
+    const auto entries = std::span(taken).first(count);
+    for (const NearEntry* entry : entries) context_.tier.prefetch_offset(entry->location());
+    for (const NearEntry* entry : entries)
+      context_.tier.prefetch(entry->location(), BucketTier::usual_body);
+    filling.taken = count;
+    for (NearEntry* entry : entries) {
+      --filling.taken;
+      if (entry->state() == NearEntry::State::abandoned) {
+        queues_.erase(*entry);  // Whoever was answered here has cancelled it.
+      } else if (filling.full) {
+        queues_.put_back(*entry);
+      } else {
+        ++filling.seen;
+        add_to(filling, *entry, context_.tier.read(entry->key(), entry->location()));
+      }
+    }
   }
 }
 
@@ -152,12 +176,14 @@ bool Deliveries::begin_batch(Filling& filling, records::Codec codec, std::size_t
   records::BatchOptions options;
   if (filling.topic.log_append_time) options.log_append_time = filling.wall;
   options.codec = filling.codec = codec;
-  const std::size_t others =
-      std::min(queues_.queued(filling.slot), context_.options.batch_records - filling.seen);
+  const std::size_t others = std::min(queues_.queued(filling.slot) + filling.taken,
+                                      context_.options.batch_records - filling.seen);
   options.expected_size =
       std::min(records::batch_header_size + (record_size + usual_overhead) * (1 + others),
                std::min(filling.max_bytes, max_expected));
   filling.batch.emplace(options);
+  filling.delivery->entries.reserve(1 + others);
+  filling.delivery->gone.reserve(1 + others);
   return true;
 }
 
@@ -394,10 +420,15 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
   storage::JournalPlace place = *delivery.place;
   context_.time.observe();
   const MonoTime mono = context_.time.mono();
-  constexpr std::size_t ahead = 8;
-  for (std::size_t i = 0; i < delivery.entries.size(); ++i, ++place.operation) {
-    if (i + ahead < delivery.entries.size())
-      queues_.prefetch(*delivery.entries[i + ahead], delivery.gone[i + ahead].sequence);
+  constexpr std::size_t step = 8;
+  const std::size_t count = delivery.entries.size();
+  for (std::size_t i = 0; i < count; ++i, ++place.operation) {
+    if (i + 3 * step < count)
+      queues_.prefetch(*delivery.entries[i + 3 * step], delivery.gone[i + 3 * step].sequence);
+    if (i + 2 * step < count)
+      context_.tier.prefetch_offset(delivery.entries[i + 2 * step]->location());
+    if (i + step < count)
+      context_.tier.prefetch(delivery.entries[i + step]->location(), BucketTier::only_key);
     delivery.gone[i].offset = base + static_cast<Offset>(i);
     context_.tier.remove(place, delivery.gone[i], delivery.entries[i]->location());
     lag_us_.add(whole_microseconds(context_.time.since(delivery.gone[i].due, mono)), mono);
@@ -411,7 +442,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     if (near && !leaving_.contains(again.sequence))
       queues_.file({again.due, again.sequence}, again.partition, *near);
   }
-  context_.totals.delivered_total += delivery.entries.size();
+  context_.totals.delivered_total += count;
 }
 
 // It is where it was, and so are those behind it: none overtakes it.  One that the sink has already

@@ -74,6 +74,7 @@ class DueQueue {
       case Part::runs:
         return pop_run();
       case Part::tail:
+        tail_.prefetch();
         if (++tail_.first < tail_.items.size()) return;
         tail_.first = 0;
         return clear(tail_.items);
@@ -110,6 +111,11 @@ class DueQueue {
 
     bool is_ended() const { return first == items.size(); }
     const Item& front() const { return items[first]; }
+    // Entries lie anywhere in memory, and the next ones are wanted soon.
+    void prefetch() const {
+      constexpr std::size_t ahead = 8;
+      if (ahead < items.size() - first) __builtin_prefetch(items[first + ahead].entry, 1);
+    }
     std::size_t due_by(WallTime now) const {
       const auto rest = std::span(items).subspan(first);
       const auto later = std::ranges::partition_point(
@@ -165,6 +171,7 @@ class DueQueue {
 
   // The first run goes down to its new place.
   void pop_run() {
+    runs_.front().prefetch();
     if (++runs_.front().first == runs_.front().items.size()) {
       std::swap(runs_.front(), runs_.back());
       runs_.pop_back();

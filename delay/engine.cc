@@ -20,6 +20,7 @@ BucketTier::Hooks Engine::tier_hooks(const Storage& storage) {
   out.near = [this](const storage::PendingView& record, const Location& at) {
     came_near(record, at);
   };
+  out.near_soon = [this](Sequence sequence) { queues_.prefetch(sequence); };
   out.pulled_back = [this](const PendingKey&) { queues_.begin_sweep(); };
   out.wake = [this] { alarm_.wake(); };
   out.failed = [this](const Error& error) { failed(error); };

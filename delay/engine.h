@@ -221,6 +221,8 @@ class Engine {
 
   // Records that are in the journal and not yet in the store, whose counts do not include them.
   std::size_t arriving_of(const TopicId& topic) const { return arriving_.count_of(topic); }
+  // Nothing durable waits for its turn to be applied: the counts are those of the journal.
+  bool has_applied_all() const { return durable_.empty(); }
 
   Stats stats() const;
   // The buckets that have records in memory; looks at some thousands of them at most.

@@ -47,7 +47,7 @@ class NearTier;
 using PartitionSlot = std::uint32_t;
 
 // One pending record while it is near or on its way out.
-class NearEntry final : public timing::Timer {
+class alignas(64) NearEntry final : public timing::Timer {
  public:
   enum class State : std::uint8_t {
     unused,
@@ -76,7 +76,7 @@ class NearEntry final : public timing::Timer {
 };
 
 // A locator is the memory that a pending record costs: one cache line.
-static_assert(sizeof(NearEntry) <= 64);
+static_assert(sizeof(NearEntry) == 64);
 
 class NearTier {
  public:
@@ -95,10 +95,12 @@ class NearTier {
   // before.
   void erase(NearEntry& entry);
 
-  // It will be erased soon: what that needs comes near the processor meanwhile.
+  // It will be inserted soon: what that needs comes near the processor meanwhile.
+  void prefetch(Sequence sequence) const { __builtin_prefetch(&index_[home_of(sequence)], 1); }
+  // The same of one that will be erased.
   void prefetch(const NearEntry& entry, Sequence sequence) const {
     __builtin_prefetch(&entry, 1);
-    __builtin_prefetch(&index_[home_of(sequence)], 1);
+    prefetch(sequence);
   }
 
   // Changes of state of a queued entry; the caller keeps its queue in step.

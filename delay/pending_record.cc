@@ -1,8 +1,8 @@
 #include "delay/pending_record.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -24,6 +24,21 @@ void append_recurrence(Buffer& to, const Recurrence& recurrence) {
   append_be(to, std::uint16_t{0});
   recurrence.append_to(to);
   store_be(to.data() + at, static_cast<std::uint16_t>(to.size() - at - 2));
+}
+
+// The name of a header as it stands in a record.
+Buffer encoded_name(std::string_view name) {
+  Buffer out;
+  records::append_varint(out, static_cast<std::int64_t>(name.size()));
+  append_bytes(out, as_bytes(name));
+  return out;
+}
+
+// Returns the end of the header.
+std::uint8_t* put_header(std::uint8_t* to, const Buffer& name, std::string_view value) {
+  to = std::ranges::copy(name, to).out;
+  *to++ = static_cast<std::uint8_t>(2 * value.size());  // Zigzag; one byte, for it is below 64.
+  return std::ranges::copy(as_bytes(value), to).out;
 }
 
 }  // namespace
@@ -86,15 +101,17 @@ void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurr
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
                       std::int32_t header_count, Bytes headers, WallTime due,
                       const PendingKey& first) {
-  static thread_local Buffer ours;  // Its memory is used again: this runs for each delivery.
-  ours.clear();
+  static const Buffer due_name = encoded_name(header::scheduled_for);
+  static const Buffer handle_name = encoded_name(header::schedule_handle);
   std::array<char, 24> due_text;
-  const auto end = std::to_chars(due_text.data(), due_text.data() + due_text.size(), to_ms(due));
-  records::append_header(ours, header::scheduled_for,
-                         as_bytes(std::string_view(due_text.data(), end.ptr)));
-  const std::string handle = storage::encode_handle(first);
-  records::append_header(ours, header::schedule_handle, as_bytes(handle));
-  builder.append_parts(timestamp, key_value, header_count + 2, headers, ours);
+  const auto due_end =
+      std::to_chars(due_text.data(), due_text.data() + due_text.size(), to_ms(due)).ptr;
+  std::array<char, storage::max_handle_bytes> handle;
+  const char* const handle_end = storage::put_handle(first, handle);
+  std::array<std::uint8_t, 2 * 64> ours;
+  std::uint8_t* end = put_header(ours.data(), due_name, {due_text.data(), due_end});
+  end = put_header(end, handle_name, {handle.data(), handle_end});
+  builder.append_parts(timestamp, key_value, header_count + 2, headers, {ours.data(), end});
 }
 
 }  // namespace tarry::delay

@@ -58,6 +58,7 @@ class ReadyQueues {
   // A record is near: it waits from now on, unless it does so already.
   void file(const PendingKey& key, const TopicPartition& partition, const Location& location = {});
   NearEntry* find(Sequence sequence) const { return near_.find(sequence); }
+  void prefetch(Sequence sequence) const { near_.prefetch(sequence); }
   void prefetch(const NearEntry& entry, Sequence sequence) const {
     near_.prefetch(entry, sequence);
   }
@@ -93,7 +94,7 @@ class ReadyQueues {
 
   // The first of what is due by `latest`, off its queue; null when nothing may leave.
   NearEntry* take(PartitionSlot slot, WallTime latest);
-  // The outcomes of an entry that was taken:
+  // The outcomes of an entry that was taken, and may have become `abandoned` since:
   void put_back(NearEntry& entry);  // it is queued as before,
   void set_in_flight(NearEntry& entry) { near_.set_in_flight(entry); }
   void erase(NearEntry& entry);  // it is gone.

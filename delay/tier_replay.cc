@@ -9,6 +9,8 @@ namespace {
 
 // Half of what RocksDB takes before it flushes by itself (BucketLimits::write_buffer_bytes).
 constexpr std::size_t flush_bytes = 128u << 20;
+// Less than a shard loads at once, of which nothing is known here.
+constexpr std::size_t split_share = 64;
 
 }  // namespace
 
@@ -25,7 +27,7 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   BucketTier::Options options;
   options.memory_bytes = memory_bytes_;
   options.flush_bytes = flush_bytes;
-  // A replay delivers nothing, so no record has to come near.
+  options.split_bytes = memory_bytes_ / split_share;
   options.loads = false;
   BucketTier::Hooks hooks;
   hooks.near = [](const BucketTier::PendingView&, const Location&) {};

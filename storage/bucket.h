@@ -72,6 +72,20 @@ constexpr BucketLevel finer(BucketLevel level) {
                                    : static_cast<BucketLevel>(static_cast<std::uint8_t>(level) + 1);
 }
 
+// Records are dealt to so many buckets at once, at most, where a level is left out.
+inline constexpr std::int64_t max_dealt_to = 64;
+
+// The level, `level` or a finer one up to `finest`, to which records that are due from `first` to
+// `last` are dealt: those that would hardly part them are left out.
+constexpr BucketLevel level_to_deal_to(BucketLevel level, BucketLevel finest, WallTime first,
+                                       WallTime last) {
+  const auto buckets = [&](BucketLevel of) {
+    return (bucket_of(of, last).start - bucket_of(of, first).start) / span_of(of) + 1;
+  };
+  while (level < finest && buckets(finer(level)) <= max_dealt_to) level = finer(level);
+  return level;
+}
+
 // A place in a shard's journal: an operation of a record.  Everything before it is included in
 // whatever carries it.  The epoch counts how often the number of shards has changed; in one epoch a
 // record belongs to one journal, so the places of what happens to it are in order, whoever has it.

@@ -18,8 +18,6 @@ namespace {
 constexpr int max_neighbours = 64;
 // And it has about so many chunks.
 constexpr std::size_t max_piece_chunks = 2'048;
-// Entries are dealt to so many buckets at once, at most, where a level is left out.
-constexpr std::int64_t max_dealt_to = 64;
 
 // Collects entries for their new chunks, and writes those in the place of the old ones.
 class Deal {
@@ -105,18 +103,14 @@ class Deal {
 // The level to which these chunks of a bucket of `level` are dealt: the next finer one; or one
 // after it, if they are so close together that the levels between would hardly part them.
 BucketLevel level_for(BucketLevel level, const std::vector<LoadedChunk>& chunks) {
-  BucketLevel to = finer(level);
+  const BucketLevel to = finer(level);
   if (level == BucketLevel::month) return to;  // The counts of its hours move too.
   WallTime first = WallTime::max(), last = WallTime::min();
   for (const auto& one : chunks) {
     first = std::min(first, one.chunk->earliest());
     last = std::max(last, one.chunk->latest());
   }
-  const auto buckets = [&](BucketLevel of) {
-    return (bucket_of(of, last).start - bucket_of(of, first).start) / span_of(of) + 1;
-  };
-  while (to < BucketLevel::tick && buckets(finer(to)) <= max_dealt_to) to = finer(to);
-  return to;
+  return to < BucketLevel::tick ? level_to_deal_to(to, BucketLevel::tick, first, last) : to;
 }
 
 std::uint64_t bytes_of_rows(const std::vector<ChunkRow>& rows) {

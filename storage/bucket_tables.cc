@@ -23,6 +23,9 @@ const FormatFamilies pending_families{
 constexpr std::uint64_t min_blob_bytes = 1024;
 constexpr std::uint64_t blob_file_bytes = 64u << 20;
 constexpr std::size_t pending_table_bytes = 16u << 20;
+// The filter of the ids that are in RocksDB's memory takes this part of it, a megabyte: enough for
+// some hundred thousand.
+constexpr double id_filter_share = 1.0 / 256;
 
 class ForgottenFilter final : public rocksdb::CompactionFilter {
  public:
@@ -79,6 +82,9 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
     options.compaction_filter = &zero;
   }
   if (name == "ids") {
+    // Most of the ids that are asked for are new ones, of which a look into the filters tells.
+    options.memtable_whole_key_filtering = true;
+    options.memtable_prefix_bloom_size_ratio = id_filter_share;
     options.merge_operator = id_merge();
     options.compaction_filter_factory = std::make_shared<ForgottenFilterFactory>(forgotten);
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "storage/fields.h"
 
@@ -79,15 +81,65 @@ PendingRemoved take_removed(Fields& body) {
   }
   return out;
 }
+// Puts fields where there is room for them: of operations that come by the million the buffer grows
+// once for each.
+class Putter {
+ public:
+  Putter(Buffer& out, std::size_t size) {
+    const std::size_t at = out.size();
+    out.resize(at + size);
+    to_ = out.data() + at;
+    end_ = to_ + size;
+  }
+  ~Putter() { TARRY_ASSERT(to_ == end_, "the fields have the size that was said"); }
+
+  template <typename T>
+  void number(T value) {
+    store_be(to_, value);
+    to_ += sizeof value;
+  }
+  void time(WallTime time) { number(to_ms(time)); }
+  void partition(const TopicPartition& partition) {
+    to_ = std::ranges::copy(partition.topic.bytes, to_).out;
+    number(partition.partition);
+  }
+  void short_text(std::string_view text) {
+    TARRY_ASSERT(text.size() <= 0xffff, "names are checked before they are kept");
+    number(static_cast<std::uint16_t>(text.size()));
+    to_ = std::ranges::copy(as_bytes(text), to_).out;
+  }
+
+ private:
+  std::uint8_t* to_;
+  std::uint8_t* end_;
+};
+
+constexpr std::size_t partition_field_bytes = sizeof(TopicId::bytes) + sizeof(PartitionIndex);
+
 // All of it but the record.
 void put_fields(Buffer& out, const PendingAdded& op) {
-  if (op.first_due) put(out, *op.first_due);
-  put(out, op.partition);
-  append_be(out, op.sequence);
-  put(out, op.due);
-  put(out, op.accepted);
-  put(out, op.expires);
-  put_short(out, op.id);
+  Putter to(out, (op.first_due ? 8 : 0) + partition_field_bytes + 4 * 8 + 2 + op.id.size());
+  if (op.first_due) to.time(*op.first_due);
+  to.partition(op.partition);
+  to.number(op.sequence);
+  to.time(op.due);
+  to.time(op.accepted);
+  to.time(op.expires);
+  to.short_text(op.id);
+}
+void put_fields(Buffer& out, const PendingRemoved& op) {
+  const std::size_t times = (op.first_due ? 8 : 0) + (op.moved_to ? 8 : 0);
+  const std::size_t offset = op.offset >= 0 ? 8 : 0;
+  Putter to(out, partition_field_bytes + 3 * 8 + 1 + 2 + op.id.size() + times + offset);
+  if (op.first_due) to.time(*op.first_due);
+  to.partition(op.partition);
+  to.number(op.sequence);
+  to.time(op.due);
+  to.number(static_cast<std::uint8_t>(op.how));
+  to.time(op.at);
+  to.short_text(op.id);
+  if (op.offset >= 0) to.number(op.offset);
+  if (op.moved_to) to.time(*op.moved_to);
 }
 std::vector<TopicPartition> take_partitions(Fields& body) {
   std::vector<TopicPartition> out;
@@ -151,15 +203,7 @@ void EncodedAdditions::end(Place& place) {
 
 void RecordBuilder::add(const PendingRemoved& op) {
   const auto at = begin(op.first_due ? pending_removed_again : pending_removed);
-  if (op.first_due) put(own_, *op.first_due);
-  put(own_, op.partition);
-  append_be(own_, op.sequence);
-  put(own_, op.due);
-  own_.push_back(static_cast<std::uint8_t>(op.how));
-  put(own_, op.at);
-  put_short(own_, op.id);
-  if (op.offset >= 0) append_be(own_, op.offset);
-  if (op.moved_to) put(own_, *op.moved_to);
+  put_fields(own_, op);
   end(at, {});
 }
 void RecordBuilder::add(const ProducerAnswered& op) {

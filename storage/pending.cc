@@ -1,6 +1,7 @@
 #include "storage/pending.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace tarry::storage {
@@ -14,11 +15,15 @@ namespace {
 constexpr std::string_view digits =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-std::string in_digits(std::uint64_t number) {
-  std::string out;
-  for (; number > 0; number /= digits.size()) out += digits[number % digits.size()];
-  std::ranges::reverse(out);
-  return out;
+// The digits of the largest number.
+constexpr std::size_t most_digits = 11;
+static_assert(max_handle_bytes == 2 + 2 * most_digits);
+
+char* put_digits(std::uint64_t number, char* to) {
+  char* const begin = to;
+  for (; number > 0; number /= digits.size()) *to++ = digits[number % digits.size()];
+  std::reverse(begin, to);
+  return to;
 }
 
 std::optional<std::uint64_t> from_digits(std::string_view text) {
@@ -36,9 +41,17 @@ std::optional<std::uint64_t> from_digits(std::string_view text) {
 
 }  // namespace
 
+char* put_handle(PendingKey first, std::span<char, max_handle_bytes> to) {
+  char* const due = to.data() + 2;
+  char* const end = put_digits(static_cast<std::uint64_t>(to_ms(first.due)), due);
+  to[0] = '@';
+  to[1] = digits[static_cast<std::size_t>(end - due)];
+  return put_digits(first.sequence, end);
+}
+
 std::string encode_handle(PendingKey first) {
-  const std::string due = in_digits(static_cast<std::uint64_t>(to_ms(first.due)));
-  return std::string{'@', digits[due.size()]} + due + in_digits(first.sequence);
+  std::array<char, max_handle_bytes> text;
+  return {text.data(), put_handle(first, text)};
 }
 
 std::optional<PendingKey> parse_handle(std::string_view text) {

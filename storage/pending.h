@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,9 @@ struct PendingPage {
 // A record's handle, by which people and programs name a pending record, with an id or without.  It
 // is made of the first due time and the sequence number, reversibly, in '@' and letters and digits.
 std::string encode_handle(PendingKey first);
+// The same into memory of the caller's; returns the end of the text.
+inline constexpr std::size_t max_handle_bytes = 24;
+char* put_handle(PendingKey first, std::span<char, max_handle_bytes> to);
 std::optional<PendingKey> parse_handle(std::string_view text);
 
 }  // namespace tarry::storage

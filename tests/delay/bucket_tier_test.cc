@@ -707,6 +707,27 @@ TEST_SUITE("bucket tier") {
     CHECK(world.pending.empty());
   }
 
+  TEST_CASE("an hour that grows too large to be loaded at once is in finer buckets from then on") {
+    BucketTier::Options options;
+    options.memory_bytes = 8u << 20;
+    BucketStore::Limits limits;
+    limits.step_bytes = 200u << 10;
+    World world(1, options, limits);
+    Sequence next = 1;
+    // More than three pieces, due within ten seconds.
+    for (int i = 0; i < 10'000; ++i)
+      world.add(record(next++, 2 * hour_ms + i * 7'919 % 10'000, std::string(300, 'x')));
+    world.checkpoint();
+    world.now = begin + std::chrono::milliseconds(2 * hour_ms - 60'000);
+    world.settle();
+    // The first piece of it alone is dealt, in steps of a fifth.
+    CHECK(world.shards.at(0).tier->stats().disk_downgrades <= 7);
+    world.crash(1);
+    world.now = begin + std::chrono::milliseconds(3 * hour_ms);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
   TEST_CASE("months come last, although their level is the first: in memory, on disk, on a page") {
     World world;
     const Record later = record(1, 500 * day_ms), sooner = record(2, 364 * day_ms);

@@ -86,6 +86,38 @@ struct Simulation {
     if (!produced) CHECK(produced.error().kind == ScheduleErrors::Kind::busy);
   }
 
+  // A batch that takes two turns: after the first one memory may be short, and a part of the batch
+  // is on the disk before the rest of it is applied.
+  void crash_within_batch() {
+    std::vector<TestRecord> records;
+    for (std::uint64_t n = 520 + below(300); n != 0; --n) {
+      const auto delay = one_in(2) ? 90'000 + below(5'000) : below(4'000);
+      records.push_back({"v" + std::to_string(next_value++), {{"x-delay", std::to_string(delay)}}});
+    }
+    const auto partition = any_partition();
+    if (in_steps[partition] && !in_steps[partition]->answer) return;
+    const auto batch = host.produce_in_steps(partition, records);
+    for (int turns = 0; turns < 10 && !batch->answer; ++turns) {
+      host.background.run_all();
+      host.turn(1);
+    }
+    if (!batch->answer || !*batch->answer) return;  // It is refused, or others are before it.
+    host.sync();
+    for (int turns = 0; turns < 3 && !host.engine->has_applied_all(); ++turns) {
+      host.background.run_all();
+      if (one_in(2)) break;
+      host.turn(1);
+    }
+    if (one_in(2)) REQUIRE(host.store->flush().has_value());
+    crash();
+  }
+  void crash() {
+    host.crash(below(host.appended_and_waiting() + 1), milliseconds{below(3'000)});
+    asked.clear();
+    delivers.clear();
+    in_steps.clear();
+  }
+
   void cancel() {
     const TopicPartition partition = any_partition();
     std::string name = any_id();
@@ -172,11 +204,10 @@ struct Simulation {
     } else if (what < 97) {
       if (one_in(2)) {
         host.checkpoint();
+      } else if (one_in(4)) {
+        crash_within_batch();
       } else {
-        host.crash(below(host.appended_and_waiting() + 1), milliseconds{below(3'000)});
-        asked.clear();
-        delivers.clear();
-        in_steps.clear();
+        crash();
       }
     } else {
       host.pass(milliseconds{below(500)});

@@ -405,6 +405,25 @@ TEST_SUITE("bucket store") {
     for (std::size_t i = 0; i < max_id_events; ++i) CHECK((*events)[i] == all[i + 4]);
   }
 
+  TEST_CASE("many ids are written at once, in any order") {
+    StoreFixture f;
+    std::vector<IdChange> changes;
+    for (int i = 0; i < 500; ++i) {
+      const auto sequence = static_cast<Sequence>(i);
+      changes.push_back(
+          {i % 2 == 0 ? orders : others,
+           "order-" + std::to_string(i * 7919 % 1'000),
+           {{ScheduleEvent::Kind::scheduled, after(0), {after(9), sequence}, after(9), -1}}});
+    }
+    REQUIRE(f.store->write({}, changes).has_value());
+    for (int flushed = 0; flushed < 2; ++flushed) {
+      for (const auto& change : changes)
+        CHECK(f.store->id_events(change.partition, change.id).value() == change.events);
+      CHECK(f.store->id_events(orders, "order-unknown").value().empty());
+      REQUIRE(f.store->flush().has_value());
+    }
+  }
+
   TEST_CASE("many ids are asked for at once: each is told its last event, and unknown ones none") {
     StoreFixture f;
     std::vector<std::string> ids;
