@@ -29,7 +29,7 @@ struct Written {
 };
 
 // On the thread of `there`.
-asio::awaitable<Result<>> append(Shard& there, std::string name, TopicPartition to, Buffer batch) {
+asio::awaitable<Result<>> append_there(Shard& there, std::string name, TopicPartition to, Buffer batch) {
   const auto found = co_await there.partitions().open(to);
   if (!found) {
     co_return fail(Errc::fenced, fmt::format("partition {}-{} cannot be opened: {}", name,
@@ -92,7 +92,7 @@ asio::awaitable<Result<>> write(DeadLetterRoutes routes, Shard& here, TopicParti
   if (!topic) co_return fail(Errc::not_found, fmt::format("topic {} is deleted", name));
   const TopicPartition to{topic->id, from.partition};
   Shard& there = routes.shard_of(to);
-  auto appending = append(there, name, to, std::move(batch));
+  auto appending = append_there(there, name, to, std::move(batch));
   const Result<> result =
       co_await asio::co_spawn(there.executor(), std::move(appending), asio::use_awaitable);
   // We may be inside what the journal tells of its records, and what follows writes to it.
