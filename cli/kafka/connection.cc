@@ -144,12 +144,6 @@ void KafkaConnection::on_error(rd_kafka_resp_err_t error, const char* reason) {
     return;
   }
   last_failure_ = connection_error_text(reason);
-  if (error != RD_KAFKA_RESP_ERR__AUTHENTICATION) return;
-  std::array<char, 64> mechanism{};
-  std::size_t size = mechanism.size();
-  if (rd_kafka_conf_get(rd_kafka_conf(client_), "sasl.mechanisms", mechanism.data(), &size) ==
-      RD_KAFKA_CONF_OK)
-    last_failure_ += login_note(mechanism.data(), rd_kafka_version());
 }
 
 void KafkaConnection::watch(rd_kafka_topic_t* topic) {

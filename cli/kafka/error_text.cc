@@ -59,17 +59,6 @@ std::string connection_error_text(std::string_view reason) {
   return printable(reason, 500);
 }
 
-std::string login_note(std::string_view mechanism, int librdkafka) {
-  // Until then its last message repeats its own nonce in front of the broker's; brokers that
-  // compare the whole (RFC 5802) take that for another exchange, and cannot say so.
-  constexpr int repaired = 0x020601ff;
-  if (!mechanism.starts_with("SCRAM-") || librdkafka >= repaired) return {};
-  return fmt::format(
-      "; or the login fails because of a bug of librdkafka {}.{}.{}: before 2.6.1 it cannot log in "
-      "by {} to Tarry and Kafka 4; use PLAIN, or librdkafka 2.6.1",
-      librdkafka >> 24 & 0xff, librdkafka >> 16 & 0xff, librdkafka >> 8 & 0xff, mechanism);
-}
-
 std::string broker_text(std::string_view text) {
   return escape_control_characters(text.substr(0, 1000));
 }

@@ -26,10 +26,6 @@ std::string error_text(rd_kafka_resp_err_t error, const char* text = nullptr);
 // behind it.
 std::string connection_error_text(std::string_view reason);
 
-// What to know about a login that failed although name and password may be right; empty: nothing.
-// `librdkafka` is rd_kafka_version().
-std::string login_note(std::string_view mechanism, int librdkafka);
-
 // Text from a broker, without control characters.  The broker may have escaped parts of it
 // already, so printable(), which escapes the backslash too, would be wrong.
 std::string broker_text(std::string_view text);

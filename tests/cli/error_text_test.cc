@@ -25,15 +25,6 @@ TEST_SUITE("error text") {
     CHECK(connection_error_text("no colon") == "no colon");
   }
 
-  TEST_CASE("only a login by SCRAM with a librdkafka before 2.6.1 has the note on its bug") {
-    const auto note = login_note("SCRAM-SHA-256", 0x020002ff);
-    CHECK(note.contains("librdkafka 2.0.2"));
-    CHECK(note.contains("SCRAM-SHA-256"));
-    CHECK(login_note("SCRAM-SHA-512", 0x020600ff).contains("librdkafka 2.6.0"));
-    CHECK(login_note("SCRAM-SHA-512", 0x020601ff).empty());
-    CHECK(login_note("PLAIN", 0x020002ff).empty());
-  }
-
   TEST_CASE("a broker's text cannot make a line of its own") {
     CHECK(broker_text("a\nb").find('\n') == std::string::npos);
     CHECK(name_text("a\nb").find('\n') == std::string::npos);
