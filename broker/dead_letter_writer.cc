@@ -29,7 +29,8 @@ struct Written {
 };
 
 // On the thread of `there`.
-asio::awaitable<Result<>> append_there(Shard& there, std::string name, TopicPartition to, Buffer batch) {
+asio::awaitable<Result<>> append_there(Shard& there, std::string name, TopicPartition to,
+                                       Buffer batch) {
   const auto found = co_await there.partitions().open(to);
   if (!found) {
     co_return fail(Errc::fenced, fmt::format("partition {}-{} cannot be opened: {}", name,

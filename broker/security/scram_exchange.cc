@@ -93,7 +93,10 @@ Result<std::string> ScramExchange::final(std::string_view message) {
   const auto nonce = take_part(rest);
   if (!proof || !binding.starts_with("c=") || from_base64(binding.substr(2)) != gs2_header_)
     return malformed("last");
-  if (!nonce.starts_with("r=") || !same_password(nonce.substr(2), nonce_))
+  // librdkafka before 2.6.1 puts its own nonce in front of the whole one; Kafka lets it in, too.
+  const auto repeated = nonce_.substr(0, nonce_.size() - our_nonce_.size()) + nonce_;
+  if (!nonce.starts_with("r=") ||
+      (!same_password(nonce.substr(2), nonce_) && !same_password(nonce.substr(2), repeated)))
     return fail(Errc::invalid, "the client's last SCRAM message has the nonce of another exchange");
   const auto auth_message = fmt::format("{},{}", auth_message_, without_proof);
   // Computed in any case, so that an unknown user takes as long as a known one.

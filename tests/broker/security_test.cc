@@ -102,8 +102,15 @@ TEST_SUITE("security") {
       CHECK(last->starts_with("v="));
       CHECK(exchange.user() == "alice");
     }
+    {
+      // librdkafka before 2.6.1.
+      ScramExchange exchange(ScramMechanism::sha256, "server", "s");
+      const auto first = begin(exchange, "n,," + client.bare);
+      CHECK(exchange.final(client.last_message(*first, "clientclientserver")).has_value());
+    }
     // The client's nonce alone, another one, one that goes on (CVE-2024-56128); another binding.
-    for (const auto* nonce : {"client", "clientother", "clientserverx", "xclientserver"}) {
+    for (const auto* nonce :
+         {"client", "clientother", "clientserverx", "xclientserver", "clientclientclientserver"}) {
       ScramExchange exchange(ScramMechanism::sha256, "server", "s");
       const auto first = begin(exchange, "n,," + client.bare);
       CHECK_FALSE(exchange.final(client.last_message(*first, nonce)).has_value());
