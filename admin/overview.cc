@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -37,6 +38,9 @@ asio::awaitable<Machine> read_process_status(Context& context) {
   // One look at a time: with very many files it takes longer than the scrapes are apart.
   const bool stale = !use.looking && (!use.again || now >= *use.again);
   if (stale) use.looking = true;
+  const std::shared_ptr<void> looked(nullptr, [&use, stale](void*) {
+    if (stale) use.looking = false;
+  });
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
     std::error_code error;
     const auto space = std::filesystem::space(broker.identity().data_directory, error);
@@ -51,7 +55,6 @@ asio::awaitable<Machine> read_process_status(Context& context) {
     use.bytes = machine.disk.bytes;
     const MonoTime ended = context.broker.clock().mono();
     use.again = now + std::max<MonoTime::duration>(disk_use_kept, (ended - now) * disk_use_share);
-    use.looking = false;
   }
   machine.disk.bytes = use.bytes;
   co_return machine;
@@ -64,8 +67,8 @@ asio::awaitable<WallTime> first_on_disk(Context& context, WallTime bucket) {
   const bool is_same = known.from == bucket;
   if (known.looking || (is_same && now < known.again)) co_return is_same ? known.due : bucket;
   known.looking = true;
+  const std::shared_ptr<void> looked(nullptr, [&known](void*) { known.looking = false; });
   const auto due = co_await broker::first_due_on_disk(context.broker, context.here, bucket);
-  known.looking = false;
   // Damage of one file does not blind those who watch the broker.
   if (!due)
     log_error("admin", "the first pending record on disk cannot be read: {}", due.error().message);

@@ -81,19 +81,23 @@ awaitable<std::vector<OrderTold>> Orders::obey_here(const Order& order, std::vec
     std::size_t open;
     asio::steady_timer done;
   };
-  // Shared, because the member may answer after this has stopped waiting.
+  // The member may answer after this has stopped waiting, and keeps orders that it has not answered
+  // until its end, which is after that of io_: so they do not own what has a timer of io_.
   const auto round = std::make_shared<Round>(io_, wanted.size(), deadline + grace);
   std::vector<Ordered> given;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     Order one = order;
     one.name = wanted[i]->name;
-    given.push_back({wanted[i]->source, std::move(one), deadline, [this, round, i](OrderTold told) {
-                       // The member answers on its own thread.
-                       asio::post(io_, [round, i, told = std::move(told)] {
-                         round->told[i] = told;
-                         if (--round->open == 0) round->done.cancel();
-                       });
-                     }});
+    auto answer = [this, waiting = std::weak_ptr(round), i](OrderTold told) {
+      // The member answers on its own thread.
+      asio::post(io_, [waiting, i, told = std::move(told)] {
+        const auto found = waiting.lock();
+        if (!found) return;
+        found->told[i] = told;
+        if (--found->open == 0) found->done.cancel();
+      });
+    };
+    given.push_back({wanted[i]->source, std::move(one), deadline, std::move(answer)});
   }
   member_.give(std::move(given));
   boost::system::error_code ignored;

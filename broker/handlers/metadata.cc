@@ -121,6 +121,9 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
       auto topic = context.shard.topics().find(asked.topic_id);
       // An id tells a client nothing about a topic that it may not see.
       if (topic && !authorize_topic(context, AclOperation::describe, topic->name)) topic = nullptr;
+      if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
+      if (topic && memory.spend(metadata_bytes(*topic)) && !co_await memory.take())
+        co_return response;
       response.topics.push_back(
           topic ? describe(*topic, config.node_id, operations_on(topic->name))
                 : unknown(asked, ErrorCode::unknown_topic_id, operations_not_asked));
