@@ -6,13 +6,12 @@ namespace tarry::delay {
 
 void DurableChanges::add(const TopicPartition& partition, Apply change) {
   // Most changes are small: they are applied at once and never wait in the queue.
-  if (changes_.empty() && !applying_ && at_once_ < turn_records) {
+  if (changes_.empty() && !applying_) {
     std::size_t budget = step_records;
     applying_ = true;
     const bool applied = change(budget);
     applying_ = false;
-    at_once_ += step_records - budget;
-    if (applied) return go_on(budget);  // Others may have come meanwhile.
+    if (applied) return apply(budget);  // Others may have come meanwhile.
     queues_.hold(partition);
     changes_.push_front({partition, std::move(change)});
     return wake_();
@@ -22,7 +21,7 @@ void DurableChanges::add(const TopicPartition& partition, Apply change) {
   wake_();
 }
 
-void DurableChanges::go_on(std::size_t& budget) {
+void DurableChanges::apply(std::size_t& budget) {
   // A change may end in a call that adds another one.
   if (std::exchange(applying_, true)) return;
   while (!changes_.empty() && budget > 0) {

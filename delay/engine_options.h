@@ -27,10 +27,10 @@ struct EngineOptions {
   std::size_t step_bytes = 4u << 20;
   // Limit of one delivery, whatever max.message.bytes allows: other partitions take turns too.
   std::size_t batch_records = 512;
-  // How many records of a shard are on the way to the log and not done: enough for a disk that
-  // needs some ten milliseconds for a sync.  Partitions where little falls due may take as much
-  // again, so that no flood is before their records.
-  std::size_t in_flight_records = 16'384;
+  // How many records of a shard are on the way to the log and not done: so many are applied in one
+  // turn when the journal has them.  Partitions where little falls due may take as much again, so
+  // that no flood is before their records.
+  std::size_t in_flight_records = 8192;
   std::size_t in_flight_bytes = 8u << 20;
   // The same, of one partition.
   std::size_t partition_batches = 16;

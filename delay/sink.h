@@ -34,7 +34,7 @@ namespace tarry::delay {
 enum class DeliveredTimestamp {
   due,       // Its due time.
   original,  // The producer's.
-  delivery,  // The reason of its delivery.
+  delivery,  // The time of its delivery.
 };
 
 // The settings of a topic that delay/ needs to accept and to deliver.
