@@ -358,12 +358,13 @@ void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
   // Once for all partitions of that member.
   auto& settled_at = settled_at_[assigned.last_owner];
   if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
-  settled_at = mono;
   has_settled_ = true;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
            assigned.partition.source().text(), assigned.last_owner);
   if (const auto settled = cluster_.settle(assigned.last_owner); !settled)
     log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  // From its end on: it may take so long that the next step would settle again, and only that.
+  settled_at = clock_.mono();
 }
 
 // The topics of each source by themselves: one of them may be wrong.
@@ -560,7 +561,8 @@ void Member::refuse_orders(const std::string& why) {
     given = std::exchange(given_, {});
   }
   for (auto& each : given) each.told(fail(Errc::io, why));
-  for (auto& each : waiting_) each.ordered.told(fail(Errc::io, why));
+  for (auto& each : waiting_)
+    if (!each.is_over) each.ordered.told(fail(Errc::io, why));  // The others have been told.
   waiting_.clear();
 }
 

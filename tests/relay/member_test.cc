@@ -476,6 +476,25 @@ TEST_CASE(
   CHECK(told == "the member stops");
 }
 
+TEST_CASE("an order that has been told is not told again when the member stops") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  one.send(source, "a", {{"x-delay", "1h"}, {"x-schedule-id", "ia"}});
+  one.steps(10);
+  int told = 0;
+  std::vector<Ordered> orders;
+  orders.push_back({source,
+                    {Order::Kind::cancel, "ia"},
+                    one.clock.mono() + milliseconds(60'000),
+                    [&](const OrderTold&) { ++told; }});
+  one.member.give(std::move(orders));
+  for (int i = 0; i < 20 && told == 0; ++i) one.step();
+  CHECK(told == 1);
+  one.member.refuse_orders("the member stops");
+  CHECK(told == 1);
+}
+
 TEST_CASE("pending records are counted by the minute, from and to any moment") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
   one.steps(10);
