@@ -88,7 +88,7 @@ void Control::deliver_now(const TopicPartition& partition, std::string_view name
 void Control::control(std::unique_ptr<Request> asked) {
   if (context_.stopped) return asked->done(fail(Errc::stopped, "the pending store has failed"));
   if (asked->tries++ == max_tries)
-    return asked->done(fail(Errc::exhausted, "the record changes too often; try again"));
+    return asked->done(fail(Errc::invalid, "the record changes too often; try again"));
   if (!asked->name.starts_with('@')) {
     // The journal has it already, the tier has not.
     if (const PendingKey* const key = arriving_.find_id(asked->partition, asked->name)) {

@@ -9,7 +9,7 @@
 //     ... a microsecond's work ...
 //   }
 //
-// max_request_bytes (handlers/table.h) bounds the number of things that a request may name.
+// max_elements (protocol/codec.h) bounds the number of things that a request may name.
 
 #include <cstddef>
 

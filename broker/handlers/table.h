@@ -36,8 +36,8 @@ const Handler* find_handler(std::int16_t key);
 // For the frames of a client that has begun its login with SaslHandshake 0.
 const Handler& raw_token_handler();
 
-// The limit of a request that names things, some 400 000 groups or topics: decoding it and encoding
-// its answer hold up the shard.
+// The limit of a request that names things, up to max_elements (codec.h) of them: decoding it and
+// encoding its answer hold up the shard.
 inline constexpr std::size_t max_request_bytes = std::size_t{8} << 20;
 
 // The memory that a request of so many bytes may take beside its frame, decoded and taken apart;
