@@ -46,7 +46,7 @@ class Tip {
   show(x, head, rows) {
     this.node.replaceChildren(
       el("div", { class: "tip-head" }, head),
-      rows.map(([colour, name, value]) => el("div", { class: "tip-row" },
+      ...rows.map(([colour, name, value]) => el("div", { class: "tip-row" },
         el("span", { class: "swatch", style: { background: `var(${colour})` } }), el("span", { class: "tip-name" }, visible(name)), el("b", {}, value))));
     this.node.hidden = false;
     const width = this.holder.clientWidth;

@@ -178,7 +178,8 @@ class RecordView {
   // No longer pending.
   async #became(text) {
     this.#gone = true;
-    setText(this.relative, "No longer pending");
+    setText(this.relative, "No longer pending; it was due");
+    setText($("#panel-title"), "Record");
     setText(this.outcome, text);
     this.actions.hidden = true;
     this.asking.replaceChildren();
@@ -242,7 +243,7 @@ class RecordView {
       this.onChange();
     } else {
       await this.#became(text);
-      setText(this.relative, wanted === "cancelled" ? "Cancelled" : "Delivered");
+      setText(this.relative, wanted === "cancelled" ? "Cancelled; it was due" : "Delivered; it was due");
     }
     $("#panel-title")?.focus({ preventScroll: true });
   }

@@ -163,6 +163,11 @@ class PendingView {
     if (!isQuiet) this.#say(search, null, false);
     if (search.wrong) {
       this.#isLooking = false;
+      // Records of an earlier search would look like the answer to this one.
+      this.list.update([]);
+      setText(this.heading, "Not searched");
+      setText(this.summary, "");
+      for (const node of [this.more, this.empty]) setHidden(node, true);
       showError(this.problem, search.wrong);
       return;
     }

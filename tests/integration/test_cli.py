@@ -206,7 +206,7 @@ def _(ctx):
     # No note of what is pending in another broker's topic.
     assert not live.cli("consume", topic, "--until-end", "-b", copy.brokers).stderr
     refused = live.cli("topic", "delete", topic, "-b", copy.brokers, check=False)
-    one_line(refused, 1, topic, "with --admin of this broker")
+    one_line(refused, 1, topic, "needs --admin of this broker")
     copy.cli("delayed", "cancel", topic, "mine")
     assert [len(broker.pending(topic)) for broker in (live, copy)] == [1, 0]
     # An id of the start, not of the directory.

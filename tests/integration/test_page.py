@@ -676,6 +676,22 @@ def _(ctx):
             assert not cut, width
 
 
+@case("a search that the page cannot read shows no records of the one before")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for n in range(3):
+            park(client, topic, f"key-{n}", x_delay=f"{n + 1}h")
+    with page_of(broker) as page:
+        page.open()
+        page.keys("/", *"key-")
+        page.wait(lambda: len(page.handles()) == 3 and "3 records" in page.text(".summary"), "what was found")
+        page.keys(*" due:>30d")
+        page.says('[data-view="pending"]', "Not searched")
+        assert page.handles() == []
+
+
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")
 def _(ctx):
     keys = keyboard()
@@ -719,6 +735,8 @@ def _(ctx):
         page.js("document.querySelector('[data-span=day] .bars').focus()")
         page.keys(keys.HOME, keys.ARROW_RIGHT)
         assert "1 due" in page.js("return document.activeElement.getAttribute('aria-valuetext')")
+        tip = page.text('[data-span="day"] .tip')
+        assert topic in tip and "object" not in tip, tip
         page.keys(keys.ENTER)
         page.wait(lambda: page.handles() == [handle["key-0"]], "the records of that hour")
         page.keys(keys.ESCAPE)
