@@ -128,7 +128,7 @@ def _(ctx):
     assert read == sent and sent > 20, (sent, read)
     # One for the first question, one for the broker that it names.
     assert connections <= 2, connections
-    logins = [line for line in broker.log().splitlines() if "has logged in as alice by SCRAM-SHA-512" in line]
+    logins = [line for line in broker.log().splitlines() if "has logged in as alice with SCRAM-SHA-512" in line]
     assert len(logins) > len({line.split(" has logged in")[0].split()[-1] for line in logins}), logins
 
 
