@@ -113,10 +113,10 @@ TEST_SUITE("topic routes") {
         metrics.find("tarry_broker_refused_batches_total{reason=\"due_time_out_of_range\"} 1\n") !=
         std::string::npos);
     // In the order of the shards, which depends on the topic's id.
-    const Json refused = admin.get_json("/status")["refused_batches"];
-    CHECK(refused.size() == 2);
-    CHECK(refused["unreadable_value"] == 4);
-    CHECK(refused["due_time_out_of_range"] == 1);
+    const Json by_reason = admin.get_json("/status")["refused_batches"];
+    CHECK(by_reason.size() == 2);
+    CHECK(by_reason["unreadable_value"] == 4);
+    CHECK(by_reason["due_time_out_of_range"] == 1);
   }
 
   TEST_CASE("every refusal has a reason, and one that was only asked for is not noted") {
