@@ -35,7 +35,7 @@ namespace tarry::admin {
 struct AdminOptions : web::HttpOptions {
   std::vector<std::string> allowed_hosts = {};  // tarry.admin.allowed.hosts
   bool open_reads = false;                      // tarry.admin.open.reads
-  std::size_t event_streams = 32;               // Of max_connections.
+  std::size_t event_streams = 32;               // Part of max_connections.
   std::chrono::milliseconds event_interval{1'000};
   std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
 };

@@ -34,7 +34,7 @@ constexpr std::size_t max_moved_at_once = 1'000'000;
 
 // The records in the last line of a dry run, unless it asks for more or fewer.
 constexpr std::size_t shown_in_dry_run = 10;
-constexpr std::size_t most_shown_in_dry_run = 1000;
+constexpr std::size_t max_shown_in_dry_run = 1000;
 
 std::string_view name_of(ControlOutcome outcome, Kind kind) {
   switch (outcome) {
@@ -240,7 +240,7 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   std::optional<std::size_t> dry_run;
   if (flag_in(body, "dry_run")) dry_run = shown_in_dry_run;
   if (const auto show = word_in(body, "show")) {
-    const std::size_t shown = number_given("show", *show, 0, most_shown_in_dry_run);
+    const std::size_t shown = number_given("show", *show, 0, max_shown_in_dry_run);
     if (!dry_run) throw Refused{400, "show belongs to dry_run"};
     dry_run = shown;
   }

@@ -36,7 +36,7 @@ const char* word_of(delay::Schedule::Kind kind) {
       return "expired";
     case Kind::cancel:
       return "cancel";
-    case Kind::invalid:  // Of a batch only: a record of its own has an error instead.
+    case Kind::invalid:  // Only in a batch: a single record has an error instead.
       return "refused";
   }
   return "nothing";

@@ -221,7 +221,7 @@ class BucketTier {
 
   struct Stats {
     std::size_t memory_bytes = 0;
-    std::size_t chunks = 0;             // In memory.
+    std::size_t chunks = 0;             // Chunks in memory.
     std::size_t records = 0;            // In memory.
     std::size_t homes = 0;              // Hours and months that are known.
     std::size_t dropped_topics = 0;     // That somebody may still have records of.
@@ -360,7 +360,7 @@ class BucketTier {
   bool wants_to_spill() const {
     return used() >= spill_from() || (is_full() && used() >= options_.memory_bytes / 8);
   }
-  // What is loaded at once.
+  // The bytes that are loaded at once.
   std::size_t piece_bytes() const { return options_.memory_bytes / 8; }
   std::size_t split_from() const {
     return options_.split_bytes != 0 ? options_.split_bytes : piece_bytes();

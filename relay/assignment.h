@@ -64,7 +64,7 @@ struct AssignedPartition {
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
   std::string bad_row;  // A row of a newer version; the partition is not taken over.
   Retry find;
-  Retry ends;  // Of the question for its end, for orders.
+  Retry ends;  // Retries the question for its end, for orders.
   std::string ends_error;
 
   bool reads_rows() const {

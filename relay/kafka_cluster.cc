@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// What a member does between two polls takes less (member.h), unless librdkafka hangs.
+// The work of a member between two polls takes less (member.h), unless librdkafka hangs.
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
 constexpr auto poll_interval_margin = 2s;
@@ -338,7 +338,7 @@ Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
   take_rows();
   note_generation();
   if (was_expelled_) {
-    generation_ = -1;  // Of partitions that are not ours, perhaps.
+    generation_ = -1;  // The known one may be of partitions that are not ours.
     was_expelled_ = !is_drained;
     if (is_drained) join_anew();
   }

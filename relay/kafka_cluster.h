@@ -101,7 +101,7 @@ class KafkaCluster final : public Cluster {
   Polled polled_;  // While poll() runs.
   bool is_paused_ = false;
   bool was_assigned_ = false;  // By the group, anything.
-  std::set<Source> assigned_;  // What librdkafka has, as far as it has said so.
+  std::set<Source> assigned_;  // The partitions that librdkafka has, as far as it has said so.
   std::chrono::milliseconds poll_interval_{};
   std::chrono::steady_clock::time_point polled_at_{};
   bool was_expelled_ = false;  // Perhaps; nothing is committed before the group is joined anew.

@@ -22,8 +22,9 @@ struct KafkaOptions {
   std::string member_id;                // The same of the group's member (relay/directory.h).
   std::vector<std::string> properties;  // -X
   bool has_sender = false;
-  std::chrono::milliseconds start_limit{10'000};  // Of each question before the member has begun.
-  // Of each question about topics and offsets, later.
+  std::chrono::milliseconds start_limit{
+      10'000};  // Limits each question before the member has begun.
+  // Limits each later question about topics and offsets.
   std::chrono::milliseconds question_limit{4'000};
   // A transaction is committed or aborted within it, or its producers are given up.
   std::chrono::milliseconds transaction_limit{8'000};

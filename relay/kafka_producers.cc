@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr unsigned index_bits = 24;  // Of the records of one transaction.
+constexpr unsigned index_bits = 24;  // The bits of a record's number in its transaction.
 
 // librdkafka takes a null pointer for null, and an empty buffer may have one.
 struct Part {
@@ -98,8 +98,8 @@ void KafkaProducers::poll() {
     if (producer) rd_kafka_poll(producer.get(), 0);
 }
 
-// What the client calls of ours belongs to poll() and flush(), which are not called for it any
-// more.
+// The functions of ours that the client calls belong to poll() and flush(), which are not called
+// for it any more.
 void KafkaProducers::give_up(KafkaClient client) {
   if (client) closer_.close([gone = std::move(client)]() mutable { gone.reset(); });
 }

@@ -62,7 +62,7 @@ class KafkaProducers {
   Result<> renew();
 
  private:
-  struct Reports;  // What became of the records of one transaction.
+  struct Reports;  // The outcome of each record of one transaction.
   class Deadline;
 
   Result<KafkaClient> open_producer(const std::string& transactional_id);
@@ -77,13 +77,13 @@ class KafkaProducers {
   KafkaPartitions offsets_of(const Transaction& transaction) const;
 
   const KafkaOptions& options_;
-  Closer closer_;  // Of producers that were given up.
+  Closer closer_;  // Ends producers that were given up.
   std::array<KafkaClient, 2> producers_;
   KafkaClient sender_;
   // The topics whose leaders a producer knows.
   std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
   std::size_t turn_ = 0;        // The producer of the next transaction.
-  Reports* reports_ = nullptr;  // Of the round that is under way.
+  Reports* reports_ = nullptr;  // The reports of the round that is under way.
   std::uintptr_t round_ = 0;
   bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
 };

@@ -30,7 +30,7 @@ constexpr milliseconds look_at_orders{2};
 // Each list in the admin is a request to look, and each look a question to Kafka: they are asked
 // together, no more often than this.
 constexpr milliseconds look_together{100};
-constexpr std::size_t max_orders = 1'000;  // Of one partition, in one transaction.
+constexpr std::size_t max_orders = 1'000;  // The limit of one partition in one transaction.
 // Since the rows in the store were complete; tombstones stay for an hour at least.
 constexpr std::chrono::minutes oldest_rest{58};
 // Each is waited for by itself, within the time of a transaction.
@@ -97,7 +97,7 @@ void Member::step(milliseconds longest) {
   tell_looks();
 }
 
-// What orders and take-overs need to know.
+// Asks Kafka for the facts that orders and take-overs need.
 void Member::ask(MonoTime mono, WallTime now) {
   asked_in_vain_ = has_settled_ = false;
   take_orders(mono);
@@ -173,7 +173,7 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
-  // What failed may have failed for the old generation, so it is tried with the new one at once.
+  // A call may have failed because of the old generation, so it is tried with the new one at once.
   if (polled.changed) {
     transact_.reset();
     find_.reset();
@@ -606,7 +606,7 @@ void Member::take_orders(MonoTime mono) {
     const bool waits = looked_at_ != MonoTime{} && mono - looked_at_ < look_together;
     if (!waits || !std::ranges::all_of(given_, is_look)) given = std::exchange(given_, {});
   }
-  // What was acknowledged before an order came is before these ends.
+  // A record that was acknowledged before an order came is before these ends.
   std::set<Source> sources;
   for (const auto& each : given)
     if (assignment_.contains(each.source)) sources.insert(each.source);
@@ -644,7 +644,7 @@ void Member::take_orders(MonoTime mono) {
   });
 }
 
-// What they promise needs no fence: a partition's next owner shows the same.
+// Answers that need no fence: a partition's next owner would show the same.
 void Member::tell_looks() {
   for (auto& each : waiting_) {
     if (each.is_over || !each.is_look()) continue;
@@ -656,7 +656,7 @@ void Member::tell_looks() {
   }
 }
 
-// Those that may be obeyed.
+// The orders that may be obeyed now.
 std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size_t most) {
   std::vector<Waiting*> all;
   if (waiting_.empty()) return all;
@@ -782,7 +782,7 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
   for (const auto& record : records) {
     const std::pair target(record.topic, record.source);
     if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
-    if (is_late()) return false;  // Those that are prepared need not be again.
+    if (is_late()) return false;  // The prepared ones need not be again.
     if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);

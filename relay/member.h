@@ -86,7 +86,7 @@ struct MemberOptions {
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
-  std::chrono::milliseconds longest_transact_retry{2'000};  // Of transactions and new producers.
+  std::chrono::milliseconds longest_transact_retry{2'000};  // For transactions and new producers.
   // After it a step asks Kafka nothing more: the group may wait for the next poll.
   std::chrono::milliseconds longest_turn{3'000};
   // A question to Kafka that takes longer is shown as a stall.
@@ -117,7 +117,7 @@ struct MemberStatus {
 
   std::size_t pending() const;
   std::optional<WallTime> next_due() const;
-  // What this member does, and its pending records.
+  // The state of this member and its pending records.
   void report_member(MetricSink& sink) const;
   void report_delayed(MetricSink& sink) const;
 };
@@ -158,10 +158,10 @@ class Member {
     return view_.count(query, unit);
   }
 
-  // Of these, those that others own: from the next step() on.
+  // Keeps warm copies of those that others own, from the next step() on.
   void keep_warm(std::vector<Source> sources);
   void give(std::vector<Ordered> orders);
-  // Those that wait are told why, and so are all that come.
+  // Answers the waiting orders with `why`, and all that come later.
   void refuse_orders(const std::string& why);
 
  private:
@@ -242,13 +242,13 @@ class Member {
   std::set<std::pair<std::string, Source>> prepared_targets_;
   MemberStatus status_;
   WindowedHistogram lag_;
-  std::string_view asking_;  // What Kafka is asked at this moment; empty: nothing.
+  std::string_view asking_;  // The question that Kafka is asked at this moment; empty: none.
   MonoTime asking_since_{};
   std::optional<MonoTime> stalled_since_;  // Empty: status_.stalled is.
   MonoTime last_polled_{};                 // Zero before the first time.
   Retry transact_;                         // No transaction before.
   Retry find_;                             // No partition is taken over further before.
-  std::map<Source, Retry> warm_starts_;    // Of warm copies.
+  std::map<Source, Retry> warm_starts_;    // The retries of warm copies.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};

@@ -146,7 +146,7 @@ class PendingRecords {
   storage::SortedRows& store_;
   const std::string source_;
   storage::SortedRows::Changes changes_;   // Not committed.
-  std::set<std::int64_t> changed_blocks_;  // Of minutes.
+  std::set<std::int64_t> changed_blocks_;  // Blocks of minutes.
   RowsPlace place_;
   // No record has this offset or a later one; empty: not known.  The store is not asked for what
   // cannot be there.

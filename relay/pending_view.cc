@@ -13,7 +13,8 @@ namespace {
 // Rows that one page looks at, however few of them are wanted: the admin answers one request at a
 // time.
 constexpr std::size_t max_rows_read = 100'000;
-// Of them, in one go under the lock: some milliseconds, for which deliveries wait.
+// The records of a page that are read in one go under the lock: some milliseconds, for which
+// deliveries wait.
 constexpr std::size_t max_rows_locked = 4'000;
 constexpr std::size_t max_page_bytes = 4u << 20;
 
@@ -142,7 +143,7 @@ PendingCount PendingView::count(const PendingQuery& query, std::chrono::minutes 
   return all;
 }
 
-// Of less than a minute, a part at a time under the lock.
+// Counts stretches of less than a minute, a part at a time under the lock.
 std::size_t PendingView::count_due(const Source& source, WallTime from, WallTime until) const {
   std::size_t count = 0;
   std::pair at(from, std::numeric_limits<Offset>::min());

@@ -16,8 +16,8 @@ constexpr std::string_view digits =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 // The digits of the largest number.
-constexpr std::size_t most_digits = 11;
-static_assert(max_handle_bytes == 2 + 2 * most_digits);
+constexpr std::size_t max_digits = 11;
+static_assert(max_handle_bytes == 2 + 2 * max_digits);
 
 char* put_digits(std::uint64_t number, char* to) {
   char* const begin = to;

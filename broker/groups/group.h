@@ -101,7 +101,7 @@ class Group : public GroupWaits {
   bool is(GroupState state) const { return state_ == state; }
   std::int32_t generation() const { return generation_; }
   const std::string& protocol_type() const { return protocol_type_; }  // "consumer"
-  const std::string& protocol_name() const { return protocol_name_; }  // Of this generation.
+  const std::string& protocol_name() const { return protocol_name_; }  // Chosen by this generation.
   const std::string& leader() const { return leader_; }                // A member's id.
   WallTime changed() const { return changed_; }                        // When it entered state().
   const GroupMembers::Map& members() const { return members_.all(); }

@@ -31,7 +31,7 @@ struct Selecting {
   const SecurityImage& image;
   YieldBudget budget;
   AnswerMemory memory;
-  std::vector<bool> chosen;  // Of the image's rules, because several filters may select the same.
+  std::vector<bool> chosen;  // One for each rule of the image: several filters may select it.
   std::size_t selected = 0;
   bool too_many = false;
 };

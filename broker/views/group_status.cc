@@ -105,7 +105,7 @@ asio::awaitable<std::vector<GroupSummary>> summaries_of(Shard& shard) {
   co_return summaries;
 }
 
-// Of lists that are in order already.
+// Both lists are in order already.
 asio::awaitable<std::vector<GroupSummary>> merged(Shard& here,
                                                   std::vector<std::vector<GroupSummary>> lists) {
   using Rest = std::pair<std::vector<GroupSummary>::iterator, std::vector<GroupSummary>::iterator>;
