@@ -219,6 +219,24 @@ def stop_in_order(ctx, broker, command):
     assert sorted(each["id"] for each in broker.pending(topic)) == ["order-1", "order-3"], broker.pending(topic)
 
 
+@case("the recipe in Node ends at SIGTERM also while its group is joining")
+def _(ctx):
+    command = node("cancel_if_unpaid")
+    broker, topic = ctx.broker(settings={"group.initial.rebalance.delay.ms": 5000}), ctx.topic()
+    broker.cli("topic", "create", topic)
+    program = subprocess.Popen([str(word) for word in (*command, broker.brokers, topic, 600_000)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        eventually(lambda: any(each["group"] == "order-timeouts" and each["state"] == "PreparingRebalance" for each in broker.get("/groups")["groups"]),
+                   "it joins", within=60)
+        program.terminate()
+        said = program.communicate(timeout=20)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0 and said[0] == b"", (program.returncode, said)
+
+
 for language in (python, node, go, java):
     case(f"every recipe in {language.__name__.capitalize()} does what docs/recipes.md says")(
         lambda ctx, language=language: follow(ctx, language))
