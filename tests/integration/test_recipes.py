@@ -152,15 +152,49 @@ def follow(ctx, language):
             done = run(*command["dead_letters"], broker.brokers, topic, 2, 50, within=240)
             assert sorted(done.stdout.splitlines()) == sorted(DEAD_LETTERS), done.stdout + done.stderr
             run("sleep", "0.2")
-            back = [(key, headers) for _, key, headers in records(broker, topic + ".retry") if "tries" not in headers]
+            back = [(key, headers) for _, key, headers in records(broker, topic + ".retry") if "retry-tries" not in headers]
             assert sorted(key for key, _ in back) == ["nonsense", "order 3"], back
-            assert all(headers["x-schedule-id"] == headers["origin"] for _, headers in back), back
+            assert all(headers["x-schedule-id"] == headers["retry-origin"] for _, headers in back), back
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE.get(language.__name__, len(PROGRAMS))) as pool:
         for each in [pool.submit(one, program) for program in PROGRAMS]:
             each.result()
     assert broker.get("/status")["delayed"]["pending"] == 0, broker.get("/delayed")
+    unusual_records(ctx, broker, command)
+    unusual_records(ctx, broker, command)
     stop_in_order(ctx, broker, command["cancel_if_unpaid"])
+
+
+def unusual_records(ctx, broker, command):
+    """Headers of others with names like ours, headers and values that are missing or no text: nothing is lost and nothing stops."""
+    import confluent_kafka
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.brokers})
+    topic = ctx.topic("unusual")
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    # Debian's client for Python ends with a fault of its own after it has read a header without a value.
+    nothing = b"" if command["retry"][0] == "/usr/bin/python3" else None
+    theirs = [("origin", b"warehouse"), ("tries", b"many"), ("error", nothing), ("retry-origin", b"x"), ("retry-tries", b"2")]
+    for end, key, headers in (("", "first", theirs), (".retry", "second", [("retry-tries", b"-9")])):
+        producer.produce(topic + end, key=key, value="nonsense", headers=headers)
+    producer.flush()
+    run(*command["retry"], broker.brokers, topic, 100, within=60)
+    dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
+    for key, origin in (("first", f"{topic}/0/0"), ("second", f"{topic}.retry/0/0")):
+        assert (dead[key]["retry-origin"], dead[key]["retry-tries"]) == (origin, "1"), dead
+    assert (dead["first"]["origin"], dead["first"]["tries"]) == ("warehouse", "many") and not dead["first"]["error"], dead
+
+    # Dead letters that another program put there.
+    topic = ctx.topic("foreign")
+    for end in (".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    producer.produce(topic + ".dead", key="no value")
+    producer.produce(topic + ".dead", key="no text", value=b"\xff\x00", headers=[("empty", nothing), ("x-scheduled-for", b"1")])
+    producer.flush()
+    run(*command["dead_letters"], broker.brokers, topic, 2, 0, within=60)
+    eventually(lambda: len(records(broker, topic + ".retry")) == 2, "both are back")
+    said = [json.loads(line) for line in broker.cli("consume", topic + ".retry", "--until-end", "--json").stdout.splitlines()]
+    assert {each["key"]: each["value"] for each in said} == {"no value": None, "no text": "/wA="}, said
 
 
 def stop_in_order(ctx, broker, command):
@@ -183,6 +217,24 @@ def stop_in_order(ctx, broker, command):
     assert broker.get("/groups/order-timeouts")["state"] == "Empty", broker.get("/groups/order-timeouts")
     # The timeout of order-2 is cancelled, and its second placing has made no other one.
     assert sorted(each["id"] for each in broker.pending(topic)) == ["order-1", "order-3"], broker.pending(topic)
+
+
+@case("the recipe in Node ends at SIGTERM also while its group is joining")
+def _(ctx):
+    command = node("cancel_if_unpaid")
+    broker, topic = ctx.broker(settings={"group.initial.rebalance.delay.ms": 5000}), ctx.topic()
+    broker.cli("topic", "create", topic)
+    program = subprocess.Popen([str(word) for word in (*command, broker.brokers, topic, 600_000)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        eventually(lambda: any(each["group"] == "order-timeouts" and each["state"] == "PreparingRebalance" for each in broker.get("/groups")["groups"]),
+                   "it joins", within=60)
+        program.terminate()
+        said = program.communicate(timeout=20)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0 and said[0] == b"", (program.returncode, said)
 
 
 for language in (python, node, go, java):

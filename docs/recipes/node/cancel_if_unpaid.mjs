@@ -6,9 +6,11 @@ import kafkajs from 'kafkajs'
 const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, delayMs = '30000'] = process.argv.slice(2)
 
-const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'order-timeouts', maxWaitTimeInMs: 500 })
+// A consumer that fails ends the program, and what supervises it starts it again.
+const retry = { restartOnFailure: async () => false }
+const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR, retry })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'order-timeouts', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 const state = new Map() // Stands for your database: order -> 'open', 'paid', 'cancelled' or 'to be refunded'.
 
 // The key takes all records of one order to one partition.
@@ -16,7 +18,7 @@ const send = (order, headers) =>
   producer.send({ topic, messages: [{ key: order, value: order, headers: { 'x-schedule-id': order, ...headers } }] })
 
 async function place (order) {
-  // The event may come again, when the order is paid: a second timeout would cancel it.
+  // The event may come again: a second timeout would begin the time anew, or come for an order that is paid.
   if (state.has(order)) return
   // The timeout first: a crash in between leaves a timeout without an order, which does nothing.
   // The other way round it would leave an order that is never cancelled.
@@ -37,7 +39,7 @@ async function pay (order, crash = false) {
   }
 }
 
-function onTimeout (order) {
+async function onTimeout (order) {
   // One conditional update, so that a payment at the same moment wins or loses as a whole:
   // UPDATE orders SET state = 'cancelled' WHERE id = ? AND state = 'open'
   if (state.get(order) === 'open') {
@@ -64,7 +66,7 @@ await new Promise((resolve, reject) => {
   consumer.run({
     autoCommit: false,
     eachMessage: async ({ partition, message }) => {
-      onTimeout(message.value.toString())
+      await onTimeout(message.value.toString())
       await consumer.commitOffsets([{ topic, partition, offset: String(BigInt(message.offset) + 1n) }])
       if (--left === 0) resolve()
     }
@@ -73,3 +75,4 @@ await new Promise((resolve, reject) => {
 await consumer.disconnect() // Leaves the group, so that the other members need not wait for a timeout.
 if (left === 0) await pay('order-1')
 await producer.disconnect()
+process.exit() // kafkajs may still be joining the group, and would not let the program end.

@@ -8,9 +8,10 @@ import kafkajs from 'kafkajs'
 const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, count, gapMs = 1000] = process.argv.slice(2)
 
-const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'put-back', maxWaitTimeInMs: 500 })
+const retry = { restartOnFailure: async () => false }
+const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR, retry })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'put-back', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 
 await producer.connect()
 await consumer.connect()
@@ -22,10 +23,12 @@ await new Promise((resolve, reject) => {
     autoCommit: false,
     eachMessage: async ({ topic: from, partition, message }) => {
       if (done === Number(count)) return // Not committed, so it stays.
-      // Without "tries" it begins at its first try. With the same id, a crash before the commit puts it back
+      // Without "retry-tries" it begins at its first try. With the same id, a crash before the commit puts it back
       // once, unless the first copy has been delivered by then.
-      const { tries, error, ...headers } = message.headers
-      headers['x-schedule-id'] = headers.origin
+      const { 'retry-tries': tries, 'retry-error': error, ...headers } = Object.fromEntries(
+        Object.entries(message.headers).filter(([name]) => !name.startsWith('x-schedule'))
+          .map(([name, value]) => [name, [value].flat().map(each => each ?? '')])) // kafkajs refuses null.
+      headers['x-schedule-id'] = String(headers['retry-origin'] ?? '') || `${from}/${partition}/${message.offset}`
       headers['x-delay'] = String(done * gapMs)
       const sent = await producer.send({
         topic: `${topic}.retry`, messages: [{ partition, key: message.key, value: message.value, headers }]
@@ -33,7 +36,7 @@ await new Promise((resolve, reject) => {
       // To a partition that does not exist kafkajs sends nothing, and says so by this alone.
       if (sent.length === 0) throw new Error('the topics have to have the same number of partitions')
       await consumer.commitOffsets([{ topic: from, partition, offset: String(BigInt(message.offset) + 1n) }])
-      console.log(`${message.value}: put back (tries: ${tries}; ${error})`)
+      console.log(`${message.value ?? ''}: put back (tries: ${tries ?? ''}; ${error ?? ''})`)
       if (++done === Number(count)) resolve()
     }
   })

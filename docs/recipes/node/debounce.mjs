@@ -7,8 +7,8 @@ const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, quietMs = '5000'] = process.argv.slice(2)
 
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'indexer', maxWaitTimeInMs: 500 })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'indexer', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 
 // Replaces the pending record of the page, and so begins the quiet time again. The last value wins.
 const changed = (page, version) =>

@@ -11,8 +11,8 @@ const [brokers, topic, perSecond = 2, horizonMs = 5000] = process.argv.slice(2)
 const intervalMs = 1000 / Number(perSecond)
 
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'pacer', maxWaitTimeInMs: 100 })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'pacer', maxWaitTimeInMs: 100, allowAutoTopicCreation: false })
 
 // The pacer gives each record the next free slot, at most a horizon ahead. It forgets its slots when it
 // ends; so it begins behind all those that one before it may have given.

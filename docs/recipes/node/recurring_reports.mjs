@@ -9,8 +9,8 @@ const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, cron = '0 8 * * MON-FRI'] = process.argv.slice(2)
 
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'reports', maxWaitTimeInMs: 500 })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'reports', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 
 const send = (report, headers) =>
   producer.send({ topic, messages: [{ key: report, value: report, headers: { 'x-schedule-id': report, ...headers } }] })

@@ -7,8 +7,8 @@ const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, seconds = 10] = process.argv.slice(2)
 
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
-const producer = kafka.producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner })
-const consumer = kafka.consumer({ groupId: 'reminders', maxWaitTimeInMs: 500 })
+const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
+const consumer = kafka.consumer({ groupId: 'reminders', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 
 const send = (visit, text, headers) =>
   producer.send({ topic, messages: [{ key: visit, value: text, headers: { 'x-schedule-id': visit, ...headers } }] })

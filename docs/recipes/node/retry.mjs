@@ -9,34 +9,41 @@ const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, firstDelayMs = 1000] = process.argv.slice(2)
 const maxTries = 3
 
-const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR })
+// A consumer that fails ends the program, and what supervises it starts it again.
+const retry = { restartOnFailure: async () => false }
+const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR, retry })
 const producer = kafka.producer({ idempotent: true, allowAutoTopicCreation: false, createPartitioner: Partitioners.DefaultPartitioner })
 const consumer = kafka.consumer({ groupId: 'billing', maxWaitTimeInMs: 500, allowAutoTopicCreation: false })
 
 class Hopeless extends Error {}
 
 // Your work. It has to be idempotent: a crash before the commit repeats it.
-function handle (order, tries) {
+async function handle (order, tries) {
   if (order === 'nonsense') throw new Hopeless('not an order')
   if (order === 'order 3' || (order === 'order 2' && tries === 1)) throw new Error('the bank does not answer')
 }
 
+// Only in the retry topic are these headers ours; elsewhere somebody else may use the same names.
+const ours = (from, message, name) => from === `${topic}.retry` ? String(message.headers[name] ?? '') : ''
+
 // Sends the record on with its own headers and ours. The caller commits only after that.
 async function tryAgainOrPutAside ({ from, partition, message, tries, error }) {
-  const theirs = Object.fromEntries(Object.entries(message.headers).filter(([name]) => !name.startsWith('x-schedule')))
+  // kafkajs cannot send a header without a value: it gets an empty one.
+  const theirs = Object.fromEntries(Object.entries(message.headers).filter(([name]) => !name.startsWith('x-schedule'))
+    .map(([name, value]) => [name, [value].flat().map(each => each ?? '')]))
   // The id names the record that failed first. If we crash before the commit and come here again,
   // the second copy replaces the first instead of joining it.
-  const origin = message.headers.origin?.toString() ?? `${from}/${partition}/${message.offset}`
-  const ours = { origin, tries: String(tries), error: error.message }
+  const origin = ours(from, message, 'retry-origin') || `${from}/${partition}/${message.offset}`
+  const added = { 'retry-origin': origin, 'retry-tries': String(tries), 'retry-error': String(error?.message ?? error) }
   const again = tries < maxTries && !(error instanceof Hopeless)
   if (again) {
     const delay = firstDelayMs * 2 ** (tries - 1) * (1 + Math.random() / 4) // Not all at once after an outage.
-    Object.assign(ours, { 'x-schedule-id': origin, 'x-delay': String(Math.round(delay)) })
+    Object.assign(added, { 'x-schedule-id': origin, 'x-delay': String(Math.round(delay)) })
   }
   // The partition is the same too: an id belongs to its partition, and a record may have no key.
   const sent = await producer.send({
     topic: again ? `${topic}.retry` : `${topic}.dead`,
-    messages: [{ partition, key: message.key, value: message.value, headers: { ...theirs, ...ours } }]
+    messages: [{ partition, key: message.key, value: message.value, headers: { ...theirs, ...added } }]
   })
   // To a partition that does not exist kafkajs sends nothing, and says so by this alone.
   if (sent.length === 0) throw new Error('the topics have to have the same number of partitions')
@@ -56,10 +63,10 @@ await new Promise((resolve, reject) => {
   consumer.run({
     autoCommit: false,
     eachMessage: async ({ topic: from, partition, message }) => {
-      const tries = Number(message.headers.tries ?? 0) + 1
+      const tries = Math.max(0, parseInt(ours(from, message, 'retry-tries')) || 0) + 1
       let again = false
       try {
-        handle(message.value.toString(), tries)
+        await handle(message.value.toString(), tries)
         console.log(`${message.value}: done at try ${tries}`)
       } catch (error) {
         again = await tryAgainOrPutAside({ from, partition, message, tries, error })

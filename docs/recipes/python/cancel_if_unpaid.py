@@ -28,7 +28,7 @@ def send(order, headers):
 
 
 def place(order):
-    # The event may come again, when the order is paid: a second timeout would cancel it.
+    # The event may come again: a second timeout would begin the time anew, or come for an order that is paid.
     if order in state:
         return
     # The timeout first: a crash in between leaves a timeout without an order, which does nothing.

@@ -17,6 +17,10 @@ consumer = Consumer({"bootstrap.servers": brokers, "group.id": "put-back", "enab
                      "auto.offset.reset": "earliest"})
 
 
+def text(value):
+    return (value or b"").decode(errors="replace")
+
+
 def send(*args, **record):
     """Returns when the record is durable, or raises."""
     errors = []
@@ -34,13 +38,16 @@ while done < count:
         continue
     if record.error():
         raise KafkaException(record.error())
-    headers = dict(record.headers() or [])
-    value, tries, error = record.value().decode(), headers.pop("tries").decode(), headers.pop("error").decode()
-    # Without "tries" it begins at its first try. With the same id, a crash before the commit puts it back
+    headers = {name: value for name, value in record.headers() or [] if not name.startswith("x-schedule")}
+    tries, error, origin = (text(headers.get(name)) for name in ("retry-tries", "retry-error", "retry-origin"))
+    # Without "retry-tries" it begins at its first try. With the same id, a crash before the commit puts it back
     # once, unless the first copy has been delivered by then.
-    headers |= {"x-schedule-id": headers["origin"], "x-delay": str(done * gap_ms)}
+    for name in ("retry-tries", "retry-error"):
+        headers.pop(name, None)
+    origin = origin or f"{record.topic()}/{record.partition()}/{record.offset()}"
+    headers |= {"x-schedule-id": origin, "x-delay": str(done * gap_ms)}
     send(f"{topic}.retry", partition=record.partition(), key=record.key(), value=record.value(), headers=headers)
     consumer.commit(record, asynchronous=False)
-    print(f"{value}: put back (tries: {tries}; {error})", flush=True)
+    print(f"{text(record.value())}: put back (tries: {tries}; {error})", flush=True)
     done += 1
 consumer.close()

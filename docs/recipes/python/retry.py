@@ -32,6 +32,11 @@ def name_of(record):
     return (record.value() or b"").decode(errors="replace")
 
 
+def ours(record, headers, name):
+    """Only in the retry topic are these headers ours; elsewhere somebody else may use the same names."""
+    return (headers.get(name) or b"").decode(errors="replace") if record.topic() == f"{topic}.retry" else ""
+
+
 def send(*args, **record):
     """Returns when the record is durable, or raises."""
     errors = []
@@ -45,16 +50,16 @@ def try_again_or_put_aside(record, headers, tries, error):
     """Sends the record on with its own headers and ours. The caller commits only after that."""
     # The id names the record that failed first. If we crash before the commit and come here again,
     # the second copy replaces the first instead of joining it.
-    origin = headers.get("origin", f"{record.topic()}/{record.partition()}/{record.offset()}".encode())
-    ours = {"origin": origin, "tries": str(tries), "error": str(error)}
+    origin = ours(record, headers, "retry-origin") or f"{record.topic()}/{record.partition()}/{record.offset()}"
+    added = {"retry-origin": origin, "retry-tries": str(tries), "retry-error": str(error)}
     target = f"{topic}.dead"
     if tries < max_tries and not isinstance(error, ValueError):  # Nonsense stays nonsense.
         target = f"{topic}.retry"
         delay = first_delay_ms * 2 ** (tries - 1) * random.uniform(1, 1.25)  # Not all at once after an outage.
-        ours |= {"x-schedule-id": origin, "x-delay": str(int(delay))}
+        added |= {"x-schedule-id": origin, "x-delay": str(int(delay))}
     theirs = {name: value for name, value in headers.items() if not name.startswith("x-schedule")}
     # The partition is the same too: an id belongs to its partition, and a record may have no key.
-    send(target, partition=record.partition(), key=record.key(), value=record.value(), headers={**theirs, **ours})
+    send(target, partition=record.partition(), key=record.key(), value=record.value(), headers={**theirs, **added})
     print(f"{name_of(record)}: try {tries} failed, {'again later' if target.endswith('.retry') else 'put aside'}", flush=True)
 
 
@@ -71,13 +76,14 @@ while left:
     if record.error():
         raise KafkaException(record.error())
     headers = dict(record.headers() or [])
-    tries = int(headers.get("tries", 0)) + 1
+    tried = ours(record, headers, "retry-tries")
+    tries = int(tried) + 1 if tried.isdecimal() else 1
     try:
         handle(record.value().decode(), tries)
         print(f"{name_of(record)}: done at try {tries}", flush=True)
         left -= 1
     except Exception as error:  # A fault of ours too must not stop all records behind this one.
         try_again_or_put_aside(record, headers, tries, error)
-        left -= tries == max_tries or isinstance(error, ValueError)
+        left -= tries >= max_tries or isinstance(error, ValueError)
     consumer.commit(record, asynchronous=False)
 consumer.close()

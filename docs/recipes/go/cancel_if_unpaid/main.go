@@ -30,7 +30,7 @@ func send(order, name, value string) {
 }
 
 func place(order string) {
-	// The event may come again, when the order is paid: a second timeout would cancel it.
+	// The event may come again: a second timeout would begin the time anew, or come for an order that is paid.
 	if state[order] != "" {
 		return
 	}

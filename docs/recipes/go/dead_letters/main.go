@@ -36,22 +36,26 @@ func main() {
 			if done == count {
 				break // Not committed, so it stays.
 			}
-			// Without "tries" it begins at its first try. With the same id, a crash before the commit puts it back
+			// Without "retry-tries" it begins at its first try. With the same id, a crash before the commit puts it back
 			// once, unless the first copy has been delivered by then.
 			copied := &kgo.Record{Topic: topic + ".retry", Partition: record.Partition, Key: record.Key, Value: record.Value}
 			known := map[string]string{}
+			origin := fmt.Sprintf("%s/%d/%d", record.Topic, record.Partition, record.Offset)
 			for _, each := range record.Headers {
 				known[each.Key] = string(each.Value)
-				if each.Key != "tries" && each.Key != "error" {
+				if name := each.Key; name != "retry-tries" && name != "retry-error" && !strings.HasPrefix(name, "x-schedule") {
 					copied.Headers = append(copied.Headers, each)
 				}
 			}
+			if known["retry-origin"] != "" {
+				origin = known["retry-origin"]
+			}
 			copied.Headers = append(copied.Headers,
-				kgo.RecordHeader{Key: "x-schedule-id", Value: []byte(known["origin"])},
+				kgo.RecordHeader{Key: "x-schedule-id", Value: []byte(origin)},
 				kgo.RecordHeader{Key: "x-delay", Value: []byte(strconv.Itoa(done * gapMs))})
 			check(client.ProduceSync(ctx, copied).FirstErr())
 			check(client.CommitRecords(ctx, record))
-			fmt.Printf("%s: put back (tries: %s; %s)\n", record.Value, known["tries"], known["error"])
+			fmt.Printf("%s: put back (tries: %s; %s)\n", record.Value, known["retry-tries"], known["retry-error"])
 			done++
 		}
 	}

@@ -42,20 +42,22 @@ func handle(order string, tries int) error {
 func tryAgainOrPutAside(producer *kgo.Client, record *kgo.Record, tries int, problem error) (again bool) {
 	// The id names the record that failed first. If we crash before the commit and come here again,
 	// the second copy replaces the first instead of joining it.
-	origin := header(record, "origin", fmt.Sprintf("%s/%d/%d", record.Topic, record.Partition, record.Offset))
+	origin := ours(record, "retry-origin", fmt.Sprintf("%s/%d/%d", record.Topic, record.Partition, record.Offset))
 	// The partition is the same too: an id belongs to its partition, and a record may have no key.
 	copied := &kgo.Record{Topic: topic + ".dead", Partition: record.Partition, Key: record.Key, Value: record.Value}
 	add := func(name, value string) {
 		copied.Headers = append(copied.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
 	for _, theirs := range record.Headers {
-		if name := theirs.Key; !strings.HasPrefix(name, "x-schedule") && name != "origin" && name != "tries" && name != "error" {
+		switch name := theirs.Key; {
+		case name == "retry-origin", name == "retry-tries", name == "retry-error", strings.HasPrefix(name, "x-schedule"):
+		default:
 			copied.Headers = append(copied.Headers, theirs)
 		}
 	}
-	add("origin", origin)
-	add("tries", strconv.Itoa(tries))
-	add("error", problem.Error())
+	add("retry-origin", origin)
+	add("retry-tries", strconv.Itoa(tries))
+	add("retry-error", problem.Error())
 	if again = tries < maxTries && problem != hopeless; again {
 		copied.Topic = topic + ".retry"
 		delay := float64(firstDelayMs<<(tries-1)) * (1 + rand.Float64()/4) // Not all at once after an outage.
@@ -88,12 +90,12 @@ func main() {
 		fetches := client.PollFetches(ctx)
 		check(fetches.Err())
 		for _, record := range fetches.Records() {
-			tried, _ := strconv.Atoi(header(record, "tries", "0"))
-			again := false
-			if problem := handle(string(record.Value), tried+1); problem != nil {
-				again = tryAgainOrPutAside(copier, record, tried+1, problem)
+			tried, _ := strconv.ParseUint(ours(record, "retry-tries", "0"), 10, 8) // 0 if it is no number.
+			tries, again := int(tried)+1, false
+			if problem := handle(string(record.Value), tries); problem != nil {
+				again = tryAgainOrPutAside(copier, record, tries, problem)
 			} else {
-				fmt.Printf("%s: done at try %d\n", record.Value, tried+1)
+				fmt.Printf("%s: done at try %d\n", record.Value, tries)
 			}
 			check(client.CommitRecords(ctx, record))
 			if !again {
@@ -103,9 +105,10 @@ func main() {
 	}
 }
 
-func header(record *kgo.Record, name, otherwise string) string {
+// Only in the retry topic are these headers ours; elsewhere somebody else may use the same names.
+func ours(record *kgo.Record, name, otherwise string) string {
 	for _, each := range record.Headers {
-		if each.Key == name {
+		if each.Key == name && len(each.Value) > 0 && record.Topic == topic+".retry" {
 			return string(each.Value)
 		}
 	}

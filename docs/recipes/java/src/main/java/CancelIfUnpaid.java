@@ -30,7 +30,7 @@ public class CancelIfUnpaid {
   }
 
   static void place(String order) throws Exception {
-    // The event may come again, when the order is paid: a second timeout would cancel it.
+    // The event may come again: a second timeout would begin the time anew, or come for an order that is paid.
     if (state.containsKey(order)) return;
     // The timeout first: a crash in between leaves a timeout without an order, which does nothing.
     // The other way round it would leave an order that is never cancelled.

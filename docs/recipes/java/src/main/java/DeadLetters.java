@@ -8,8 +8,8 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.serialization.StringDeserializer;
-import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Dead letters: shows what was put aside, and puts it back when the cause is gone.
@@ -23,24 +23,28 @@ public class DeadLetters {
     String topic = args[1];
     int count = Integer.parseInt(args[2]);
     int gapMs = args.length > 3 ? Integer.parseInt(args[3]) : 1000;
-    try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new StringSerializer(), new StringSerializer());
+    try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new ByteArraySerializer(), new ByteArraySerializer());
          var consumer = new KafkaConsumer<>(Map.of("bootstrap.servers", args[0], "group.id", "put-back",
-             "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new StringDeserializer(), new StringDeserializer())) {
+             "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
       consumer.subscribe(List.of(topic + ".dead"));
       int done = 0;
       while (done < count) {
         for (var record : consumer.poll(Duration.ofSeconds(1))) {
           if (done == count) break;  // Not committed, so it stays.
-          // Without "tries" it begins at its first try. With the same id, a crash before the commit puts it back
+          // Without "retry-tries" it begins at its first try. With the same id, a crash before the commit puts it back
           // once, unless the first copy has been delivered by then.
           var copy = new ProducerRecord<>(topic + ".retry", record.partition(), record.key(), record.value());
-          for (var each : record.headers()) copy.headers().add(each);
-          copy.headers().remove("tries").remove("error");
-          copy.headers().add("x-schedule-id", header(record, "origin").getBytes(StandardCharsets.UTF_8));
+          for (var each : record.headers()) {
+            if (!each.key().startsWith("x-schedule")) copy.headers().add(each);
+          }
+          copy.headers().remove("retry-tries").remove("retry-error");
+          String origin = header(record, "retry-origin");
+          if (origin.isEmpty()) origin = record.topic() + "/" + record.partition() + "/" + record.offset();
+          copy.headers().add("x-schedule-id", origin.getBytes(StandardCharsets.UTF_8));
           copy.headers().add("x-delay", String.valueOf(done * gapMs).getBytes(StandardCharsets.UTF_8));
           producer.send(copy).get();
           consumer.commitSync(Map.of(new TopicPartition(record.topic(), record.partition()), new OffsetAndMetadata(record.offset() + 1)));
-          System.out.println(record.value() + ": put back (tries: " + header(record, "tries") + "; " + header(record, "error") + ")");
+          System.out.println(text(record.value()) + ": put back (tries: " + header(record, "retry-tries") + "; " + header(record, "retry-error") + ")");
           ++done;
         }
       }
@@ -48,6 +52,11 @@ public class DeadLetters {
   }
 
   static String header(ConsumerRecord<?, ?> record, String name) {
-    return new String(record.headers().lastHeader(name).value(), StandardCharsets.UTF_8);
+    var found = record.headers().lastHeader(name);
+    return found == null ? "" : text(found.value());
+  }
+
+  static String text(byte[] value) {
+    return value == null ? "" : new String(value, StandardCharsets.UTF_8);
   }
 }

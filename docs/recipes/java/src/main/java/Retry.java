@@ -8,8 +8,8 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.serialization.StringDeserializer;
-import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Retry with back-off: a record that cannot be handled is handled again later, and put aside in the end.
@@ -22,7 +22,7 @@ public class Retry {
   static final int MAX_TRIES = 3;
   static String topic;
   static int firstDelayMs = 1000;
-  static KafkaProducer<String, String> producer;
+  static KafkaProducer<byte[], byte[]> producer;  // Bytes, because values that are no text are sent on, too.
 
   static class Hopeless extends Exception {
     Hopeless(String message) { super(message); }
@@ -35,47 +35,48 @@ public class Retry {
   }
 
   /** Sends the record on with its own headers and ours. The caller commits only after that. */
-  static boolean tryAgainOrPutAside(ConsumerRecord<String, String> record, int tries, Exception error) throws Exception {
+  static boolean tryAgainOrPutAside(ConsumerRecord<byte[], byte[]> record, int tries, Exception error) throws Exception {
     boolean again = tries < MAX_TRIES && !(error instanceof Hopeless);
     // The id names the record that failed first. If we crash before the commit and come here again,
     // the second copy replaces the first instead of joining it.
-    String origin = header(record, "origin", record.topic() + "/" + record.partition() + "/" + record.offset());
+    String origin = ours(record, "retry-origin", record.topic() + "/" + record.partition() + "/" + record.offset());
     // The partition is the same too: an id belongs to its partition, and a record may have no key.
     var copy = new ProducerRecord<>(topic + (again ? ".retry" : ".dead"), record.partition(), record.key(), record.value());
     for (var theirs : record.headers()) {
       if (!theirs.key().startsWith("x-schedule")) copy.headers().remove(theirs.key()).add(theirs);
     }
-    put(copy, "origin", origin);
-    put(copy, "tries", String.valueOf(tries));
-    put(copy, "error", error.getMessage());
+    put(copy, "retry-origin", origin);
+    put(copy, "retry-tries", String.valueOf(tries));
+    put(copy, "retry-error", String.valueOf(error.getMessage()));
     if (again) {
       double delay = firstDelayMs * Math.pow(2, tries - 1) * (1 + Math.random() / 4);  // Not all at once after an outage.
       put(copy, "x-schedule-id", origin);
       put(copy, "x-delay", String.valueOf((long) delay));
     }
     producer.send(copy).get();
-    System.out.println(record.value() + ": try " + tries + " failed, " + (again ? "again later" : "put aside"));
+    System.out.println(text(record.value()) + ": try " + tries + " failed, " + (again ? "again later" : "put aside"));
     return again;
   }
 
   public static void main(String[] args) throws Exception {
     topic = args[1];
     if (args.length > 2) firstDelayMs = Integer.parseInt(args[2]);
-    producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new StringSerializer(), new StringSerializer());
+    producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new ByteArraySerializer(), new ByteArraySerializer());
     var orders = List.of("order 1", "order 2", "order 3", "nonsense");
-    for (String order : orders) producer.send(new ProducerRecord<>(topic, order, order)).get();
+    for (String order : orders) producer.send(new ProducerRecord<>(topic, order.getBytes(), order.getBytes())).get();
 
     try (var consumer = new KafkaConsumer<>(Map.of("bootstrap.servers", args[0], "group.id", "billing",
-             "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new StringDeserializer(), new StringDeserializer())) {
+             "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
       consumer.subscribe(List.of(topic, topic + ".retry"));
       int left = orders.size();  // A service would run for ever.
       while (left > 0) {
         for (var record : consumer.poll(Duration.ofSeconds(1))) {
-          int tries = Integer.parseInt(header(record, "tries", "0")) + 1;
+          String tried = ours(record, "retry-tries", "");
+          int tries = tried.matches("[0-9]{1,6}") ? Integer.parseInt(tried) + 1 : 1;
           boolean again = false;
           try {
-            handle(record.value(), tries);
-            System.out.println(record.value() + ": done at try " + tries);
+            handle(text(record.value()), tries);
+            System.out.println(text(record.value()) + ": done at try " + tries);
           } catch (Exception error) {
             again = tryAgainOrPutAside(record, tries, error);
           }
@@ -87,9 +88,14 @@ public class Retry {
     producer.close();
   }
 
-  static String header(ConsumerRecord<?, ?> record, String name, String otherwise) {
+  /** Only in the retry topic are these headers ours; elsewhere somebody else may use the same names. */
+  static String ours(ConsumerRecord<?, ?> record, String name, String otherwise) {
     var found = record.headers().lastHeader(name);
-    return found == null ? otherwise : new String(found.value(), StandardCharsets.UTF_8);
+    return !record.topic().equals(topic + ".retry") || found == null || found.value() == null ? otherwise : text(found.value());
+  }
+
+  static String text(byte[] value) {
+    return value == null ? "" : new String(value, StandardCharsets.UTF_8);
   }
 
   static void put(ProducerRecord<?, ?> record, String name, String value) {
