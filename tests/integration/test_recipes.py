@@ -290,9 +290,13 @@ def _(ctx):
     assert os.path.exists(ROOT / "docs/recipes/go/go.sum")
 
 
+def record_tour():
+    return importlib.machinery.SourceFileLoader("record_tour", str(ROOT / "scripts/record_tour")).load_module()
+
+
 @case("README's tour delivers each record when it is due, never delivers the cancelled one, and its recording shows its commands")
 def _(ctx):
-    tour = importlib.machinery.SourceFileLoader("record_tour", str(ROOT / "scripts/record_tour")).load_module()
+    tour = record_tour()
     events = tour.play(ctx.options.binary)
     typed = {text[2:]: seconds for seconds, _, text in events if text.startswith("$ ")}
     came = [(text, seconds) for seconds, pane, text in events if pane == "consumer" and not text.startswith(("$ ", "tarry: "))]
@@ -312,12 +316,29 @@ def _(ctx):
         assert html.escape(f"$ {command}") in recording, f"scripts/record_tour has to record it again: {command}"
 
 
+@case("the picture of tarry top has due records, topics and groups with lag, and each line that names figures is worded as the program words it")
+def _(ctx):
+    tour = record_tour()
+    screen = tour.watch_top(ctx.options.binary)
+    lines = ["".join(text for _, text in line) for line in screen]
+    assert len(lines) <= tour.TOP_ROWS and all(len(line) <= tour.COLUMNS for line in lines), lines
+    assert any("order-4711" in line for line in lines) and any(line.startswith("orders ") for line in lines), lines
+    assert re.search(r"^billing +\d+ +Empty", "\n".join(lines), re.M) and re.search(r"^mailer +\d+ +Stable +1$", "\n".join(lines), re.M), lines
+    assert any((33, "billing") == (style, text.split()[0]) for line in screen for style, text in line if text.strip()), screen
+    words = lambda texts: {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)}
+    drawn = xml.etree.ElementTree.parse(ROOT / "docs/top.svg").getroot()
+    shown = ["".join(each.itertext()) for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    heads = [line for line in lines if line.isupper() or line.startswith(("pending ", "lag of ", "memory ", lines[2][:5]))]
+    assert words(heads) <= words(shown), f"scripts/record_tour --top has to draw it again: {words(heads) - words(shown)}"
+    xml.etree.ElementTree.fromstring(tour.draw_top(screen))
+
+
 @case("scripts/docs builds the documentation as a site without a warning, and each of its links has a target")
 def _(ctx):
     for picture in sorted((ROOT / "docs").glob("*.svg")):
         xml.etree.ElementTree.parse(picture)
         assert not re.search(r"(?:href|src)=.http|@import", picture.read_text()), f"{picture.name} loads something"
-    for name in ("timeline", "keys", "tour"):
+    for name in ("timeline", "keys", "tour", "top"):
         assert "prefers-color-scheme: dark" in (ROOT / f"docs/{name}.svg").read_text(), name
     need("mkdocs")
     said = run(ROOT / "scripts/docs").stdout
