@@ -119,44 +119,61 @@ def _(ctx):
             assert formatted.stderr == "" and len(formatted.stdout.splitlines()) > 20, (command, formatted.stderr)
 
 
-@case("bash, zsh and fish complete commands and flags, and names from the broker; without a broker they are silent")
-def _(ctx):
+def completes(ctx, shell, *command, program_is_path=False):
+    """Commands and flags, names from the broker, and none without one."""
+    if not shutil.which(shell):
+        raise Skip(f"{shell} is not installed")
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
     broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "order:4711 x")
     broker.cli("produce", topic, "-v", "x", "--delay", "1h")
+    broker.cli("produce", topic, "-v", "x")
+    broker.cli("consume", topic, "-g", "billing:eu", "-n", "1")
+    broker.cli("consume", topic, "-g", "audit", "-n", "1")
     handle = next(record["handle"] for record in broker.pending(topic) if not record["id"])
     programs = ctx.directory / "bin"
     programs.mkdir()
     (programs / "tarry").symlink_to(broker.binary)
-    ways = [("bash", ["bash", "-c", BASH, "bash"], programs / "tarry", lambda text: text), ("zsh", ["zsh", "-fc", ZSH, "zsh"], programs / "tarry", None),
-            ("fish", ["fish", "--no-config", "-c", FISH], programs, None)]
-    tried = 0
-    for shell, command, program, _ in ways:
-        if not shutil.which(shell):
-            continue
-        tried += 1
-        script = ctx.directory / f"tarry.{shell}"
-        script.write_text(run(broker.binary, "completion", shell).stdout)
+    script = ctx.directory / f"tarry.{shell}"
+    script.write_text(run(broker.binary, "completion", shell).stdout)
 
-        def completed(line, **env):
-            done = run(*command, script, line, program, env=environment(broker, HOME=str(ctx.directory), **env))
-            assert done.stderr == "", (shell, line, done.stderr)
-            return [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+    def completed(line, **env):
+        done = run(*command, script, line, programs / "tarry" if program_is_path else programs, env=environment(broker, HOME=str(ctx.directory), **env))
+        assert done.stderr == "", (line, done.stderr)
+        return [answer.split("\t")[0].replace("\\", "") for answer in done.stdout.splitlines()]
 
-        assert completed("tarry pro") == ["produce"], (shell, completed("tarry pro"))
-        assert completed("tarry topic create x --part") == ["--partitions"], shell
-        assert completed(f"tarry consume {topic[:9]}") == [topic], (shell, completed(f"tarry consume {topic[:9]}"))
-        # bash replaces only what follows the colon, and the at-sign.
-        ids = completed(f"tarry delayed get {topic} order:4")
-        assert [each.replace("\\", "") for each in ids] == ["4711 x" if shell == "bash" else "order:4711 x"], (shell, ids)
-        handles = completed(f"tarry delayed get {topic} {handle[:-1]}")
-        assert handles == [handle[1:] if shell == "bash" else handle], (shell, handles)
-        began = time.monotonic()
-        assert completed("tarry consume ", TARRY_BROKERS="127.0.0.1:1") in ([], [""]), shell
-        assert time.monotonic() - began < 5
-    if not tried:
-        raise Skip("no bash, zsh or fish")
+    def are(line, *wanted):
+        found = completed(line)
+        # bash replaces only what follows a colon or an at-sign that was typed.
+        kept = len(re.match(r".*[:@]|", line.split()[-1])[0]) if shell == "bash" else 0
+        assert found == [each[kept:] for each in wanted], (line, found)
+
+    are("tarry pro", "produce")
+    are("tarry topic create x --part", "--partitions")
+    are(f"tarry consume {topic[:9]}", topic)
+    are(f"tarry consume {topic} -g bill", "billing:eu")
+    are("tarry group describe bill", "billing:eu")
+    assert sorted(completed("tarry group describe ")) == ["audit", "billing:eu"], completed("tarry group describe ")
+    are(f"tarry delayed get {topic} order:4", "order:4711 x")
+    are(f"tarry delayed get {topic} {handle[:-1]}", handle)
+    began = time.monotonic()
+    assert completed("tarry consume ", TARRY_BROKERS="127.0.0.1:1") in ([], [""])
+    assert time.monotonic() - began < 5
+
+
+@case("bash completes commands and flags, and names of topics, groups and ids from the broker; without a broker it is silent")
+def _(ctx):
+    completes(ctx, "bash", "bash", "-c", BASH, "bash", program_is_path=True)
+
+
+@case("zsh completes commands and flags, and names of topics, groups and ids from the broker; without a broker it is silent")
+def _(ctx):
+    completes(ctx, "zsh", "zsh", "-fc", ZSH, "zsh", program_is_path=True)
+
+
+@case("fish completes commands and flags, and names of topics, groups and ids from the broker; without a broker it is silent")
+def _(ctx):
+    completes(ctx, "fish", "fish", "--no-config", "-c", FISH)
 
 
 @case("at a terminal times are local and lines fit, in a pipe they are UTC and whole, and NO_COLOR has no colours")
