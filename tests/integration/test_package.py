@@ -15,7 +15,7 @@ import threading
 import clean_root
 import wire
 from harness import ROOT, Skip, case, eventually, run
-from promtool import promtool
+from promtool import amtool, promtool
 
 PROPERTIES = "/etc/tarry/tarry.properties"
 QUICKLY = {"DPKG_DEB_COMPRESSOR_TYPE": "gzip", "DPKG_DEB_COMPRESSOR_LEVEL": "1", "SOURCE_DATE_EPOCH": "1700000000"}
@@ -369,10 +369,28 @@ def _(ctx):
     config.write_text(re.sub(r"^    ", "", told, flags=re.M).replace("/usr/share/tarry/alerts.yml", str(place / "alerts.yml")))
     assert "alertmanagers" in config.read_text()
     run(tool, "check", "config", config)
+    page = (ROOT / "docs/operating.md").read_text()
+    examples = re.findall(r"\n((?:    [^\n]*\n)*    groups:\n(?:    [^\n]*\n)*)\n", page)
+    assert len(examples) == 1 and "TarryBackupMissing" in examples[0], examples
+    for text in examples:
+        example = ctx.directory / "example.yml"
+        example.write_text(re.sub(r"^    ", "", text, flags=re.M))
+        run(tool, "check", "rules", example)
     as_rules = ctx.directory / "dashboard.yml"
     as_rules.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": [
         {"record": f"panel_{i}", "expr": expression} for i, (_, expression) in enumerate(expressions())]}]}))
     run(tool, "check", "rules", as_rules)
+
+
+@case("amtool finds the Alertmanager's file of docs/operating.md right, and it sends alerts to people and infos to nobody")
+def _(ctx):
+    tool = amtool()
+    text = re.search(r"\n((?:    [^\n]*\n)*    receivers:\n(?:    [^\n]*\n)*)\n", (ROOT / "docs/operating.md").read_text())[1]
+    config = ctx.directory / "alertmanager.yml"
+    config.write_text(re.sub(r"^    ", "", text, flags=re.M))
+    run(tool, "check-config", config)
+    goes = lambda severity: run(tool, "config", "routes", "test", f"--config.file={config}", f"severity={severity}").stdout.strip()
+    assert [goes(severity) for severity in ("critical", "warning", "info")] == ["operators", "operators", "nobody"]
 
 
 @case("every alert is explained in docs/operating.md, and docs/http.md says which metrics do not begin with their part")
