@@ -93,7 +93,7 @@ Result<std::string> ScramExchange::final(std::string_view message) {
   const auto nonce = take_part(rest);
   if (!proof || !binding.starts_with("c=") || from_base64(binding.substr(2)) != gs2_header_)
     return malformed("last");
-  // librdkafka before 2.6.1 puts its own nonce in front of the whole one; Kafka lets it in, too.
+  // librdkafka before 2.6.1 puts its own nonce in front of the whole one; Kafka 3 lets it in, too.
   const auto repeated = nonce_.substr(0, nonce_.size() - our_nonce_.size()) + nonce_;
   if (!nonce.starts_with("r=") ||
       (!same_password(nonce.substr(2), nonce_) && !same_password(nonce.substr(2), repeated)))
