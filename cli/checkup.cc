@@ -1,6 +1,7 @@
 #include "cli/checkup.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/core.h>
 
@@ -8,6 +9,7 @@
 #include "cli/io/json.h"
 #include "cli/io/number_text.h"
 #include "cli/io/text.h"
+#include "cli/local_time.h"
 
 namespace tarry::cli {
 namespace {
@@ -18,6 +20,10 @@ using Level = Finding::Level;
 constexpr double little_space = 0.1;
 // A broker with fewer has hardly room for its own files.
 constexpr std::uint64_t few_files = 4096;
+// A certificate that ends within this time should be renewed now.
+constexpr std::chrono::days renewal_time{30};
+// The rest of the machine's memory is for other programs and for the page cache.
+constexpr double most_of_memory = 0.9;
 // The lateness up to which a delivery is still useful to most.
 constexpr double late_ms = 1000;
 
@@ -137,7 +143,7 @@ std::string_view word_of(Level level) {
 
 Finding check_open_files(std::uint64_t limit, std::uint64_t wanted, std::uint64_t served) {
   const std::string text =
-      fmt::format("the limit is {}, which serves {} connections", grouped(limit), grouped(served));
+      fmt::format("the limit is {}, enough for {} connections", grouped(limit), grouped(served));
   if (limit < few_files) {
     return {"open files", Level::problem,
             text + fmt::format("; raise it to {} or more (`ulimit -n`, LimitNOFILE=)", few_files)};
@@ -201,6 +207,36 @@ Finding check_clock(bool is_synchronised, std::int64_t error_us) {
   return {"clock", Level::ok,
           fmt::format("synchronised, off by at most {}",
                       milliseconds_text(static_cast<double>(error_us) / 1000))};
+}
+
+Finding check_certificate(std::string_view whose, WallTime valid_until, WallTime now) {
+  if (valid_until - now >= renewal_time) return {"certificates", Level::ok, cell(whose)};
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(valid_until - now);
+  return {"certificates", Level::warning,
+          fmt::format("{}: it expires in {}; renew it, and send the broker SIGHUP", cell(whose),
+                      rough_duration(left))};
+}
+
+Finding check_access(std::string_view address, bool is_loopback, bool asks_who) {
+  if (is_loopback) {
+    return {"access", Level::ok, fmt::format("{}: only this machine can connect", cell(address))};
+  }
+  if (asks_who) return {"access", Level::ok, fmt::format("{}: clients log in", cell(address))};
+  return {"access", Level::warning,
+          fmt::format("{} is not loopback, and clients do not log in: anyone who can reach the "
+                      "port has full access; use SASL, or ssl.client.auth=required",
+                      cell(address))};
+}
+
+Finding check_memory(std::uint64_t limits, std::uint64_t machine) {
+  const std::string text = fmt::format("the settings allow {}, the machine has {}",
+                                       size_text(limits), size_text(machine));
+  if (static_cast<double>(limits) <= most_of_memory * static_cast<double>(machine))
+    return {"memory", Level::ok, text};
+  return {"memory", Level::warning,
+          text +
+              "; lower tarry.memory.bytes, tarry.delay.memory.bytes, or for each shard "
+              "tarry.log.tail.bytes and tarry.group.offsets.bytes"};
 }
 
 std::vector<Finding> check_status(std::string_view status_text) {

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace tarry::cli {
 
 struct Finding {
@@ -42,6 +44,15 @@ std::vector<Finding> check_disk(const DiskFacts& disk);
 
 // `error_us`: how far the clock may be off, by the kernel's account.
 Finding check_clock(bool is_synchronised, std::int64_t error_us);
+
+// A certificate that can be loaded.  `whose`: "listener SSL: CN=broker.example, valid until ...".
+Finding check_certificate(std::string_view whose, WallTime valid_until, WallTime now);
+
+// A listener that anyone who reaches its port may use.
+Finding check_access(std::string_view address, bool is_loopback, bool asks_who);
+
+// `limits`: what the settings of memory allow together.
+Finding check_memory(std::uint64_t limits, std::uint64_t machine);
 
 // The admin's GET /status.
 std::vector<Finding> check_status(std::string_view status);

@@ -158,6 +158,11 @@ std::string ListenerConfig::tls_place() const {
   return tls_prefix == "ssl." ? fmt::format("listener {}: ", name) : std::string();
 }
 
+bool asks_who_connects(const ListenerConfig& listener) {
+  return has_sasl(listener.protocol) ||
+         (has_tls(listener.protocol) && listener.tls_setting("client.auth") == "required");
+}
+
 Result<std::vector<NamedAddress>> parse_listeners(std::string_view value) {
   auto parsed = parse_addresses(value);
   if (!parsed) return parsed;

@@ -43,6 +43,9 @@ struct ListenerConfig {
   std::string tls_place() const;
 };
 
+// Whether every client has to log in or to show a certificate.
+bool asks_who_connects(const ListenerConfig& listener);
+
 struct NamedAddress {
   std::string name;  // Empty: an address alone.
   HostPort address;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <new>
@@ -154,8 +155,14 @@ std::string time_text(const ASN1_TIME* time) {
   return {text, static_cast<std::size_t>(std::max(0L, size))};
 }
 
+WallTime wall_time(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return WallTime::max();
+  return WallTime(std::chrono::seconds(::timegm(&parts)));
+}
+
 Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, WallTime now,
-                             std::string& description) {
+                             std::string& description, WallTime& valid_until) {
   const bool is_file = !listener.tls_setting("keystore.location").empty();
   auto chain_pem = pem_of(listener, "keystore.certificate.chain", "keystore.location");
   if (!chain_pem) return std::unexpected(chain_pem.error());
@@ -201,6 +208,9 @@ Result<> put_own_certificate(SSL_CTX* context, const ListenerConfig& listener, W
   for (std::size_t i = 1; put && i < chain->size(); ++i)
     put = SSL_CTX_add1_chain_cert(context, (*chain)[i].get()) == 1;
   if (!put) return fail(Errc::invalid, fmt::format("{}: {}", chain_pem->from, openssl_reason()));
+  valid_until = WallTime::max();
+  for (const auto& certificate : *chain)
+    valid_until = std::min(valid_until, wall_time(X509_get0_notAfter(certificate.get())));
   description = fmt::format("{}, valid until {}", name_text(X509_get_subject_name(own)),
                             time_text(X509_get0_notAfter(own)));
   return {};
@@ -287,7 +297,9 @@ TlsContext::~TlsContext() {
 Result<std::shared_ptr<const TlsContext>> TlsContext::make(const ListenerConfig& listener,
                                                            WallTime now) {
   std::shared_ptr<TlsContext> made(new TlsContext());
-  if (auto put = put_own_certificate(made->context_, listener, now, made->description_); !put)
+  if (auto put = put_own_certificate(made->context_, listener, now, made->description_,
+                                     made->valid_until_);
+      !put)
     return std::unexpected(put.error());
   if (auto put = put_trusted(made->context_, listener); !put) return std::unexpected(put.error());
   if (auto put = put_protocols(made->context_, listener); !put) return std::unexpected(put.error());

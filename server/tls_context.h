@@ -39,6 +39,8 @@ class TlsContext {
   // The broker's certificate, for the log: "CN=broker.example, valid until Nov 23 12:00:00 2026
   // GMT".
   const std::string& description() const { return description_; }
+  // The end of the first certificate of its chain to expire.
+  WallTime valid_until() const { return valid_until_; }
 
  private:
   TlsContext();
@@ -46,6 +48,7 @@ class TlsContext {
   ssl_ctx_st* const context_;
   PrincipalRules rules_;
   std::string description_;
+  WallTime valid_until_{};
 };
 
 }  // namespace tarry::server

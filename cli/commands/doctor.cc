@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,12 +35,14 @@
 #include "cli/io/table.h"
 #include "cli/io/text.h"
 #include "cli/options.h"
+#include "cli/time_word.h"
 #include "server/config_layers.h"
 #include "server/listener.h"
 #include "server/open_files.h"
 #include "server/properties_file.h"
 #include "server/setting.h"
 #include "server/system_clock.h"
+#include "server/tls_context.h"
 #include "storage/data_directory.h"
 #include "storage/pending_dump.h"
 
@@ -75,6 +78,11 @@ class Doctor {
     if (!is_running_) {
       check_ports();
       check_data_directory();
+    }
+    // Without settings it is not known which those of a running broker are.
+    if (config_ && (!is_running_ || options_.names_settings())) {
+      check_certificates();
+      check_memory_limits();
     }
     check_machine();
     return print();
@@ -137,20 +145,65 @@ class Doctor {
       directory_ = config_->broker.data_directory;
       add("settings", Level::ok,
           options_.config ? fmt::format("{} can be used", cell(*options_.config))
-                          : "all are valid");
+                          : "the settings are valid");
     }
   }
 
   void check_ports() {
     if (!config_) return;
     // Takes the address as a start would, and gives it back at once.
-    const auto check = [&](const server::HostPort& where, const char* key) {
+    std::vector<Finding> access;
+    const auto check = [&](const server::HostPort& where, const char* key,
+                           const server::ListenerConfig* listener) {
       const auto bound = server::BoundAddress::bind(where, key);
       if (!bound) return add("ports", Level::problem, bound.error().message);
       add("ports", Level::ok, fmt::format("{} is free", where.text()));
+      // The admin asks for its token: for changes always, and beyond loopback for reading too.
+      if (listener == nullptr) return;
+      access.push_back(
+          check_access(where.text(), bound->is_loopback(), server::asks_who_connects(*listener)));
     };
-    for (const auto& listener : config_->listeners) check(listener.listen, "listeners");
-    if (config_->admin) check(*config_->admin, "tarry.admin.listener");
+    for (const auto& listener : config_->listeners) check(listener.listen, "listeners", &listener);
+    if (config_->admin) check(*config_->admin, "tarry.admin.listener", nullptr);
+    for (auto& finding : access) findings_.push_back(std::move(finding));
+  }
+
+  // Loads them as a start would.
+  void check_certificates() {
+    const auto now = wall_now();
+    const auto check = [&](const server::ListenerConfig& listener, const std::string& whose) {
+      const auto loaded = server::TlsContext::make(listener, now);
+      if (!loaded) return add("certificates", Level::problem, loaded.error().message);
+      findings_.push_back(
+          check_certificate(whose + (*loaded)->description(), (*loaded)->valid_until(), now));
+    };
+    for (const auto& listener : config_->listeners)
+      if (broker::has_tls(listener.protocol)) check(listener, listener.tls_place());
+    if (config_->admin && !config_->admin_tls.settings.empty())
+      check(config_->admin_tls, "the admin: ");
+  }
+
+  void check_memory_limits() {
+    const auto& broker = config_->broker;
+    const std::uint64_t shards = config_->shards;
+    const auto bytes = [](std::int64_t setting) { return static_cast<std::uint64_t>(setting); };
+    const std::uint64_t limits =
+        bytes(broker.memory_bytes) + bytes(broker.delay_memory_bytes) +
+        shards * (bytes(broker.tail_bytes) + bytes(broker.group_offsets_bytes));
+    if (const auto machine = memory_of_machine()) {
+      findings_.push_back(check_memory(limits, *machine));
+    }
+  }
+
+  // That of the container, if it has less.
+  static std::optional<std::uint64_t> memory_of_machine() {
+    const auto pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page <= 0) return std::nullopt;
+    const auto machine = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
+    std::uint64_t container = 0;
+    // The file says "max" where there is no limit, which is no number.
+    std::ifstream limit("/sys/fs/cgroup/memory.max");
+    return limit >> container ? std::min(machine, container) : machine;
   }
 
   // Checks the data directory as a start would.  Creates nothing.
@@ -214,7 +267,8 @@ class Doctor {
       add("time zones", Level::ok, "/usr/share/zoneinfo");
     } else {
       add("time zones", Level::warning,
-          "/usr/share/zoneinfo has none, so a record with x-cron-tz is refused; install tzdata");
+          "/usr/share/zoneinfo has no time zones, so a record with x-cron-tz is refused; install "
+          "tzdata");
     }
   }
 

@@ -70,6 +70,32 @@ TEST_CASE("a clock that nothing synchronises is a warning") {
   CHECK(check_clock(true, 1500).text == "synchronised, off by at most 1.5 ms");
 }
 
+TEST_CASE("a certificate that expires within thirty days is a warning that says how to renew it") {
+  const WallTime now = from_ms(1'700'000'000'000);
+  const auto later = check_certificate("listener SSL: CN=b", now + std::chrono::days(31), now);
+  CHECK(later.level == Level::ok);
+  CHECK(later.text == "listener SSL: CN=b");
+  const auto soon = check_certificate("listener SSL: CN=b", now + std::chrono::days(29), now);
+  CHECK(soon.level == Level::warning);
+  CHECK(soon.text == "listener SSL: CN=b: it expires in 29d; renew it, and send the broker SIGHUP");
+}
+
+TEST_CASE("a listener beyond loopback is a warning unless its clients log in") {
+  CHECK(check_access("127.0.0.1:9092", true, false).level == Level::ok);
+  CHECK(check_access("0.0.0.0:9092", false, true).level == Level::ok);
+  const auto open = check_access("0.0.0.0:9092", false, false);
+  CHECK(open.level == Level::warning);
+  CHECK(open.text.find("full access") != std::string::npos);
+}
+
+TEST_CASE("settings that allow nearly all of the machine's memory are a warning") {
+  constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+  CHECK(check_memory(7 * gib, 8 * gib).level == Level::ok);
+  const auto all = check_memory(8 * gib, 8 * gib);
+  CHECK(all.level == Level::warning);
+  CHECK(all.text.find("tarry.memory.bytes") != std::string::npos);
+}
+
 TEST_CASE("a broker that refuses, is late or was early is distinguished from a healthy one") {
   const auto healthy = check_status(
       R"({"version":"1","state":"running","shards":[{"shard":0,"has_room":true}],"produce_errors":{},)"

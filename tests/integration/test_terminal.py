@@ -13,6 +13,7 @@ import subprocess
 import termios
 import time
 
+from certificates import Authority
 from harness import Skip, case, eventually, now_ms, run
 from test_cli import json_lines, one_line
 
@@ -325,6 +326,39 @@ def _(ctx):
     assert "db/pending" in before_start("--data", broker.data, *ports).stdout
     current.write_text(text)
     broker.start()
+
+
+@case("tarry doctor loads the certificates of a broker to be started, and says which listener is open to all and what the memory settings allow")
+def _(ctx):
+    authority, binary, fresh = Authority(ctx.directory / "ca"), ctx.options.binary, ctx.directory / "data"
+    soon, later, old = (authority.sign(name, subject=f"/CN={name}", days=days)[2] for name, days in (("soon", 20), ("later", 90), ("old", 0)))
+
+    def findings(status, listeners, admin="off", **settings):
+        words = [word for key, value in {"listeners": listeners, "tarry.admin.listener": admin, **settings}.items() for word in ("--set", f"{key.replace('_', '.')}={value}")]
+        done = run(binary, "doctor", "--data", fresh, *words, "--json", check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
+        assert done.returncode == status, done
+        return [(row["check"], row["result"], row["detail"]) for row in json_lines(done) if row["check"] in ("certificates", "access", "memory")]
+
+    def found(rows, check):
+        return [(result, detail) for name, result, detail in rows if name == check]
+
+    rows = findings(0, "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0", ssl_keystore_location=later)
+    (result, detail), = found(rows, "certificates")
+    assert result == "ok" and detail.startswith("listener SSL: CN=later, valid until "), rows
+    assert [result for result, _ in found(rows, "access")] == ["ok", "ok"], rows
+    rows = findings(0, "SSL://0.0.0.0:0", "127.0.0.1:0", ssl_keystore_location=soon, tarry_admin_tls_keystore_location=soon)
+    assert [(result, detail.split(":")[0]) for result, detail in found(rows, "certificates")] == [("warning", "listener SSL"), ("warning", "the admin")], rows
+    assert all("it expires in 19d" in detail and "SIGHUP" in detail for _, detail in found(rows, "certificates")), rows
+    (result, detail), = found(rows, "access")
+    assert result == "warning" and "0.0.0.0" in detail and "full access" in detail, rows
+    rows = findings(0, "SSL://0.0.0.0:0", ssl_keystore_location=later, ssl_client_auth="required", ssl_truststore_location=authority.certificate)
+    assert found(rows, "access") == [("ok", "0.0.0.0:0: clients log in")], rows
+    rows = findings(1, "SSL://127.0.0.1:0", "127.0.0.1:0", ssl_keystore_location=old, tarry_admin_tls_keystore_location=ctx.directory / "none.pem")
+    (first, expired), (second, missing) = found(rows, "certificates")
+    assert first == second == "problem" and "expired on" in expired and "none.pem" in missing and "tarry.admin.tls.keystore.location" in missing, rows
+    assert [result for result, _ in found(findings(0, "127.0.0.1:0", tarry_memory_bytes=1 << 46), "memory")] == ["warning"]
+    (result, detail), = found(findings(0, "127.0.0.1:0", tarry_shards=1, tarry_memory_bytes=16 << 20, tarry_delay_memory_bytes=16 << 20), "memory")
+    assert result == "ok" and "allow 160.0 MiB" in detail, detail
 
 
 @case("tarry config shows what a change needs, sets and unsets it at once, and names a key that is wrong")

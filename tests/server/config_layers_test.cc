@@ -269,6 +269,21 @@ TEST_SUITE("config") {
     CHECK(config.listeners[1].setting("ssl.client.auth").empty());
   }
 
+  TEST_CASE("a client is asked who it is by SASL, or by a certificate where there is TLS") {
+    const auto config = made({set({{"listeners", "PLAINTEXT://:1,SSL://:2,SASL_PLAINTEXT://:3"},
+                                   {"ssl.client.auth", "required"},
+                                   {"sasl.enabled.mechanisms", "SCRAM-SHA-512"},
+                                   {"ssl.keystore.location", "/a.pem"},
+                                   {"ssl.truststore.location", "/ca.pem"}})});
+    REQUIRE(config.listeners.size() == 3);
+    // Without TLS there is no certificate to ask for.
+    CHECK_FALSE(asks_who_connects(config.listeners[0]));
+    CHECK(asks_who_connects(config.listeners[1]));
+    CHECK(asks_who_connects(config.listeners[2]));
+    const auto open = made({set({{"listeners", "SSL://:2"}, {"ssl.client.auth", "requested"}})});
+    CHECK_FALSE(asks_who_connects(open.listeners[0]));
+  }
+
   TEST_CASE("a setting of logins may be given for a mechanism of a listener") {
     const auto config = made({set({
         {"listeners", "SASL_PLAINTEXT://:1"},
