@@ -4,10 +4,11 @@ Prometheus, and other names for the headers."""
 import contextlib
 import http.client
 import json
+import re
 import subprocess
 
 import wire
-from harness import Skip, case, eventually, run
+from harness import ROOT, Skip, case, eventually, run
 from promtool import promtool
 
 INCREMENTAL_ALTER_CONFIGS, BROKER = 44, 4
@@ -86,6 +87,11 @@ def _(ctx):
     assert len(created) == 1 and created[0]["level"] == "info" and created[0]["component"] == "broker", told
     assert set(created[0]) == {"time", "level", "component", "message"}
     assert not any("not-told" in line for line in lines)
+    # The fields and the levels are those of docs/operating.md.
+    page = (ROOT / "docs/operating.md").read_text()
+    shown = json.loads(re.search(r'^    (\{"time":.*\})$', page, re.M)[1])
+    assert list(shown) == list(created[0]) and shown["level"] == "error", shown
+    assert re.search(r"`level` is `debug`, `info`, `warn` or `error`", page)
     assert not lines[-1].startswith("{")
     broker.kill()
     broker.settings["tarry.log.format"] = "json"
