@@ -316,6 +316,45 @@ def _(ctx):
         assert html.escape(f"$ {command}") in recording, f"scripts/record_tour has to record it again: {command}"
 
 
+# Commands of README outside of its tour, and what checks them.
+CHECKED = {
+    "scripts/build": "the case below",
+    "apt-get install python3-confluent-kafka": "scripts/install_deps --tests",
+    "export PATH=$PWD/build/release:$PATH": "record_tour, which has the binary in its path",
+    "tarry serve": "record_tour, at other ports",
+    "scripts/package && apt-get install ./build/package/tarry_*.deb": "test_package.py",
+}
+
+
+@case("each command of README is played in its tour or checked elsewhere, and the first one says how long the build takes, and fails with it")
+def _(ctx):
+    tour = record_tour()
+    readme = (ROOT / "README.md").read_text()
+    building, *played = tour.blocks(readme)
+    played = {command for block in played for command in block}
+    shown = {re.sub(r"\s+# .*", "", line.strip()) for line in re.findall(r"^    (?=\S).*", re.sub(r"^```.*?^```", "", readme, flags=re.M | re.S), re.M)}
+    assert shown - played == set(CHECKED), (shown - played) ^ set(CHECKED)
+    assert building[0] == "scripts/build" and building[-1] == "tarry serve", building
+    # The packages of the tour's program are those that the tests install.
+    assert "python3-confluent-kafka" in (ROOT / "scripts/install_deps").read_text()
+    scripts, programs = ctx.directory / "scripts", ctx.directory / "programs"
+    scripts.mkdir()
+    programs.mkdir()
+    for name in ("build", "common.sh"):
+        shutil.copy(ROOT / "scripts" / name, scripts)
+    stubs = {scripts / "install_deps": "echo installed", programs / "cmake": "mkdir -p build/release && touch build/release/build.ninja",
+             programs / "ninja": "for n in $(seq 20); do echo \"[$n/20 $n.5] thing\"; done; exit ${STATUS:-0}"}
+    for path, text in stubs.items():
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    env = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    done = run(scripts / "build", env=env).stdout
+    assert "installed" in done and "release: 2 of 20, about 23 s left" in done and "release: 20 of 20\n" in done and "done: build/release/tarry" in done, done
+    failed = run(scripts / "build", env={**env, "STATUS": "1"}, check=False)
+    assert failed.returncode == 1 and "done:" not in failed.stdout, failed
+    assert run(scripts / "build", "release", env=env, check=False).returncode == 2
+
+
 @case("the picture of tarry top has due records, topics and groups with lag, and each line that names figures is worded as the program words it")
 def _(ctx):
     tour = record_tour()
