@@ -213,6 +213,29 @@ def _(ctx):
     assert len(broker.pending(topic)) == 40
 
 
+@case("a clean start logs two lines and no warning: what the data directory has, and that the broker is ready with its addresses")
+def _(ctx):
+    # Fewer connections than this machine's limit of open files serves.
+    broker = ctx.broker(settings={"max.connections": 500})
+
+    def started(pending):
+        # The line on stdout comes before the second one here.
+        eventually(lambda: len(broker.log().splitlines()) >= 2, "two lines")
+        lines = [re.sub(r"^\S+ ", "", line) for line in broker.log().splitlines()]
+        assert len(lines) == 2, lines
+        assert lines[0] == f"I server: data directory {broker.data}: {pending} pending records", lines
+        assert re.fullmatch(rf"I server: Tarry \S+ is ready: kafka={broker.brokers} admin=127\.0\.0\.1:{broker.admin[1]} data={re.escape(str(broker.data))} shards=2", lines[1]), lines
+
+    started(0)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("a", x_delay="1h"), wire.record("b", x_delay="1h")])
+    assert broker.stop() == 0
+    broker.log_file.unlink()
+    broker.start()
+    started(2)
+
+
 @case("a directory without its journals starts with a line in the log")
 def _(ctx):
     broker, _ = park_and_kill(ctx)

@@ -231,6 +231,16 @@ def _(ctx):
     for words in (["--until-end"], ["--idle", "1s"], ["-g", "billing", "--until-end"]):
         read = broker.cli("consume", topic, *words)
         assert read.stdout == "" and re.fullmatch(rf"tarry: {re.escape(topic)}: 3 pending, next in 29m\n", read.stderr), (words, read.stderr)
+    following = subprocess.Popen([broker.binary, "consume", topic], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment(broker)})
+    try:
+        # It waits for records, and says meanwhile why there are none.
+        assert select.select([following.stderr], [], [], 20)[0], "no note within 20 s"
+        note = following.stderr.readline().decode()
+        assert re.fullmatch(rf"tarry: {re.escape(topic)}: 3 pending, next in 29m\n", note) and following.poll() is None, note
+    finally:
+        following.terminate()
+        rest = following.communicate(timeout=20)
+    assert rest == (b"", b"") and following.returncode == 0, (rest, following.returncode)
     for admin in ("127.0.0.1:1", "%s:%d" % other.admin):
         began = time.monotonic()
         read = broker.cli("consume", topic, "--until-end", env={"TARRY_ADMIN": admin})
