@@ -174,7 +174,7 @@ asio::awaitable<std::string> EventFeed::event_text(Context& context, Kind kind) 
     case topics:
       co_return text_of(co_await topics_event_json(context, listed_at_most));
     case groups:
-      co_return text_of(co_await groups_json(context, listed_at_most));
+      co_return text_of(co_await groups_event_json(context, listed_at_most));
     case due:
       co_return co_await context.due->text(context);
     case clients:

@@ -1,5 +1,8 @@
 #include "admin/group_routes.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -77,15 +80,14 @@ Json lag_json(const broker::GroupStatus& group) {
   return lag;
 }
 
-}  // namespace
-
-asio::awaitable<Json> groups_json(Context& context, std::size_t limit) {
+// Each group with its lag, by name.
+asio::awaitable<Json> groups_json(Context& context) {
   const auto groups = co_await broker::group_summaries(context.broker, context.here);
   Json body;
   body["at_ms"] = to_ms(context.broker.clock().wall());
   body["groups"] = Json::array();
   for (const auto& group : groups) {
-    if (body["groups"].size() == limit) break;
+    if (body["groups"].size() == max_groups_shown) break;
     body["groups"].push_back(summary_json(group));
     // Partitions that nobody uses stay closed: their lag is unknown, and so is the group's.
     const auto status = co_await broker::group_status(context.broker, context.here, group.id, 0);
@@ -95,8 +97,21 @@ asio::awaitable<Json> groups_json(Context& context, std::size_t limit) {
   co_return body;
 }
 
+}  // namespace
+
+asio::awaitable<Json> groups_event_json(Context& context, std::size_t limit) {
+  Json body = co_await groups_json(context);
+  auto& groups = body["groups"].get_ref<Json::array_t&>();
+  // Groups of the same lag keep the order of their names; an unknown lag counts as none.
+  std::ranges::stable_sort(groups, std::ranges::greater{}, [](const Json& group) {
+    return group["lag"].is_null() ? 0 : group["lag"].get<std::int64_t>();
+  });
+  groups.resize(std::min(limit, groups.size()));
+  co_return body;
+}
+
 asio::awaitable<Reply> get_groups(Call& call) {
-  co_return json_reply(co_await groups_json(call.context, max_groups_shown));
+  co_return json_reply(co_await groups_json(call.context));
 }
 
 asio::awaitable<Reply> get_group(Call& call) {

@@ -10,8 +10,9 @@
 namespace tarry::admin {
 
 boost::asio::awaitable<Reply> get_groups(Call& call);
-// The first `limit` groups by name, each with its lag.
-boost::asio::awaitable<nlohmann::ordered_json> groups_json(Context& context, std::size_t limit);
+// For the event stream: the `limit` groups with the most lag.
+boost::asio::awaitable<nlohmann::ordered_json> groups_event_json(Context& context,
+                                                                 std::size_t limit);
 boost::asio::awaitable<Reply> get_group(Call& call);
 
 }  // namespace tarry::admin

@@ -91,7 +91,7 @@ class TopText {
         now_.overdue == 0 ? Style::plain : Style::red);
     const TopSample none;
     const TopSample& before = before_ == nullptr ? none : *before_;
-    line(fmt::format("each second: {} requests, {} records appended, {} delivered, {} cancelled",
+    line(fmt::format("per second: {} requests, {} records appended, {} delivered, {} cancelled",
                      rate(now_.requests, before.requests), rate(records(now_), records(before)),
                      rate(now_.delivered, before.delivered),
                      rate(now_.cancelled, before.cancelled)));
@@ -193,8 +193,9 @@ class TopText {
     Table table({{"GROUP", false, true}, {"LAG", true}, {"STATE"}, {"MEMBERS", true, false, 1}});
     for (std::size_t i = 0; i < count; ++i) {
       const auto& group = groups[i];
-      table.row({cell(group.name), grouped(group.lag), cell(group.state), grouped(group.members)},
-                group.lag > 0 && group.members == 0 ? Style::yellow : Style::plain);
+      table.row({cell(group.name), group.lag ? grouped(*group.lag) : "-", cell(group.state),
+                 grouped(group.members)},
+                group.lag.value_or(0) > 0 && group.members == 0 ? Style::yellow : Style::plain);
     }
     table.print(to_.output());
   }

@@ -29,7 +29,8 @@ struct TopSample {
   };
   struct Group {
     std::string name, state;
-    std::uint64_t members = 0, lag = 0;
+    std::uint64_t members = 0;
+    std::optional<std::uint64_t> lag;  // Empty: unknown.
   };
 
   WallTime at;

@@ -13,7 +13,6 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
-#include "base/percent_encoding.h"
 #include "base/time_text.h"
 #include "cli/admin_choice.h"
 #include "cli/command_tree.h"
@@ -34,8 +33,6 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Each group's lag is a request of its own.
-constexpr std::size_t max_groups_asked = 20;
 constexpr std::size_t due_asked = 40;
 constexpr auto shortest_interval = 200ms;
 
@@ -135,17 +132,16 @@ class Looking {
     sample.cpu_seconds = figure_at(status, "/process/cpu_seconds");
   }
 
-  // A group may go while it is asked about.
   void put_groups(TopSample& sample) {
     const auto groups = asked("/groups");
     // The rest of the sample is shown without them.
     if (!groups) return;
     for (const auto& group : list_in(*groups, "groups")) {
-      if (sample.groups.size() == max_groups_asked) break;
-      const auto name = text_at(group, "/group");
-      const auto lag = asked("/groups/" + percent_encoded(name));
-      sample.groups.push_back({name, text_at(group, "/state"), number_at(group, "/members"),
-                               lag ? number_at(*lag, "/lag") : 0});
+      // The lag is unknown while one of the group's partitions is closed.
+      const bool has_lag = group.contains("lag") && group["lag"].is_number();
+      sample.groups.push_back({text_at(group, "/group"), text_at(group, "/state"),
+                               number_at(group, "/members"),
+                               has_lag ? std::optional(number_at(group, "/lag")) : std::nullopt});
     }
   }
 
@@ -174,7 +170,9 @@ Json json_of(const TopSample& now, const TopSample& before) {
     json["topics"].push_back(
         {{"topic", each.name}, {"pending", each.pending}, {"records", each.records}});
   for (const auto& each : now.groups)
-    json["groups"].push_back({{"group", each.name}, {"state", each.state}, {"lag", each.lag}});
+    json["groups"].push_back({{"group", each.name},
+                              {"state", each.state},
+                              {"lag", each.lag ? Json(*each.lag) : Json(nullptr)}});
   return json;
 }
 

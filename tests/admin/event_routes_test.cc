@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "protocol/messages/offset_commit.h"
 #include "tests/admin/client.h"
 
 namespace tarry::admin::test {
@@ -106,6 +107,39 @@ TEST_SUITE("events") {
       CHECK(events.next("groups")["groups"].empty());
       CHECK(events.next("due")["total"] == 1);
       CHECK(events.next("status")["delayed"]["pending"] == 1);
+      return 0;
+    });
+  }
+
+  TEST_CASE("the groups of a stream are those with the most lag, whatever their names") {
+    Admin admin(quick());
+    create_topic(admin.world, "orders");
+    for (int i = 0; i < 5; ++i)
+      produce(admin.world, "orders", 0, batch_of(admin.world.clock.wall(), {{"x"}}));
+    const auto commit = [&](const std::string& group, Offset offset) {
+      protocol::OffsetCommitRequest request;
+      request.group_id = group;
+      auto& topic = request.topics.emplace_back();
+      topic.name = "orders";
+      topic.partitions.emplace_back().committed_offset = offset;
+      const auto response = admin.world.call<protocol::OffsetCommitResponse>(request, 7);
+      REQUIRE(response.topics[0].partitions[0].error_code == protocol::ErrorCode::none);
+    };
+    for (int i = 0; i < 200; ++i) commit("a-" + std::to_string(1000 + i), 5);
+    commit("y-late", 4);
+    commit("z-latest", 1);
+    admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send(ask_for_events(admin));
+      connection.read_head();
+      const auto event = Events(connection).next("groups");
+      CHECK(event["groups_total"] == 202);
+      REQUIRE(event["groups"].size() == 200);
+      CHECK(event["groups"][0]["group"] == "z-latest");
+      CHECK(event["groups"][0]["lag"] == 4);
+      CHECK(event["groups"][1]["group"] == "y-late");
+      CHECK(event["groups"][2]["group"] == "a-1000");
+      CHECK(event["groups"][199]["group"] == "a-1197");
       return 0;
     });
   }

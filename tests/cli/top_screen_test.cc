@@ -47,10 +47,10 @@ TEST_CASE("rates are those between two looks, and a broker that has started agai
   before.requests = 500;
   now.requests = 3;
   const auto text = top_text(now, &before, {});
-  CHECK(text.find("each second: 0 requests, 1 203 records appended, 5 delivered, 0 cancelled") !=
+  CHECK(text.find("per second: 0 requests, 1 203 records appended, 5 delivered, 0 cancelled") !=
         std::string::npos);
   CHECK(text.find("max 5.51 s") != std::string::npos);
-  CHECK(top_text(now, nullptr, {}).find("each second: - requests") != std::string::npos);
+  CHECK(top_text(now, nullptr, {}).find("per second: - requests") != std::string::npos);
   CHECK(rate_of(5, 3, 0s) == 0);
   // The one with most pending comes first; a topic that is new has no rate yet.
   const auto lines = screen_lines_of(text);
@@ -85,6 +85,16 @@ TEST_CASE("the screen never has more lines or columns than the terminal, whateve
       if (rows == 24) CHECK(lines.size() >= 20);
     }
   }
+}
+
+TEST_CASE("groups are listed by their lag, and an unknown one comes last as a dash") {
+  TopSample now = sample_at(noon);
+  now.groups = {{"a", "Stable", 1, std::nullopt}, {"b", "Stable", 1, 0}, {"c", "Empty", 0, 1234}};
+  const auto lines = screen_lines_of(top_text(now, nullptr, {}));
+  REQUIRE(lines.size() >= 3);
+  CHECK(lines[lines.size() - 3].starts_with("c      1 234  Empty"));
+  CHECK(lines[lines.size() - 2].starts_with("b          0  Stable"));
+  CHECK(lines[lines.size() - 1].starts_with("a          -  Stable"));
 }
 
 TEST_CASE("overdue records and the next due time are shown, and why figures are old") {

@@ -595,6 +595,93 @@ def _(ctx):
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
 
 
+@case("the page shows an overdue record as overdue, in the list, the head and the record, and offers to deliver it now")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    with broker.client() as client:
+        topic, other = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("other"))
+        client.produce(topic, [wire.record("now")])
+        park(client, topic, "late", x_delay="1500ms")
+        park(client, other, "later")
+    assert broker.stop() == 0
+    # Its partition cannot be opened, so the record stays overdue.
+    log = broker.data / f"logs/{topic}-0"
+    shutil.rmtree(log)
+    log.touch()
+    broker.start()
+    eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 1, "the overdue record")
+    handle = broker.pending(topic)[0]["handle"]
+    with page_of(broker) as page:
+        page.open("#overdue")
+        page.wait(lambda: page.text('[data-figure="overdue"]') == page.text('[data-figure="overdue-now"]') == "1", "the figures")
+        page.wait(lambda: re.search(r"(\d+[ms] ?)+ overdue", page.text('[data-view="overdue"] .overdue')), "the list")
+        assert "late" in page.text('[data-view="overdue"] .overdue')
+        page.go(f"pending/{topic}/{handle}")
+        page.wait(lambda: re.fullmatch(r"Overdue for (\d+m )?\d+m?s?", page.text(".due-relative")), "the record")
+        page.act("deliver")
+        assert page.text(".confirmation").startswith("Deliver “late” now?"), page.text(".confirmation")
+        page.go(f"pending/{other}/{broker.pending(other)[0]['handle']}")
+        page.wait(lambda: page.text('[data-field="id"]') == "later" and page.text(".due-relative").startswith("Due in 59m"), "a record that is not overdue")
+        page.act("deliver")
+        assert re.match("Deliver “later” now, instead of in 59m", page.text(".confirmation")), page.text(".confirmation")
+
+
+@case("the page shows a group with its lag, members and offsets, and a topic with its refusals, dead letters and slips, as text")
+def _(ctx):
+    broker = ctx.broker(settings={"group.initial.rebalance.delay.ms": 0})
+    hostile = "<img src=x onerror=\"document.title='owned'\">"
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), tarry_delay_invalid="dead-letter")
+        strict = client.create_topic(ctx.topic("strict"))
+        client.produce(topic, [wire.record(f"v{n}") for n in range(5)])
+        client.produce(topic, [wire.record("v", x_delay=hostile)])
+        client.produce(topic, [wire.record("v", x_dely="1h")])
+        assert client.produce(strict, [wire.record("v", x_delay=hostile)], check=False).error == 87
+    running = subprocess.Popen([broker.binary, "consume", topic, "-g", hostile, "-b", broker.brokers, "-n", "2", "--timeout", "30s"], stdout=subprocess.PIPE)
+    assert running.wait(30) == 0
+    running = subprocess.Popen([broker.binary, "consume", strict, "-g", hostile, "-b", broker.brokers, "-X", f"client.id={hostile}"], stdout=subprocess.DEVNULL)
+    try:
+        eventually(lambda: [len(broker.get("/groups")["groups"])] == [1] and broker.get("/groups")["groups"][0]["state"] == "Stable", "the group", within=20)
+        with page_of(broker) as page:
+            page.open("#groups")
+            page.says('[data-view="groups"] tbody', hostile)
+            row = page.text('[data-view="groups"] tbody tr')
+            # The sixth record went to the dead letters.
+            assert "Stable" in row and re.search(r"\b4\b", row), row
+            page.click('[data-view="groups"] tbody tr')
+            page.says("#panel", "4 records behind")
+            shown = page.text("#panel")
+            assert shown.count(hostile) >= 2 and f"{strict} 0" in shown and "leader" in shown, shown
+            offsets = page.js("return [...document.querySelectorAll('#panel tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent).slice(0, 5))")
+            assert [topic, "0", "2", "6", "4"] in offsets, offsets
+            page.go(f"topics/{topic}")
+            page.says("#panel", "Dead letters")
+            shown = page.text("#panel")
+            assert hostile in shown and "x-dely for x-delay: 1" in shown and "tarry.delay.invalid" in shown, shown
+            page.go(f"topics/{strict}")
+            page.says("#panel", "Refused batches")
+            assert hostile in page.text("#panel blockquote"), page.text("#panel")
+            page.go("shards")
+            page.wait(lambda: re.search(r"\d [kM]?B/s", page.text('[data-view="shards"] tbody')), "the bytes of a shard")
+            assert "owned" not in page.driver.title and not page.all("main img, #panel img")
+    finally:
+        running.terminate()
+        running.wait(20)
+
+
+@case("a group with more partitions than its panel lists says how many there are besides")
+def _(ctx):
+    broker = ctx.broker()
+    topic = ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "1005")
+    broker.cli("group", "reset", "billing", topic, "--to", "end", "--create")
+    with page_of(broker) as page:
+        page.open("#groups/billing")
+        page.says('#panel [data-more="offsets"]', "and 5 more")
+        assert page.js("return document.querySelectorAll('#panel tbody tr').length") == 1000
+        assert not page.shown('#panel [data-more="members"]')
+
+
 @case("hostile ids, keys, headers, values and groups are text in the page, and never run")
 def _(ctx):
     broker = ctx.broker()
