@@ -143,6 +143,9 @@ class Shard final : public ShardContext, private PartitionHost {
   }
   BatchChecks& checks() override { return checks_; }
   void opened(Partition&) override { retention_.look_later(); }
+  void appended(std::uint64_t records) noexcept override {
+    counters.appended_records_total += records;
+  }
   void log_is_dirty(Partition& partition, std::size_t bytes) override {
     checkpointer_.note_dirty(partition, bytes);
     retention_.look_later();  // An empty partition may have been all that it saw so far.

@@ -15,6 +15,9 @@ namespace tarry::broker {
 struct ShardCounters {
   std::uint64_t connections = 0;  // Now.
   std::uint64_t requests_total = 0;
+  std::uint64_t received_bytes_total = 0;  // From clients and to them, without what TLS adds.
+  std::uint64_t sent_bytes_total = 0;
+  std::uint64_t appended_records_total = 0;  // To the logs of its partitions.
   std::uint64_t failed_logins_total = 0;
   std::uint64_t expired_logins_total = 0;  // Their connections were closed.
   std::uint64_t refused_total = 0;         // For want of a right.
@@ -29,6 +32,15 @@ struct ShardCounters {
     sink.gauge({"tarry_broker_connections", "Open client connections."}, connections);
     sink.counter({"tarry_broker_requests_total", "Requests received over the Kafka protocol."},
                  requests_total);
+    sink.counter({"tarry_broker_received_bytes_total",
+                  "Bytes received over the Kafka protocol, without what TLS adds."},
+                 received_bytes_total);
+    sink.counter({"tarry_broker_sent_bytes_total",
+                  "Bytes sent over the Kafka protocol, without what TLS adds."},
+                 sent_bytes_total);
+    sink.counter({"tarry_broker_appended_records_total",
+                  "Records appended to logs: records without a delay, deliveries, dead letters."},
+                 appended_records_total);
     sink.counter({"tarry_failed_logins_total", "Clients that failed to authenticate over SASL.",
                   "failed_logins_total"},
                  failed_logins_total);

@@ -326,6 +326,7 @@ std::size_t Session::receive(std::span<std::uint8_t> into, boost::system::error_
   const std::size_t got = tls_ ? tls_->read_some(into, error)
                                : socket_.read_some(asio::buffer(into.data(), into.size()), error);
   connection_.use().bytes_in += got;
+  owner_.shard_.counters.received_bytes_total += got;
   return got;
 }
 
@@ -334,6 +335,7 @@ std::size_t Session::send(std::span<const asio::const_buffer> pieces,
   const std::size_t sent =
       tls_ ? tls_->write_some(pieces, error) : socket_.write_some(pieces, error);
   connection_.use().bytes_out += sent;
+  owner_.shard_.counters.sent_bytes_total += sent;
   return sent;
 }
 

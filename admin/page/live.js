@@ -20,7 +20,7 @@ class Live extends EventTarget {
   // The status before the last one, and the seconds between them; null if no rate can be told.
   before = null;
   seconds = null;
-  // Points {at, pending, overdue, p50, p99, max, delivered, requests, journal, fsyncs, cpu}; rates are per second, null
+  // Points {at, pending, overdue, p50, p99, max, delivered, requests, received, sent, appended, journal, fsyncs, cpu}; rates are per second, null
   // where they are not known.
   history = [];
   // live, lost, or paused while the page is hidden; since when, by the browser's clock.
@@ -131,6 +131,9 @@ class Live extends EventTarget {
       p50: delayed.lag_ms.p50, p99: delayed.lag_ms.p99, max: delayed.lag_ms.max,
       delivered: rate((from) => from.delayed.delivered_total),
       requests: rate((from) => from.requests_total),
+      received: rate((from) => from.received_bytes_total),
+      sent: rate((from) => from.sent_bytes_total),
+      appended: rate((from) => from.appended_records_total),
       journal: rate(sum("journal_bytes_total")),
       fsyncs: rate(sum("fsyncs_total")),
       cpu: rate((from) => from.process.cpu_seconds),
@@ -149,7 +152,7 @@ class Live extends EventTarget {
       return {
         at: point.at_ms, pending: point.pending, overdue: point.overdue, ...point.lag_ms,
         delivered: seconds > 0 && seconds < 30 && point.delivered_total >= before.delivered_total ? (point.delivered_total - before.delivered_total) / seconds : null,
-        requests: null, journal: null, fsyncs: null, cpu: null,
+        requests: null, received: null, sent: null, appended: null, journal: null, fsyncs: null, cpu: null,
       };
     });
     this.history = [...made.filter(({ at }) => at < first), ...this.history, ...made.filter(({ at }) => at > last && last > 0)];

@@ -1,6 +1,6 @@
 // The machine's side: throughput, disk, memory and clients, by shard.
 
-import { Lines } from "./charts.js";
+import { Lines, legend } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live } from "./live.js";
@@ -9,26 +9,37 @@ import { Figures, card, isDiskShort, meter } from "./parts.js";
 export function shardsView(section) {
   const figures = new Figures([
     ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
-    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The files of the store, compressed: also of records that were cancelled and are not freed yet, and without those that only the journal has"],
+    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The files of the store, compressed: with cancelled records whose space is not freed yet, and without those that only the journal has"],
     ["free", "Free on disk", "On the file system of the data directory"],
   ]);
   const disk = el("div", { class: "disk" });
+  const bytesSeries = [
+    { name: "received", colour: "--series-0", read: (point) => point.received },
+    { name: "sent", colour: "--series-2", read: (point) => point.sent },
+  ];
+  const keys = el("ul", { class: "legend" });
+  legend(keys, bytesSeries);
   const line = (label, name, colour, text) => new Lines({ label, series: [{ name: label, colour, read: (point) => point[name], fill: true }], text, least: name === "journal" ? 1000 : 4 });
   const charts = [
     ["Requests per second", line("requests", "requests", "--series-0", (n) => rate(n))],
+    ["Bytes per second", new Lines({ label: "bytes received and sent", series: bytesSeries, text: (n) => `${decimalBytes(n)}/s`, least: 1000 }), keys],
+    ["Records appended per second", line("appended", "appended", "--series-4", (n) => rate(n))],
     ["Delivered per second", line("delivered", "delivered", "--series-3", (n) => rate(n))],
     ["Journal", line("journal", "journal", "--series-6", (n) => `${decimalBytes(n)}/s`)],
     ["Syncs per second", line("syncs", "fsyncs", "--series-1", (n) => rate(n))],
   ];
   // Rates of a shard, between the last two figures.
-  const perSecond = (name) => ({ shard, [name]: now }) => {
+  const perSecond = (name, text = rate) => ({ shard, [name]: now }) => {
     const then = live.before?.shards.find((each) => each.shard === shard)?.[name];
-    return live.seconds === null || then === undefined || now < then ? "–" : rate((now - then) / live.seconds);
+    return live.seconds === null || then === undefined || now < then ? "–" : text((now - then) / live.seconds);
   };
   const table = new Table([
     { head: "Shard", class: "name", cell: ({ shard }) => shard },
     { head: "Clients", class: "number", cell: ({ connections }) => integer(connections) },
     { head: "Requests", class: "number", cell: perSecond("requests_total") },
+    { head: "Received", class: "number", hint: "Bytes from clients", cell: perSecond("received_bytes_total", (n) => `${decimalBytes(n)}/s`) },
+    { head: "Sent", class: "number", hint: "Bytes to clients", cell: perSecond("sent_bytes_total", (n) => `${decimalBytes(n)}/s`) },
+    { head: "Appended", class: "number", hint: "Records appended to logs", cell: perSecond("appended_records_total") },
     { head: "Partitions", class: "number", hint: "Open ones", cell: ({ partitions_open }) => integer(partitions_open) },
     { head: "Delivered", class: "number", cell: perSecond("delivered_total") },
     { head: "Overdue", class: "number", cell: ({ overdue }) => integer(overdue) },
@@ -46,7 +57,7 @@ export function shardsView(section) {
   const about = el("dl", { class: "facts" });
 
   section.append(figures.node, disk,
-    el("div", { class: "cards spans" }, charts.map(([title, chart]) => card(title, el("div", { class: "chart-holder" }, chart.node)))),
+    el("div", { class: "cards spans" }, charts.map(([title, chart, extra]) => card(title, el("div", { class: "chart-holder" }, chart.node), { extra }))),
     card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
 
   function draw() {
@@ -75,7 +86,7 @@ export function shardsView(section) {
     const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);
     refused.update(reasons);
     setHidden(refusedCard, reasons.length === 0);
-    const facts = [["Version", status.version], ["State", status.state], ["Up", duration(status.uptime_ms)], ["Data", status.data], ["Kafka", status.listeners.kafka], ["Admin", status.listeners.admin], ["Cluster", status.cluster_id], ["Topics", `${integer(status.topics)}, ${integer(status.partitions)} partitions`]];
+    const facts = [["Version", status.version], ["State", status.state], ["Uptime", duration(status.uptime_ms)], ["Data", status.data], ["Kafka", status.listeners.kafka], ["Admin", status.listeners.admin], ["Cluster", status.cluster_id], ["Topics", `${integer(status.topics)}, ${integer(status.partitions)} partitions`]];
     if (about.children.length !== facts.length * 2) about.replaceChildren(...facts.flatMap(([name]) => [el("dt", {}, name), el("dd", {})]));
     facts.forEach(([, text], place) => setText(about.children[place * 2 + 1], String(text)));
   }

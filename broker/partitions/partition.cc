@@ -433,6 +433,7 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
                            durability = transaction.durability()](Lsn lsn) noexcept {
     log_.append(batch.bytes, batch.base, batch.last, batch.max_timestamp, now);
     appended_bytes_ = end.bytes;
+    host_.appended(static_cast<std::uint64_t>(batch.last - batch.base) + 1);
     syncing_.push_back({lsn, end.offset, durability});
   });
   transaction.on_durable([this, end, size] {

@@ -262,6 +262,29 @@ TEST_SUITE("metrics routes") {
     CHECK_FALSE(shard.contains("denied_total"));
   }
 
+  TEST_CASE("records count as appended when they are in a log: at once, or on delivery") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    const auto appended = [&] {
+      const Json status = admin.get_json("/status");
+      std::uint64_t sum = 0;
+      for (const auto& shard : status["shards"])
+        sum += shard["appended_records_total"].get<std::uint64_t>();
+      CHECK(status["appended_records_total"] == sum);
+      double scraped = 0;
+      for (const auto& [name, value] : Scrape(admin.get("/metrics").body).samples)
+        if (name.starts_with("tarry_broker_appended_records_total{")) scraped += value;
+      CHECK(scraped == static_cast<double>(sum));
+      return sum;
+    };
+    CHECK(appended() == 0);
+    produce(admin.world, "t", 0,
+            batch_of(admin.world.clock.wall(), {{"a"}, {"b"}, {"later", {{"x-delay", "2s"}}}}));
+    CHECK(appended() == 2);
+    admin.world.pass(3s);
+    CHECK(appended() == 3);
+  }
+
   TEST_CASE("a kind of delayed operation is on every page from the start, wherever it stands") {
     Admin admin;
     const std::string name(test_kind.name());

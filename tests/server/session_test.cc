@@ -277,6 +277,19 @@ TEST_SUITE("session") {
     CHECK(client.answer() == 2);
   }
 
+  TEST_CASE("a shard counts the bytes that it received and sent, of all its connections") {
+    Sitting sitting;
+    Client first(sitting), second(sitting);
+    const auto ask = ask_versions(7);
+    std::size_t answered = 0;
+    for (Client* client : {&first, &second, &first}) {
+      client->send(ask);
+      answered += 4 + client->answer_frame().size();
+    }
+    CHECK(sitting.shard().counters.received_bytes_total == 3 * ask.size());
+    CHECK(sitting.shard().counters.sent_bytes_total == answered);
+  }
+
   TEST_CASE("many frames in one segment are answered in order") {
     Sitting sitting;
     Client client(sitting);
