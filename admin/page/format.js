@@ -40,7 +40,7 @@ export function milliseconds(ms) {
   if (ms === null || ms === undefined) return "–";
   if (ms === 0) return "0 ms";
   if (ms < 1000) return `${ms < 10 ? decimal(ms) : Math.round(ms)} ms`;
-  return duration(ms);
+  return ms < 10_000 ? `${(ms / 1000).toFixed(1).replace(/\.0$/, "")} s` : duration(ms);
 }
 
 const units = [["d", 86_400_000], ["h", 3_600_000], ["m", 60_000], ["s", 1000]];
@@ -65,9 +65,11 @@ export function duration(ms) {
 // "in 3m 10s", "due now", "4s overdue".
 export function until(ms) {
   if (ms > 999) return `in ${duration(ms)}`;
-  if (ms > -1000) return "due now";
+  if (!isOverdue(ms)) return "due now";
   return `${duration(-ms)} overdue`;
 }
+
+export const isOverdue = (ms) => ms <= -1000;
 
 export const zone = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 

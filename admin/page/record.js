@@ -3,7 +3,7 @@
 import { el, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
-import { bytes, fullTime, integer, isoTime, parseDuration, parseTime, plural, until, zoneAt } from "./format.js";
+import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zoneAt } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
@@ -154,7 +154,7 @@ class RecordView {
   #tick() {
     if (!this.#record || this.#gone) return;
     const left = this.#record.due_ms - live.now();
-    setText(this.relative, `Due ${until(left)}`.replace("Due due", "Due"));
+    setText(this.relative, isOverdue(left) ? `Overdue for ${duration(-left)}` : `Due ${until(left)}`.replace("Due due", "Due"));
     // It is delivered now, or soon: asked for until it is gone.
     if (left < -300 && Date.now() - this.#asked > 1500) {
       this.#asked = Date.now();
@@ -202,13 +202,14 @@ class RecordView {
     let form;
     if (action === "cancel") {
       form = new Confirmation({
-        ...common, danger: true, label: "Cancel this record", question: `Cancel ${name}? It will never be delivered${record.recurring ? ", and does not recur" : ""}.`,
+        ...common, danger: true, label: "Cancel this record", question: `Cancel ${name}? It will never be delivered${record.recurring ? ", and its recurrence ends" : ""}.`,
         run: () => change("DELETE", `${this.path}?partition=${record.partition}`),
         onDone: ({ result }) => this.#done(result, "cancelled", "It is cancelled and will never be delivered."),
       });
     } else if (action === "deliver") {
+      const left = record.due_ms - live.now();
       form = new Confirmation({
-        ...common, label: "Deliver it now", question: `Deliver ${name} now, instead of ${until(record.due_ms - live.now())}?`,
+        ...common, label: "Deliver it now", question: `Deliver ${name} now${left > 999 ? `, instead of ${until(left)}` : ""}?`,
         run: () => change("POST", `${this.path}/deliver?partition=${record.partition}`),
         onDone: ({ result, partitions }) => this.#done(result, "delivered", `It is delivered, at offset ${integer(partitions?.[0]?.offset)} of partition ${record.partition}.`),
       });

@@ -851,7 +851,7 @@ READ = [
     ("search.parseSpan('2026-12-24T12:00Z..2026-12-24T13:00Z', 0)", {"from": 1798113600000, "to": 1798117200000}),
     ("search.parseSpan('<1h', 5)", {"from": 5, "to": HOUR + 5}),
     ("(({ topic, key, words }) => [topic, key, words])(search.parseSearch('topic:orders key:\"a b\" 47 11', 0))", ["orders", "a b", "47 11"]),
-    ("format.duration(3_723_000)", "1h 2m"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
+    ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
     ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
 ]
