@@ -544,6 +544,52 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "4" and page.text('[data-figure="sum"]').startswith("4 pending"), "the new figures", within=3)
 
 
+@case("the page moves and delivers many records at once, and tells what was done before a topic that refuses")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        first, second = (client.create_topic(ctx.topic(name)) for name in ("a.orders", "b.orders"))
+        for topic, count in ((first, 3), (second, 2)):
+            client.produce(topic, [wire.record("v", key=f"k-{n}", x_delay=f"{n + 60}m", x_schedule_id=f"{topic}-{n}") for n in range(count)])
+    due = lambda topic: {row["id"]: row["due_ms"] for row in broker.pending(topic)}
+    before = {topic: due(topic) for topic in (first, second)}
+    with page_of(broker) as page:
+        page.open()
+        page.one('[data-action="many"]').click()
+        page.type("input[name=token]", token_of(broker))
+
+        def preview(topic, action, matched):
+            page.type("#panel input[name=topic]", topic)
+            page.type("#panel input[name=id]", "*")
+            page.click(f"#panel input[value={action}]")
+            if action == "move":
+                page.type("#panel input[name=due]", "+2h")
+            page.one('[data-action="preview"]').click()
+            page.wait(lambda: page.text('[data-figure="matched"]') == str(matched), "the number")
+
+        preview("*", "move", 5)
+        page.says(".confirmation", "Move these 5 records of 2 topics?")
+        page.confirm()
+        page.says("#panel .outcome", "5 records moved.")
+        assert all(due(topic) == {name: at + 2 * HOUR for name, at in before[topic].items()} for topic in before), before
+        preview(first, "deliver", 3)
+        page.says(".confirmation", f"Deliver these 3 records of {first}?")
+        page.confirm()
+        page.says("#panel .outcome", "3 records delivered.")
+        with broker.client() as client:
+            eventually(lambda: client.end_offset(first) == 3, "the deliveries")
+            client.produce(first, [wire.record("v", key="k", x_delay="1h", x_schedule_id="again")])
+        # The second topic goes between the preview and the confirmation.
+        page.one(f'#panel [data-topic="{first}"]', "the page knows that the first one has a record again")
+        preview("*", "cancel", 3)
+        assert broker.http("DELETE", f"/topics/{second}?force=true")[0] == 200
+        page.expected.append("404")
+        page.confirm()
+        page.says("#panel .outcome", "1 record cancelled.")
+        page.says('[data-field="error"]', second)
+        assert broker.pending(first) == []
+
+
 @case("a topic has the same colour in every view, after a reload, and when other topics appear")
 def _(ctx):
     broker = ctx.broker()
