@@ -104,14 +104,20 @@ std::string ScheduleSummary::accepted(std::uint64_t accepted) const {
   if (cancellations_ == accepted)
     return counted(cancellations_, "cancellation", "cancellations") + " accepted";
   std::string text = counted(accepted, "record", "records") + " accepted";
-  if (delayed_ != 0) text += fmt::format(", {} of them to be delivered later", delayed_);
+  // The number stands only where it is not that of all.
+  const auto part = [accepted](std::uint64_t count) {
+    return count == accepted ? ", " : fmt::format(", {} of them ", count);
+  };
+  if (delayed_ != 0) text += part(delayed_) + "to be delivered later";
   if (cancellations_ != 0) text += fmt::format(", {} of them cancellations", cancellations_);
   if (expired_ != 0) {
-    text += fmt::format(", {} of them never to be delivered: they expire before their due time",
-                        expired_);
+    text +=
+        part(expired_) + "never to be delivered: " +
+        (expired_ == 1 ? "it expires before its due time" : "they expire before their due time");
   }
   if (dead_letters_ != 0) {
-    text += fmt::format(", {} of them as dead letters to {}.invalid: {}", dead_letters_, topic_,
+    text += fmt::format("{}{} to {}.invalid: {}", part(dead_letters_),
+                        dead_letters_ == 1 ? "as a dead letter" : "as dead letters", topic_,
                         cell(refusal_));
   }
   return text;

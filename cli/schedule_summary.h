@@ -2,7 +2,7 @@
 
 // ScheduleSummary: when the records that were just sent are due, and how to find them until then.
 //
-//   1 record accepted, 1 of them to be delivered later
+//   1 record accepted, to be delivered later
 //   due about 2026-11-21T10:30:00.012Z
 //   to find it: tarry delayed get orders order-4711
 //

@@ -174,13 +174,13 @@ class ManyView {
     const what = plural(matched, "record");
     const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}`;
     const confirmation = new Confirmation({
-      question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}? ${body.action === "cancel" ? "They will never be delivered. " : ""}Records that match by then are included, those delivered meanwhile are not.`,
+      question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}? ${body.action === "cancel" ? "They will never be delivered. " : ""}New records that match are included; records that are delivered before you confirm are not.`,
       label: `${verb} ${what}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
       run: () => changeAll(body, found.map(({ topic }) => topic), (count) => confirmation.setLabel(`${integer(count)} ${done}…`)),
       onDone: (answer) => {
         const parts = [`${plural(answer.done, "record")} ${done}`];
         if (answer.already_delivered) parts.push(`${integer(answer.already_delivered)} delivered already`);
-        if (answer.unknown) parts.push(`${integer(answer.unknown)} gone meanwhile`);
+        if (answer.unknown) parts.push(`${integer(answer.unknown)} no longer pending`);
         if (answer.failed) parts.push(`${integer(answer.failed)} refused`);
         this.result.replaceChildren(el("p", { class: "outcome", role: "status" }, `${parts.join(", ")}.`));
         if (answer.error) showError(this.result, sentence(answer.error));

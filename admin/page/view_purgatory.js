@@ -8,7 +8,7 @@ import { Figures, Poll } from "./parts.js";
 export function purgatoryView(section) {
   const figures = new Figures([
     ["waiting", "Waiting", "Parked now"], ["queued", "Queued"], ["satisfied", "Satisfied", "Since the start"], ["expired", "Expired", "Their deadline has passed"],
-    ["at-once", "Answered at once", "Without being parked"], ["late", "Latest expiry", "The longest time past a deadline, in the last minutes"],
+    ["at-once", "Answered at once", "Without being parked"], ["late", "Largest lateness", "The longest time past a deadline, in the last minutes"],
   ]);
   const count = (name) => (kind) => integer(kind[name]);
   const table = new Table([

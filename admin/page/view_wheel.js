@@ -13,32 +13,32 @@ export function wheelView(section) {
   const figures = new Figures([
     ["wheel-pending", "Pending", "All pending records: those in memory and those on disk only"],
     ["memory-records", "In memory", "Records that are due soon, and records that wait to be written"], ["memory-bytes", "Bytes in memory"],
-    ["disk-records", "On disk only"], ["disk-bytes", "Bytes on disk", "The files of the store, compressed: also of records that were cancelled and are not freed yet, and without those that only the journal has. The rows below count records before compression"], ["disk-buckets", "Chunks on disk"],
+    ["disk-records", "On disk only"], ["disk-bytes", "Bytes on disk", "The files of the store, compressed: with cancelled records whose space is not freed yet, and without those that only the journal has. The rows below count records before compression"], ["disk-buckets", "Chunks on disk"],
     ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
-    ["came-near", "Came near", "Records that came from disk to memory, since the start"], ["next", "Next due"],
+    ["came-near", "Loaded from disk", "Records that were read from disk into memory because their due time is near, since the start"], ["next", "Next due"],
   ]);
   const picture = new WheelPicture();
   const levels = new Table([
     { head: "Level", class: "name", cell: ({ name }) => name },
-    { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ span_ms }) => (span_ms ? span(span_ms) : "") },
+    { head: "Bucket length", class: "number", hint: "The time that one bucket covers", cell: ({ span_ms }) => (span_ms ? span(span_ms) : "") },
     { head: "Records", class: "wide-cell", hint: "Those in parentheses are in the rows of memory already", cell: (row) => meter(Math.abs(row.records), row.whole, recordsText(row), row.kind === "within" ? "--series-other" : colour(row.place)) },
     { head: "Buckets", class: "wide-cell", hint: "Each slot is a bucket: filled if it is in use, marked if it contains the current time", cell: (row) => (row.slots ? strip({ ...row, colour: colour(row.place) }, live.now()) : "") },
     { head: "Bytes", class: "number", cell: (row) => (row.span_ms ? bytes(row.bytes) : "") },
     { head: "Chunks", class: "number", hint: "wheel: buckets in use; else pieces of buckets", cell: (row) => (row.span_ms ? integer(row.chunks) : "") },
-    { head: "Up", class: "number", hint: "Records that moved up to this level", cell: (row) => (row.span_ms ? integer(row.upgrades) : "") },
-    { head: "Down", class: "number", hint: "Records that moved down to this level", cell: (row) => (row.span_ms ? integer(row.downgrades) : "") },
+    { head: "Moved up", class: "number", hint: "Records that moved up to this level", cell: (row) => (row.span_ms ? integer(row.upgrades) : "") },
+    { head: "Moved down", class: "number", hint: "Records that moved down to this level", cell: (row) => (row.span_ms ? integer(row.downgrades) : "") },
   ], { key: ({ name }) => name, caption: "Levels in memory and on disk, which add up to all pending records", row: ({ kind }) => ({ class: `part-${kind}`, data: { part: kind } }) });
   const explanation = el("p", { class: "hint" }, "The rows of memory and of disk add up to all pending records. Numbers in parentheses are part of the rows of memory: records that are due soon have a place in the wheel too.");
 
   const wheelTable = (caption) => new Table([
     { head: "Level", class: "name", cell: ({ level }) => level },
-    { head: "A bucket", class: "number", hint: "The time that one bucket covers", cell: ({ tick_ms }) => span(tick_ms) },
+    { head: "Bucket length", class: "number", hint: "The time that one bucket covers", cell: ({ tick_ms }) => span(tick_ms) },
     { head: "The level", class: "number", hint: "The time that its 256 buckets cover", cell: ({ tick_ms }) => span(tick_ms * buckets) },
     { head: "Buckets in use", class: "wide-cell", cell: (level) => meter(level.buckets_in_use, buckets * level.wheels, `${integer(level.buckets_in_use)} of ${integer(buckets * level.wheels)}`, "--series-0") },
     { head: "Which", class: "wide-cell", hint: "Each slot is a bucket: filled if it is in use in a shard, marked if it contains the current time", cell: (level) => strip({ slots: level.slots, span_ms: level.tick_ms, colour: "--series-0" }, live.now()) },
     { head: "Timers", class: "number", cell: ({ timers }) => integer(timers) },
-    { head: "Up", class: "number", hint: "Timers that were placed above level 0, or moved up", cell: ({ upgrades }) => integer(upgrades) },
-    { head: "Down", class: "number", hint: "Timers that moved down from a higher level", cell: ({ downgrades }) => integer(downgrades) },
+    { head: "Moved up", class: "number", hint: "Timers that were placed above level 0, or moved up", cell: ({ upgrades }) => integer(upgrades) },
+    { head: "Moved down", class: "number", hint: "Timers that moved down from a higher level", cell: ({ downgrades }) => integer(downgrades) },
   ], { key: ({ level }) => level, caption });
   const near = wheelTable("The wheel of records that are due soon");
   const requests = wheelTable("The wheel of deadlines of requests");
@@ -100,7 +100,7 @@ function levelRows(wheel) {
   levelsOf("wheel", "within");
   row("in memory", "sum", "memory", wheel.memory.records);
   const inChunks = levelsOf("disk", "part");
-  if (wheel.disk.gone) row("cancelled or gone, not freed yet", "gone", "disk", -wheel.disk.gone);
+  if (wheel.disk.gone) row("cancelled or moved, space not freed yet", "gone", "disk", -wheel.disk.gone);
   // Many chunks are counted every ten seconds only.
   const newer = wheel.disk.records - (inChunks - wheel.disk.gone);
   if (newer > 0) row("written since the chunks were counted", "part", "disk", newer);

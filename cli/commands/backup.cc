@@ -73,7 +73,7 @@ int back_up(const BackupOptions& options) {
 void add_backup(CLI::App& program, Chosen& chosen) {
   const auto [command, options] = add_broker_command<BackupOptions>(
       program, chosen, "backup",
-      "Makes a consistent copy of a running broker's data, with which a broker can be started",
+      "Makes a consistent copy of a running broker's data; a broker can be started from the copy",
       back_up);
   command
       ->add_option(

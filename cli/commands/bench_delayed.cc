@@ -297,7 +297,7 @@ std::string failure_reason(const DelayedBenchResult& result) {
   }
   if (result.cancels) refused += result.cancels->refused;
   if (all.early + all.lost + all.twice > 0) {
-    return fmt::format("{} early, {} lost, {} delivered twice",
+    return fmt::format("{} delivered early, {} lost, {} delivered twice",
                        counted(all.early, "record", "records"), all.lost, all.twice);
   }
   if (refused > 0) {

@@ -157,7 +157,8 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
         add("get", "Shows settings, and whether a change needs a restart", get);
     command->add_option("KEY", options->words, "Only these keys (default: all)")
         ->expected(0, CLI::detail::expected_max_vector_size);
-    command->add_flag("--changed", options->changed, "Only those that are not the default");
+    command->add_flag("--changed", options->changed,
+                      "Only settings that differ from their default");
     add_examples(*command, {"tarry config get log.retention.ms", "tarry config get --changed",
                             "tarry config get --user alice"});
   }

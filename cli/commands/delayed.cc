@@ -84,15 +84,18 @@ void show_record(const Json& record, Output& out) {
 void say_other_partitions(const Json& record, const std::string& id) {
   if (!record.contains("partitions") || !record["partitions"].is_array()) return;
   std::string others;
+  std::size_t count = 0;
   for (const auto& partition : record["partitions"]) {
     if (partition == record["partition"]) continue;
+    ++count;
     others += (others.empty() ? "" : ", ") + cell(text_of(partition));
   }
   if (others.empty()) return;
-  complain(
-      fmt::format("{}: this is the record in partition {}, which is due first; another is pending "
-                  "in partition {} (-p PARTITION shows it)",
-                  cell(id), field(record, "partition"), others));
+  complain(fmt::format(
+      "{}: this is the record in partition {}, which is due first; {} "
+      "{} (-p PARTITION shows another)",
+      cell(id), field(record, "partition"),
+      count == 1 ? "another is pending in partition" : "others are pending in partitions", others));
 }
 
 int get(const DelayedOptions& options) {

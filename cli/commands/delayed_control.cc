@@ -70,7 +70,7 @@ class ByName {
     }
     return out_.end(failure(names_ == 1
                                 ? first_reason_
-                                : fmt::format("{} of {} were not {}; the first of them is {}",
+                                : fmt::format("{} of {} records were not {}; the first failure: {}",
                                               not_done_, names_, action_.result, first_reason_)));
   }
 
@@ -216,10 +216,11 @@ int select(const Action& action, const DelayedOptions& options, AdminClient& adm
   if (!last.contains("error")) return out.end(done);
   out.flush();
   const auto refused = number_in(last, "failed");
-  return out.end(failure(refused == 0 ? field(last, "error")
-                                      : fmt::format("{} of {} were not {}; the first of them: {}",
-                                                    grouped(refused), grouped(matched),
-                                                    action.result, field(last, "error"))));
+  return out.end(failure(refused == 0
+                             ? field(last, "error")
+                             : fmt::format("{} of {} records were not {}; the first failure: {}",
+                                           grouped(refused), grouped(matched), action.result,
+                                           field(last, "error"))));
 }
 
 int run(const Action& action, const DelayedOptions& options) {

@@ -136,7 +136,7 @@ void add_relay(CLI::App& program, Chosen& chosen) {
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
   add("--advertise", command->relay.advertise, "HOST:PORT",
-      "The address under which the other members reach this one's admin (default: that of "
+      "The address at which the other members reach this member's admin (default: that of "
       "--admin)");
   add_repeated(*app, "-X", command->relay.properties,
                "Sets a property of librdkafka, such as those for SASL and TLS")

@@ -223,7 +223,7 @@ void add_user_commands(CLI::App& program, Chosen& chosen) {
         ->take_last();
     command
         ->add_option("--iterations", options->iterations,
-                     "The rounds of the password's hash: more make it slower to guess")
+                     "How many times the password is hashed: more rounds make guessing slower")
         ->option_text("4096..16384")
         ->check(CLI::Range(min_scram_iterations, max_scram_iterations))
         ->take_last();

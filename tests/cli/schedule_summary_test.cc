@@ -45,7 +45,7 @@ TEST_SUITE_BEGIN("schedule summary");
 TEST_CASE("a record with an id is found by its id, and a given time is printed unchanged") {
   const auto summary =
       answered({{"x-deliver-at", "2026-12-24T18:00:00+01:00"}, {"x-schedule-id", "order-4711"}});
-  CHECK(summary.accepted(1) == "1 record accepted, 1 of them to be delivered later");
+  CHECK(summary.accepted(1) == "1 record accepted, to be delivered later");
   CHECK(summary.lines() ==
         Lines{"due 2026-12-24T17:00:00.000Z", "to find it: tarry delayed get orders order-4711"});
   CHECK(summary.fate() == Fate::delayed);
@@ -74,7 +74,7 @@ TEST_CASE("a thousand records have one due line, from the first that was sent to
   std::vector<std::chrono::milliseconds> times;
   for (int i = 0; i < 1000; ++i) times.push_back(5ms + i * 3ms);
   const auto delayed = answered({{"x-delay", "1h"}}, times);
-  CHECK(delayed.accepted(1000) == "1000 records accepted, 1000 of them to be delivered later");
+  CHECK(delayed.accepted(1000) == "1000 records accepted, to be delivered later");
   CHECK(delayed.lines() ==
         Lines{"due between 2026-11-21T11:00:00.100Z and 2026-11-21T11:00:03.102Z",
               "to find them: tarry delayed list orders --from 2026-11-21T10:59:59.000Z --to "
@@ -115,7 +115,7 @@ TEST_CASE("the topic's default delay counts, and without its configs no due time
         "due about 2026-11-21T10:01:00.120Z");
   ScheduleSummary unknown("orders", {{"other", "1"}}, {}, sent_at);
   unknown.add(sent_at + 20ms);
-  CHECK(unknown.accepted(1) == "1 record accepted, 1 of them to be delivered later");
+  CHECK(unknown.accepted(1) == "1 record accepted, to be delivered later");
   CHECK(unknown.lines() == Lines{"to find it: tarry delayed list orders"});
 }
 
@@ -127,14 +127,14 @@ TEST_CASE("a record that will never be delivered has no due time, and is reporte
 
   const auto expired = answered({{"x-delay", "1h"}, {"x-expire-at", "2026-11-21T10:30:00Z"}});
   CHECK(expired.accepted(2) ==
-        "2 records accepted, 1 of them never to be delivered: they expire before their due time");
+        "2 records accepted, 1 of them never to be delivered: it expires before its due time");
   CHECK(expired.lines().empty());
 
   const auto letters =
       answered({{"x-delay", "2h"}}, {20ms, 30ms},
                {{"tarry.delay.invalid", "dead-letter"}, {"tarry.delay.max.ms", "3600000"}});
   CHECK(letters.accepted(2).starts_with(
-      "2 records accepted, 2 of them as dead letters to orders.invalid: x-delay"));
+      "2 records accepted, as dead letters to orders.invalid: x-delay"));
   CHECK(letters.lines().empty());
   CHECK(letters.fate() == Fate::dead_letter);
 }

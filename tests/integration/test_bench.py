@@ -79,7 +79,7 @@ def _(ctx):
         ids = [record["id"] for record in broker.pending(topic)]
         broker.cli("delayed", "cancel", topic, ids[7], ids[40])
         out, said = process.communicate(timeout=30)
-    assert process.returncode == 1 and said == "tarry: 0 records early, 2 lost, 0 delivered twice\n", (process.returncode, said)
+    assert process.returncode == 1 and said == "tarry: 0 records delivered early, 2 lost, 0 delivered twice\n", (process.returncode, said)
     assert json.loads(out)["lost"] == 2 and json.loads(out)["delivered"] == 48, out
 
 

@@ -6,7 +6,9 @@ import atexit
 import contextlib
 import datetime
 import json
+import re
 import shutil
+import subprocess
 import tempfile
 import threading
 
@@ -330,7 +332,7 @@ def _(ctx):
         for name in ("far", "tomorrow"):
             assert broker.http("DELETE", f"/delayed/{topic}/{handle[name]}", token=True)[0] == 200
         page.wait(lambda: adds_up(3, 2), "rows that add up, two of them cancelled")
-        page.says('[data-view="wheel"]', "cancelled or gone, not freed yet")
+        page.says('[data-view="wheel"]', "cancelled or moved, space not freed yet")
 
 
 @case("the page is light or dark as the system is, until its switch says otherwise, and remembers that")

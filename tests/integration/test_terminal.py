@@ -215,7 +215,9 @@ def _(ctx):
         broker.cli("produce", topic, "-p", str(partition), "-v", "x", "--delay", delay, "--id", "twice")
     got = broker.cli("delayed", "get", topic, "twice")
     assert "partition\t2\n" in got.stdout, got.stdout
-    assert len(got.stderr.splitlines()) == 1 and "partition 2" in got.stderr and "pending in partition 0" in got.stderr and "-p" in got.stderr, got.stderr
+    assert len(got.stderr.splitlines()) == 1 and "partition 2" in got.stderr and "another is pending in partition 0 " in got.stderr and "-p" in got.stderr, got.stderr
+    broker.cli("produce", topic, "-p", "1", "-v", "x", "--delay", "3h", "--id", "twice")
+    assert "others are pending in partitions 0, 1 (-p" in broker.cli("delayed", "get", topic, "twice").stderr
     assert broker.cli("delayed", "get", topic, "twice", "-p", "0").stderr == ""
     broker.cli("delayed", "deliver", topic, "twice", "-p", "0")
     one_line(broker.cli("delayed", "get", topic, "twice", "-p", "0", check=False), 1, "delivered already")
