@@ -27,6 +27,7 @@ import test_clients  # noqa: E402,F401
 import test_control  # noqa: E402,F401
 import test_delayed  # noqa: E402,F401
 import test_explain  # noqa: E402,F401
+import test_faults  # noqa: E402,F401
 import test_group_cli  # noqa: E402,F401
 import test_groups  # noqa: E402,F401
 import test_hostile  # noqa: E402,F401
