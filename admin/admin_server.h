@@ -35,6 +35,7 @@ namespace tarry::admin {
 struct AdminOptions : web::HttpOptions {
   std::vector<std::string> allowed_hosts = {};  // tarry.admin.allowed.hosts
   bool open_reads = false;                      // tarry.admin.open.reads
+  bool loopback_reads = true;                   // tarry.admin.loopback.reads=open
   std::size_t event_streams = 32;               // Part of max_connections.
   std::chrono::milliseconds event_interval{1'000};
   std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
@@ -55,8 +56,8 @@ class AdminServer {
                                                    AdminOptions options);
   ~AdminServer();
 
-  // Reads the token, or makes it, and answers from then on; `kafka` is shown in /status.  The error
-  // names the token's file and what is wrong with it.
+  // Reads the tokens, or makes them, and answers from then on; `kafka` is shown in /status.  The
+  // error names a token's file and what is wrong with it.
   Result<> start(broker::Broker& broker, KafkaFacts kafka);
   void stop();
 

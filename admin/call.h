@@ -15,9 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "admin/access_tokens.h"
 #include "admin/pauses.h"
 #include "admin/sessions.h"
 #include "base/clock.h"
+#include "base/log_throttle.h"
 #include "web/access.h"
 #include "web/question.h"
 #include "web/target.h"
@@ -48,8 +50,7 @@ struct Context {
   broker::Broker& broker;
   broker::Shard& here;
   const ProgramFacts facts;
-  const Token token;
-  const Token read_token;
+  const AccessTokens tokens;
   const Hosts hosts;
   // Names the cluster: a browser sends the cookies of all ports of a host to each.
   const std::string cookie_name;
@@ -60,6 +61,9 @@ struct Context {
   // The owner of all of this: held by coroutines that no connection waits for.
   const std::weak_ptr<void> owner;
   Sessions sessions{};
+  // A client can cause either over and over.
+  LogThrottle log_refused{20};
+  LogThrottle log_changes{20};
   // Called when a request has changed what is pending: those who watch are told at once.
   std::function<void()> pending_changed = {};
 

@@ -40,8 +40,13 @@ asio::awaitable<Reply> get_proof(Call& call) {
                   "/proof?nonce=" +
                       std::string(64, '0')};
   }
-  co_return json_reply(
-      Json{{"proof", call.context.token.proof(*nonce, call.local)}, {"address", call.local}});
+  const auto& holders = call.context.tokens.holders();
+  // Whichever token a client has, it finds the proof of it.
+  Json proofs = Json::array();
+  for (const auto& holder : holders) proofs.push_back(holder.token.proof(*nonce, call.local));
+  Json body{{"proof", proofs.front()}, {"address", call.local}};
+  body["proofs"] = std::move(proofs);
+  co_return json_reply(body);
 }
 
 }  // namespace tarry::admin

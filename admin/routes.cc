@@ -77,16 +77,17 @@ constexpr std::array handled_routes{
     HandledRoute{{"GET", "/delayed/TOPIC/ID/trace", Needs::right_to_read, "partition",
                   "/delayed/orders/order-4711/trace?partition=0"},
                  trace_delayed},
-    HandledRoute{{"DELETE", "/delayed/TOPIC/ID", Needs::token, "partition",
+    HandledRoute{{"DELETE", "/delayed/TOPIC/ID", Needs::right_to_operate, "partition",
                   "/delayed/orders/order-4711?partition=0"},
                  cancel_delayed},
-    HandledRoute{{"PATCH", "/delayed/TOPIC/ID", Needs::token, "partition",
+    HandledRoute{{"PATCH", "/delayed/TOPIC/ID", Needs::right_to_operate, "partition",
                   "/delayed/orders/order-4711?partition=0", true},
                  move_delayed},
-    HandledRoute{{"POST", "/delayed/TOPIC/ID/deliver", Needs::token, "partition",
+    HandledRoute{{"POST", "/delayed/TOPIC/ID/deliver", Needs::right_to_operate, "partition",
                   "/delayed/orders/order-4711/deliver?partition=0"},
                  deliver_delayed},
-    HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::token, "", "", true}, select_delayed},
+    HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::right_to_operate, "", "", true},
+                 select_delayed},
     HandledRoute{{"POST", "/backup", Needs::token, "", "", true}, make_backup},
 };
 
@@ -100,34 +101,27 @@ constexpr std::string_view paths =
     "/, /status, /topics, /groups, /clients, /delayed, /events, /wheel, /purgatory, /metrics, "
     "/healthz, /readyz";
 
-}  // namespace
+constexpr std::size_t max_audited_target = 200;
 
-asio::awaitable<Reply> answer(Context& context, Question question) {
-  const bool may_change = context.token.authorizes(question.authorization);
-  const auto session = cookie_in(question.cookie, context.cookie_name);
-  const bool known =
-      may_change || context.read_token.authorizes(question.authorization) ||
-      (!session.empty() && context.sessions.knows(session, context.broker.clock().mono()));
-  if (auto refused = web::refuse_stranger(
-          context.hosts, question, known,
-          fmt::format("use {}, or allow the name with tarry.admin.allowed.hosts",
-                      context.facts.admin_address)))
-    co_return std::move(*refused);
-  const bool may_read = known || context.hosts.reads_are_open();
-  auto chosen = web::choose(routes, paths, question, {may_read, may_change});
-  if (!chosen) co_return std::move(chosen.error());
-  const HandledRoute& route = handled_routes[chosen->route];
-  // For came_by_tls: behind a proxy that ends TLS the Origin is all that tells of it.
-  Call call{context,
-            std::move(chosen->target),
-            std::string(question.local),
-            std::string(question.body),
-            std::string(session),
-            std::string(question.accept_encoding),
-            std::string(question.if_none_match),
-            may_read,
-            question.has_tls || (question.origin && question.origin->starts_with("https://")),
-            std::string(question.accept)};
+// Who has asked, as an audit line names him.
+std::string asker(const AccessTokens::Holder* holder, const Question& question, bool has_session) {
+  if (holder != nullptr)
+    return fmt::format("{} with the role {}", printable(holder->name), name(holder->role));
+  if (!question.authorization.empty()) return "somebody with a wrong token";
+  return has_session ? "a browser's session" : "somebody without a token";
+}
+
+std::string audit_text(std::string_view who, const Question& question) {
+  return fmt::format("{} from {} on the admin: {} {}", who, question.peer,
+                     printable(question.method),
+                     printable(question.target.substr(0, max_audited_target)));
+}
+
+bool is_change(const HandledRoute& route) {
+  return route.route.needs == Needs::token || route.route.needs == Needs::right_to_operate;
+}
+
+asio::awaitable<Reply> handle(const HandledRoute& route, Call& call, const Question& question) {
   try {
     co_return co_await route.handle(call);
   } catch (const Refused& refused) {
@@ -136,6 +130,68 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
     log_error("admin", "{} {}: {}", question.method, printable(question.target), failure.what());
   }
   co_return refusal(500, "the request failed; the broker's log says why");
+}
+
+struct Asked {
+  const AccessTokens::Holder* holder = nullptr;  // Of the token that came; null: of none.
+  bool has_session = false;
+  bool changes = false;  // Set when its route is known.
+};
+
+asio::awaitable<Reply> answer_as(Context& context, const Question& question, Asked& asked) {
+  const auto session = cookie_in(question.cookie, context.cookie_name);
+  asked.has_session =
+      !session.empty() && context.sessions.knows(session, context.broker.clock().mono());
+  const bool known = asked.holder != nullptr || asked.has_session;
+  if (auto refused = web::refuse_stranger(
+          context.hosts, question, known,
+          fmt::format("use {}, or allow the name with tarry.admin.allowed.hosts",
+                      context.facts.admin_address)))
+    co_return std::move(*refused);
+  web::Rights rights;
+  rights.may_read = known || context.hosts.reads_are_open();
+  if (asked.holder != nullptr) {
+    rights.may_change = asked.holder->role == Role::all;
+    rights.may_operate = asked.holder->role != Role::read;
+    // admin.read.token has no holder by name, and is answered as no token.
+    if (asked.holder->is_listed) rights.holder = asked.holder->name;
+  }
+  auto chosen = web::choose(routes, paths, question, rights);
+  if (!chosen) co_return std::move(chosen.error());
+  const HandledRoute& route = handled_routes[chosen->route];
+  asked.changes = is_change(route);
+  // For came_by_tls: behind a proxy that ends TLS the Origin is all that tells of it.
+  Call call{context,
+            std::move(chosen->target),
+            std::string(question.local),
+            std::string(question.body),
+            std::string(session),
+            std::string(question.accept_encoding),
+            std::string(question.if_none_match),
+            rights.may_read,
+            question.has_tls || (question.origin && question.origin->starts_with("https://")),
+            std::string(question.accept)};
+  co_return co_await handle(route, call, question);
+}
+
+}  // namespace
+
+asio::awaitable<Reply> answer(Context& context, Question question) {
+  Asked asked;
+  asked.holder = context.tokens.authorized(question.authorization);
+  Reply reply = co_await answer_as(context, question, asked);
+  const bool refused = reply.status == 401 || reply.status == 403 || reply.status == 421;
+  if (!refused && !asked.changes) co_return reply;
+  const auto line = fmt::format(
+      "{}: {}", audit_text(asker(asked.holder, question, asked.has_session), question),
+      refused ? fmt::format("denied ({})", reply.status) : std::to_string(reply.status));
+  const MonoTime now = context.broker.clock().mono();
+  if (refused) {
+    context.log_refused.warn(now, "audit", line);
+  } else {
+    context.log_changes.info(now, "audit", line);
+  }
+  co_return reply;
 }
 
 }  // namespace tarry::admin

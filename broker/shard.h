@@ -125,6 +125,7 @@ class Shard final : public ShardContext, private PartitionHost {
   std::map<protocol::ErrorCode, ProduceErrors> produce_errors;  // A handful of codes.
 
   LogThrottle log_transactions{5};  // A client can cause it over and over.
+  LogThrottle log_failed_reads{5};  // As long as the disk is broken.
 
  private:
   // --- ShardContext

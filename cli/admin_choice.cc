@@ -42,7 +42,7 @@ std::string difference(const BrokerRun& of_admin, const BrokerRun& of_kafka) {
 }  // namespace
 
 AdminSettings admin_settings(const BrokerOptions& options) {
-  return {options.admin, options.timeout, options.timeout_given, options.data};
+  return {options.admin, options.timeout, options.timeout_given, options.data, options.admin_ca};
 }
 
 Result<BrokerRun> run_of(AdminClient& admin) {

@@ -17,6 +17,8 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
@@ -59,6 +61,9 @@ struct Conversation {
   Parser parser{};
   error_code error{};
   std::string refused{};  // The reason why the token was not sent; empty: none.
+  // Null: plain HTTP.
+  std::optional<asio::ssl::context> tls{};
+  std::string wrong_certificate{};  // What is wrong with the admin's; empty: nothing.
 };
 
 std::string host_of(const HostPort& at) {
@@ -97,8 +102,16 @@ void set_fields(Request& request, const HostPort& at, bool last) {
   request.set(http::field::connection, last ? "close" : "keep-alive");
 }
 
+bool has_proof(const Json& body, const std::string& expected) {
+  if (!body.is_object() || !body.contains("proofs") || !body["proofs"].is_array()) return false;
+  return std::ranges::any_of(body["proofs"], [&](const Json& each) {
+    return each.is_string() && same_secret(each.get_ref<const std::string&>(), expected);
+  });
+}
+
 // The reason not to send the token on this connection; empty when it may be sent.
-asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conversation& talk,
+template <typename Stream>
+asio::awaitable<std::string> check_proof(Stream& stream, const Conversation& talk,
                                          beast::flat_buffer& buffer, error_code& error) {
   const std::string nonce = random_nonce();
   Request request(http::verb::get, "/proof?nonce=" + nonce, 11);
@@ -123,10 +136,13 @@ asio::awaitable<std::string> check_proof(beast::tcp_stream& stream, const Conver
         answer.result_int());
   }
   // The proof stands for an address, so nobody between can pass on one that he got from the broker.
-  const std::string here = address_text(stream.socket().remote_endpoint(error));
+  const std::string here =
+      address_text(beast::get_lowest_layer(stream).socket().remote_endpoint(error));
   if (error) co_return "";
   const std::string proof = text("proof");
-  if (same_secret(proof, token_proof(talk.token, nonce, here))) co_return "";
+  const std::string expected = token_proof(talk.token, nonce, here);
+  // A broker with several tokens proves each of them.
+  if (same_secret(proof, expected) || has_proof(body, expected)) co_return "";
   const std::string there = text("address");
   // The other side knows the token, but answers for another address.
   if (there != here && same_secret(proof, token_proof(talk.token, nonce, there))) {
@@ -151,7 +167,8 @@ void take_lines(Conversation& talk) {
   body.erase(0, from);
 }
 
-asio::awaitable<void> read_by_lines(beast::tcp_stream& stream, beast::flat_buffer& buffer,
+template <typename Stream>
+asio::awaitable<void> read_by_lines(Stream& stream, beast::flat_buffer& buffer,
                                     Conversation& talk) {
   // Lines leave the body as they come, so that the answer as a whole may be of any size; the loop
   // limits what has no end of line yet.
@@ -165,6 +182,42 @@ asio::awaitable<void> read_by_lines(beast::tcp_stream& stream, beast::flat_buffe
     if (talk.parser.get().body().size() > AdminClient::max_answer_bytes)
       talk.error = http::error::body_limit;
   }
+}
+
+// The question and its answer, on a connection that is ready for them.
+template <typename Stream>
+asio::awaitable<void> ask_over(Stream& stream, Conversation& talk) {
+  error_code& error = talk.error;
+  beast::flat_buffer buffer;
+  // A question without the token gives nothing away, so nothing has to be proved.
+  if (!talk.token.empty()) {
+    talk.refused = co_await check_proof(stream, talk, buffer, error);
+    if (error || !talk.refused.empty()) co_return;
+    // Only now, and on this connection: another one may lead to another program.
+    talk.request.set(http::field::authorization, "Bearer " + talk.token);
+  }
+  co_await http::async_write(stream, talk.request, into(error));
+  if (error) co_return;
+  if (talk.take != nullptr) {
+    co_await read_by_lines(stream, buffer, talk);
+  } else {
+    co_await http::async_read(stream, buffer, talk.parser, into(error));
+  }
+}
+
+asio::awaitable<void> ask_over_tls(beast::tcp_stream& stream, Conversation& talk) {
+  asio::ssl::stream<beast::tcp_stream&> secure(stream, *talk.tls);
+  SSL* const session = secure.native_handle();
+  X509_VERIFY_PARAM* const expected = SSL_get0_param(session);
+  // A host that is an address has to stand in the certificate as an address, any other as a name.
+  if (X509_VERIFY_PARAM_set1_ip_asc(expected, talk.at.host.c_str()) != 1) {
+    SSL_set1_host(session, talk.at.host.c_str());
+    SSL_set_tlsext_host_name(session, talk.at.host.c_str());
+  }
+  co_await secure.async_handshake(asio::ssl::stream_base::client, into(talk.error));
+  if (const long wrong = SSL_get_verify_result(session); talk.error && wrong != X509_V_OK)
+    talk.wrong_certificate = X509_verify_cert_error_string(wrong);
+  if (!talk.error) co_await ask_over(secure, talk);
 }
 
 // One connection for one question.
@@ -183,21 +236,26 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
     co_await pause.async_wait(into(error));
   }
   if (error) co_return;
-  beast::flat_buffer buffer;
-  // A question without the token gives nothing away, so nothing has to be proved.
-  if (!talk.token.empty()) {
-    talk.refused = co_await check_proof(stream, talk, buffer, error);
-    if (error || !talk.refused.empty()) co_return;
-    // Only now, and on this connection: another one may lead to another program.
-    talk.request.set(http::field::authorization, "Bearer " + talk.token);
-  }
-  co_await http::async_write(stream, talk.request, into(error));
-  if (error) co_return;
-  if (talk.take != nullptr) {
-    co_await read_by_lines(stream, buffer, talk);
+  if (talk.tls) {
+    co_await ask_over_tls(stream, talk);
   } else {
-    co_await http::async_read(stream, buffer, talk.parser, into(error));
+    co_await ask_over(stream, talk);
   }
+}
+
+// What an admin with TLS is checked by.
+Result<> trust(asio::ssl::context& tls, const std::string& ca) {
+  error_code error;
+  tls.set_verify_mode(asio::ssl::verify_peer);
+  SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
+  if (ca.empty()) {
+    tls.set_default_verify_paths(error);
+  } else {
+    tls.load_verify_file(ca, error);
+  }
+  if (!error) return {};
+  return fail(Errc::invalid, fmt::format("--admin-ca {}: {}: give a file with certificates in PEM",
+                                         printable(ca), error.message()));
 }
 
 // Whether it can be a token, and so a part of a header line.
@@ -225,6 +283,11 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   const auto at = parse_host_port(settings_.address);
   if (!at) return std::unexpected(at.error());
   Conversation talk{*at, {}, token, settings_.waits_for_start, asked.take};
+  if (at->is_https) {
+    talk.tls.emplace(asio::ssl::context::tls_client);
+    if (auto trusted = trust(*talk.tls, settings_.ca); !trusted)
+      return std::unexpected(trusted.error());
+  }
   talk.request.method_string({asked.method.data(), asked.method.size()});
   talk.request.target({asked.target.data(), asked.target.size()});
   // The connection is for this question alone, so the broker may close it.
@@ -253,6 +316,12 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   if (!talk.refused.empty()) {
     return fail(Errc::io, fmt::format("the admin at {} was not sent the token from {}: {}",
                                       address_, token_source_, talk.refused));
+  }
+  if (!talk.wrong_certificate.empty()) {
+    return fail(Errc::io,
+                fmt::format("the certificate of the admin at {} is not accepted: {}; give "
+                            "--admin-ca with the authority that has signed it",
+                            address_, talk.wrong_certificate));
   }
   if (talk.error == asio::error::connection_refused && at->is_loopback()) {
     return fail(Errc::io, fmt::format("nothing listens at {}, the address of the admin: is `tarry "

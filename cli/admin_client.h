@@ -2,7 +2,7 @@
 
 // AdminClient: sends requests to a broker's admin over HTTP, one after the other.
 //
-//   AdminClient admin({.address = "127.0.0.1:8080", .timeout = 10s});
+//   AdminClient admin({.address = "127.0.0.1:8080", .timeout = 10s});   // Or "https://HOST:PORT".
 //   const auto status = admin.get("/status");
 //   if (!status) return failure(status.error().message);
 //
@@ -10,7 +10,8 @@
 // answer without it.  The token is the one in `data`, or $TARRY_ADMIN_TOKEN, or the one in the
 // default data directory; the other side has no influence on the choice.  It is sent only after the
 // other side has proved, on the same connection, that it knows the token (base/token_proof.h): a
-// program that has merely taken the port does not get it.
+// program that has merely taken the port does not get it.  Over TLS the admin's certificate has to
+// be signed by an authority, and for the host that was asked, too.
 //
 // A connection that is refused on loopback is an error at once.  With `waits_for_start` the client
 // tries again until the timeout, for a broker that is just starting.
@@ -41,6 +42,7 @@ struct AdminSettings {
   std::chrono::milliseconds timeout;
   bool waits_for_start = false;
   std::optional<std::string> data{};  // The broker's data directory, for the token in it.
+  std::string ca{};  // Of an admin with TLS: a file of authorities in PEM; empty: the system's.
 };
 
 class AdminClient {

@@ -120,11 +120,20 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
       .add_option(
           "--admin", options.admin,
-          "The address of the same broker's admin HTTP (default $TARRY_ADMIN, or 127.0.0.1:8080)")
+          "The address of the same broker's admin HTTP, with https:// before it for an admin with "
+          "TLS (default $TARRY_ADMIN, or 127.0.0.1:8080)")
       ->option_text("HOST:PORT")
       ->envname("TARRY_ADMIN")
       ->check(is_host_port)
       ->each([&options](const std::string&) { options.admin_given = true; })
+      ->take_last();
+  command
+      .add_option(
+          "--admin-ca", options.admin_ca,
+          "The authorities that may have signed the certificate of an admin with TLS, in PEM "
+          "(default $TARRY_ADMIN_CA, or the system's)")
+      ->option_text("FILE")
+      ->envname("TARRY_ADMIN_CA")
       ->take_last();
   command.add_flag("--json", options.json, "Prints JSON, one object per line");
   command

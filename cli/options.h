@@ -19,6 +19,7 @@ namespace tarry::cli {
 struct BrokerOptions {
   std::string brokers = "127.0.0.1:9092";
   std::string admin = "127.0.0.1:8080";
+  std::string admin_ca;  // The authorities of an admin with TLS; empty: the system's.
   // By a flag or by a variable, not by the default.
   bool brokers_given = false, admin_given = false;
   bool json = false;
@@ -30,7 +31,7 @@ struct BrokerOptions {
   KafkaSettings kafka() const { return {brokers, timeout, properties, timeout_given}; }
 };
 
-// -b, --admin, --json, --timeout, -X.  `options` must live as long as `command`.
+// -b, --admin, --admin-ca, --json, --timeout, -X.  `options` must live as long as `command`.
 void add_broker_options(CLI::App& command, BrokerOptions& options);
 
 // --data, for a command that may need the admin's token.

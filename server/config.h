@@ -36,6 +36,7 @@ struct Config {
   std::optional<HostPort> admin{{"127.0.0.1", 8080}};  // tarry.admin.listener; empty: off.
   std::vector<std::string> admin_allowed_hosts;        // tarry.admin.allowed.hosts
   bool admin_open_reads = false;                       // tarry.admin.open.reads
+  bool admin_loopback_reads = true;                    // tarry.admin.loopback.reads
   ListenerConfig admin_tls;                // tarry.admin.tls.*; without settings: plain HTTP.
   std::size_t max_connections = 0;         // max.connections
   std::size_t max_connections_per_ip = 0;  // max.connections.per.ip

@@ -98,6 +98,11 @@ std::vector<ConfigKey> connection_keys() {
        "Changes still need the token, and the names that clients use must be in "
        "tarry.admin.allowed.hosts.",
        set_admin_open_reads},
+      {"tarry.admin.loopback.reads", "open", "", ConfigType::string,
+       "Whether every user of this machine may read an admin that listens on loopback alone "
+       "(open), "
+       "pending payloads included, or only who has a token (token).",
+       set_admin_loopback_reads},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
        "The address of the admin, the broker's HTTP interface for operators, or off. Beyond "
        "loopback, reading needs the token too.",

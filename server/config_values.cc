@@ -133,6 +133,11 @@ Result<> set_admin_open_reads(Config& config, std::string_view value) {
   config.admin_open_reads = value == "true";
   return {};
 }
+Result<> set_admin_loopback_reads(Config& config, std::string_view value) {
+  if (value != "open" && value != "token") return fail(Errc::invalid, "open or token");
+  config.admin_loopback_reads = value == "open";
+  return {};
+}
 
 Result<> set_header_aliases_key(Config& config, std::string_view value) {
   auto parsed = delay::HeaderAliases::parse(value);

@@ -63,6 +63,7 @@ Result<> set_log_directory(Config& config, std::string_view value);
 Result<> set_admin_listener(Config& config, std::string_view value);
 Result<> set_admin_allowed_hosts(Config& config, std::string_view value);
 Result<> set_admin_open_reads(Config& config, std::string_view value);
+Result<> set_admin_loopback_reads(Config& config, std::string_view value);
 Result<> set_header_aliases_key(Config& config, std::string_view value);
 Result<> set_log_format_key(Config& config, std::string_view value);
 Result<> set_log_level_key(Config& config, std::string_view value);

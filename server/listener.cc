@@ -274,7 +274,7 @@ void Listener::accept_some(Door& door) {
     std::string text = peer_text(peer);
     if (const auto why = open_.begin(text); !why.empty()) {
       ::close(socket);
-      too_many_connections_.warn(clock_.mono(), "server",
+      too_many_connections_.warn(clock_.mono(), "audit",
                                  fmt::format("a connection from {} is refused: {}", text, why));
       continue;
     }
@@ -282,7 +282,7 @@ void Listener::accept_some(Door& door) {
     if (admission.close_after.count() > 0) {
       // An unserved connection is bounded by max_unserved, not by max.connections.
       open_.ended(text);
-      too_fast_.warn(clock_.mono(), "server",
+      too_fast_.warn(clock_.mono(), "audit",
                      fmt::format("a connection from {} is refused: its address opens connections "
                                  "faster than its quota connection_creation_rate allows",
                                  text));

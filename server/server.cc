@@ -455,6 +455,7 @@ Result<> Server::start() {
     options.port = parts.config.admin->port;
     options.allowed_hosts = parts.config.admin_allowed_hosts;
     options.open_reads = parts.config.admin_open_reads;
+    options.loopback_reads = parts.config.admin_loopback_reads;
     auto taken = admin::AdminServer::open(parts.loops[0]->context.get_executor(), options);
     if (!taken) return std::unexpected(taken.error());
     parts.admin = std::move(*taken);

@@ -504,7 +504,7 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
 }
 
 bool Session::is_full() const {
-  return muted_ || slots_.size() >= owner_.limits_.requests_in_flight ||
+  return muted_ || !refused_.empty() || slots_.size() >= owner_.limits_.requests_in_flight ||
          requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
 }
 
@@ -518,7 +518,7 @@ bool Session::has_room_for_answer_of(const Request& request) const {
 
 void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
-  while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ &&
+  while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ && refused_.empty() &&
          !connection_.ends_when_answered) {
     // If the oldest may not begin, none behind it may: the requests of a connection keep their
     // order.
@@ -614,13 +614,17 @@ void Session::write_answers() {
     // A client that reads as fast as we encrypt would hold the shard.
     if (encrypted >= max_encrypted_bytes && !out_.empty()) return wait_writable();
     // Ready answers join the pieces that are being sent, in the order of the requests.
-    while (!slots_.empty() && slots_.front().answered && out_.size() < max_pieces) {
+    while (refused_.empty() && !slots_.empty() && slots_.front().answered &&
+           out_.size() < max_pieces) {
       Slot slot = std::move(slots_.front());
       slots_.pop_front();
       ++first_slot_;
       requests_bytes_ -= slot.request_bytes;
-      // Pieces of earlier answers that are still in out_ are dropped with the connection.
-      if (!slot.answer.close.empty()) return close(slot.answer.close, Ending::refused);
+      // The client gets the answers before this one; those behind it are dropped.
+      if (!slot.answer.close.empty()) {
+        refused_ = std::move(slot.answer.close);
+        break;
+      }
       for (auto& piece : slot.answer.frame) {
         queued_ += piece.size();
         if (!piece.empty()) out_.push_back(std::move(piece));
@@ -629,6 +633,7 @@ void Session::write_answers() {
     }
     if (out_.empty()) {
       stalled_.cancel();
+      if (!refused_.empty()) return close(refused_, Ending::refused);
       // The client is told why its login failed before it is disconnected.
       if (connection_.ends_when_answered && running_ == 0)
         close("its login failed", Ending::usual);

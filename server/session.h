@@ -311,6 +311,9 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   std::size_t out_sent_ = 0;
   std::uint64_t queued_ = 0, sent_ = 0;  // Bytes that were put into out_, and left it.
   bool writing_ = false;                 // Waiting for the socket.
+  // A request that cannot be answered was the next in order: why.  The connection is closed when
+  // the answers before it are sent, and until then nothing is read or begun.
+  std::string refused_;
 
   Deadline idle_{*this, "idle for connections.max.idle.ms", false};
   Deadline stalled_{

@@ -159,8 +159,9 @@ class Flush {
 
   // `sync`: when it returns, all that was flushed so far survives a power cut.
   // Errc::no_space: what was written is taken back, and a new plan may be made.
-  // Errc::exhausted: run() may be called again, which writes the same to the same places; until
-  // then the Log waits.  Any other error is final, as for every write (file.h).
+  // Errc::exhausted: a file could not be opened, or the block that a segment ends in not be read.
+  // run() may be called again, which writes the same to the same places; until then the Log waits.
+  // Any other error is final, as for every write (file.h).
   Result<FlushDone> run(bool sync);
 
  private:

@@ -32,9 +32,8 @@ bool same_batch(const ProducerStates::Answered& a, const ProducerStates::Answere
          a.last_sequence == b.last_sequence;
 }
 
-// How many producers that have sent more than once are passed over when one has to be forgotten:
-// some ten microseconds.
-constexpr std::size_t max_second_chances = 2048;
+// The part that established producers leave to newcomers.
+constexpr std::size_t newcomers_part = 8;
 
 Buffer row_key(const TopicPartition& partition, ProducerId producer) {
   Buffer key;
@@ -81,24 +80,32 @@ ProducerStates::Verdict ProducerStates::check(ProducerId id, std::int16_t epoch,
   return first == expected ? Verdict(Append{}) : Verdict(OutOfOrder{expected});
 }
 
-ProducerStates::Producer& ProducerStates::touch(ProducerId id) {
+ProducerStates::Producer& ProducerStates::touch(ProducerId id, WallTime now) {
   if (const auto found = producers_.find(id); found != producers_.end()) {
-    by_use_.splice(by_use_.end(), by_use_, found->second);
-    return by_use_.back();
+    establish(found->second, now);
+    return *found->second;
   }
-  // A client that takes a new producer id for each batch must not grow the memory, nor push out a
-  // producer that goes on: whoever has sent once only goes first.  One that has sent more gets
-  // another round behind the others.
-  if (producers_.size() >= limits_.max_producers) {
-    auto left = std::min(by_use_.size(), max_second_chances);
-    for (; left > 0 && by_use_.front().entries.size() > 1; --left)
-      by_use_.splice(by_use_.end(), by_use_, by_use_.begin());
-    forget(by_use_.begin());
-  }
-  by_use_.push_back({id, {}, false});
-  producers_.emplace(id, std::prev(by_use_.end()));
+  // There is a newcomer whenever all is full, for the established ones leave room for some.
+  if (producers_.size() >= limits_.max_producers) forget(newcomers_.begin());
+  newcomers_.push_back({id, {}});
+  producers_.emplace(id, std::prev(newcomers_.end()));
   forgotten_.erase(id);
-  return by_use_.back();
+  return newcomers_.back();
+}
+
+// One that goes on.
+void ProducerStates::establish(ByUse::iterator producer, WallTime now) {
+  auto& from = producer->is_established ? established_ : newcomers_;
+  if (!producer->is_established) {
+    const std::size_t room =
+        limits_.max_producers - std::max<std::size_t>(limits_.max_producers / newcomers_part, 1);
+    if (established_.size() >= room && !established_.empty() &&
+        now - established_.front().entries.back().answered.at >= established_for)
+      forget(established_.begin());
+    producer->is_established = established_.size() < room;
+  }
+  auto& to = producer->is_established ? established_ : newcomers_;
+  to.splice(to.end(), from, producer);
 }
 
 void ProducerStates::push(Producer& producer, const Entry& entry) {
@@ -113,11 +120,11 @@ void ProducerStates::forget(ByUse::iterator producer) {
   changed_ = true;
   forgotten_.insert(producer->id);
   producers_.erase(producer->id);
-  by_use_.erase(producer);
+  (producer->is_established ? established_ : newcomers_).erase(producer);
 }
 
 void ProducerStates::add(ProducerId id, const Answered& answered, Lsn lsn) {
-  push(touch(id), {answered, lsn});
+  push(touch(id, answered.at), {answered, lsn});
 }
 
 void ProducerStates::replay(ProducerId id, const Answered& answered) {
@@ -131,7 +138,7 @@ void ProducerStates::replay(ProducerId id, const Answered& answered) {
     for (const Entry& entry : entries)
       if (same_batch(entry.answered, answered)) return;
   }
-  push(touch(id), {answered, 0});
+  push(touch(id, answered.at), {answered, 0});
 }
 
 Result<> ProducerStates::replay_batches(Bytes batches, WallTime appended) {
@@ -167,9 +174,12 @@ void ProducerStates::restore(std::vector<Row> rows) {
   });
   for (const Row& row : rows) {
     if (row.answers.empty()) continue;
-    Producer& producer = touch(row.producer);
-    for (const Answered& answered : row.answers) push(producer, {answered, 0});
-    producer.changed = false;
+    Producer* producer = nullptr;
+    for (const Answered& answered : row.answers) {
+      producer = &touch(row.producer, answered.at);
+      push(*producer, {answered, 0});
+    }
+    producer->changed = false;
   }
   changed_ = !forgotten_.empty();
 }
@@ -177,10 +187,11 @@ void ProducerStates::restore(std::vector<Row> rows) {
 std::size_t ProducerStates::expire(WallTime now) {
   std::size_t gone = 0;
   // Uses are in the order of time but for steps of the wall clock, which only delay an end.
-  while (!by_use_.empty() &&
-         now - by_use_.front().entries.back().answered.at >= limits_.expiration) {
-    forget(by_use_.begin());
-    ++gone;
+  for (ByUse* list : {&newcomers_, &established_}) {
+    while (!list->empty() && now - list->front().entries.back().answered.at >= limits_.expiration) {
+      forget(list->begin());
+      ++gone;
+    }
   }
   return gone;
 }
@@ -191,8 +202,7 @@ std::vector<ProducerStates::Row> ProducerStates::changes(Lsn durable) {
   changed_ = false;
   for (const ProducerId id : forgotten_) rows.push_back({id, {}});
   forgotten_.clear();
-  for (Producer& producer : by_use_) {
-    if (!producer.changed) continue;
+  const auto add_row = [&](Producer& producer) {
     producer.changed = false;
     Row row{producer.id, {}};
     for (const Entry& entry : producer.entries) {
@@ -203,11 +213,15 @@ std::vector<ProducerStates::Row> ProducerStates::changes(Lsn durable) {
       row.answers.push_back(entry.answered);
     }
     // The row that is there stands for what this one had no room to remember.
-    if (row.answers.empty()) continue;
+    if (row.answers.empty()) return;
     // Five are enough: a client has at most five batches in flight.
     if (row.answers.size() > answered_from)
       row.answers.erase(row.answers.begin(), row.answers.end() - answered_from);
     rows.push_back(std::move(row));
+  };
+  for (ByUse* list : {&newcomers_, &established_}) {
+    for (Producer& producer : *list)
+      if (producer.changed) add_row(producer);
   }
   return rows;
 }

@@ -26,8 +26,18 @@
 // Rows may be ahead of the journal's checkpoint, so replay() of a batch that is known already, or
 // that an epoch or sequence shows to be older than what is known, changes nothing.
 //
-// Bounds: `max_producers` a partition, the least recently used goes first; `expiration` after a
-// producer's last append by wall clock (not by the records' timestamps, which clients make up).
+// Bounds: `max_producers` a partition; `expiration` after a producer's last append by wall clock
+// (not by the records' timestamps, which clients make up).
+//
+// A client that takes new producer ids all the time must not push out the others:
+//
+//   first batch --> newcomers --second batch--> established      (at most 7/8 of max_producers)
+//                   the least recently used     gives way to a newcomer's second batch when it has
+//                   goes when all is full       not sent for established_for; until then the
+//                                               newcomer stays one
+//
+// A client repeats a batch for delivery.timeout.ms (two minutes by default), so one that was idle
+// for longer than established_for has nothing to repeat, and loses nothing with its state.
 //
 // Threads: the partition's shard; no locks.
 
@@ -84,6 +94,8 @@ class ProducerStates {
     std::vector<Answered> answers;
   };
 
+  static constexpr std::chrono::minutes established_for{15};
+
   struct Limits {
     std::size_t max_producers = 10'000;
     std::chrono::milliseconds expiration{86'400'000};  // producer.id.expiration.ms
@@ -133,16 +145,18 @@ class ProducerStates {
     ProducerId id;
     std::vector<Entry> entries;  // Oldest first, 1 to `remembered`.
     bool changed = false;        // Since its row was written.
+    bool is_established = false;
   };
   using ByUse = std::list<Producer>;
 
-  Producer& touch(ProducerId id);
+  Producer& touch(ProducerId id, WallTime now);
+  void establish(ByUse::iterator producer, WallTime now);
   void push(Producer& producer, const Entry& entry);
   void forget(ByUse::iterator producer);
 
   const Limits limits_;
-  ByUse by_use_;                                               // Least recently used first.
-  std::unordered_map<ProducerId, ByUse::iterator> producers_;  // One for each in by_use_.
+  ByUse newcomers_, established_;                              // Least recently used first.
+  std::unordered_map<ProducerId, ByUse::iterator> producers_;  // One for each of both.
   std::unordered_set<ProducerId> forgotten_;                   // Their rows are to be deleted.
   bool changed_ = false;  // Something is forgotten, or a producer says so.
 };

@@ -54,7 +54,8 @@ Result<> write_batches(File& file, std::uint64_t at, const std::vector<SharedByt
     // unchanged.
     buffer.resize(block_bytes);
     const auto got = file.pread(start, buffer.span());
-    if (!got) return std::unexpected(got.error());
+    // Nothing of these batches has been written, so unlike a failed write this may be tried again.
+    if (!got) return fail(Errc::exhausted, got.error().message);
     if (*got < lead) return fail(Errc::corrupt, fmt::format("{}: ends before {}", file.path(), at));
     buffer.resize(lead);
   }

@@ -99,15 +99,14 @@ bool is_address(std::string_view host) {
 
 }  // namespace
 
-Result<Token> Token::open(const std::string& path, Random& random) {
+Result<std::string> read_secret(const std::string& path, std::size_t max_bytes) {
   // O_NONBLOCK, because opening a pipe would wait for its writer; fstat() refuses it below.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) {
-    // Only a token that is not there is made: one that cannot be read may be in use by clients.
-    if (errno != ENOENT) return failed(path, "open");
-    std::string text = random_digits(random);
-    if (const auto made = make(path, text); !made) return std::unexpected(made.error());
-    return Token(std::move(text));
+    const bool is_absent = errno == ENOENT;
+    auto error = failed(path, "open");
+    if (is_absent) error.error().code = Errc::not_found;
+    return error;
   }
   struct stat about {};
   if (::fstat(file.get(), &about) != 0) return failed(path, "stat");
@@ -119,18 +118,39 @@ Result<Token> Token::open(const std::string& path, Random& random) {
                             "it, or remove it and a new one is made",
                             path, about.st_mode & 07777));
   }
-  // Room for a line's end behind the longest token; a longer text fills it and is refused.
-  std::string text(max_token_bytes + 2, '\0');
+  // One byte more than is allowed shows that there are more.
+  std::string text(max_bytes + 1, '\0');
   const auto got = ::read(file.get(), text.data(), text.size());
   if (got < 0) return failed(path, "read");
   text.resize(static_cast<std::size_t>(got));
-  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
-  if (!is_token(text)) {
+  if (text.size() > max_bytes)
+    return fail(Errc::invalid, fmt::format("{} has more than {} bytes", path, max_bytes));
+  return text;
+}
+
+Result<Token> Token::from_text(std::string_view text) {
+  if (is_token(text)) return Token(std::string(text));
+  return fail(Errc::invalid, fmt::format("a token has {} to {} printable characters",
+                                         min_token_bytes, max_token_bytes));
+}
+
+Result<Token> Token::open(const std::string& path, Random& random) {
+  // Room for a line's end, and for what shows that a text is too long.
+  auto text = read_secret(path, max_token_bytes * 2);
+  // Only a token that is not there is made: one that cannot be read may be in use by clients.
+  if (!text && text.error().code == Errc::not_found) {
+    std::string made_up = random_digits(random);
+    if (const auto made = make(path, made_up); !made) return std::unexpected(made.error());
+    return Token(std::move(made_up));
+  }
+  if (!text) return std::unexpected(text.error());
+  while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
+  if (!is_token(*text)) {
     return fail(Errc::invalid, fmt::format("{} does not hold a token ({} to {} printable "
                                            "characters): remove it, and a new one is made",
                                            path, min_token_bytes, max_token_bytes));
   }
-  return Token(std::move(text));
+  return Token(std::move(*text));
 }
 
 bool Token::matches(std::string_view text) const {
@@ -148,18 +168,24 @@ std::string Token::proof(std::string_view nonce, std::string_view address) const
   return token_proof(text_, nonce, address);
 }
 
-bool Token::authorizes(std::string_view header) const {
+std::optional<std::string_view> bearer_token(std::string_view header) {
   constexpr std::string_view scheme = "Bearer ";
   if (header.size() < scheme.size() || !same_word(header.substr(0, scheme.size()), scheme))
-    return false;
+    return std::nullopt;
   header.remove_prefix(scheme.size());
   while (header.starts_with(' ')) header.remove_prefix(1);
-  return matches(header);
+  return header;
+}
+
+bool Token::authorizes(std::string_view header) const {
+  const auto token = bearer_token(header);
+  return token && matches(*token);
 }
 
 Hosts::Hosts(Options options)
     : loopback_(options.loopback),
       open_reads_(options.open_reads),
+      loopback_reads_(options.loopback_reads),
       allowed_(std::move(options.allowed)) {
   const auto add = [&](std::string_view name) {
     names_.push_back(fmt::format("{}:{}", name, options.port));
@@ -174,7 +200,7 @@ Hosts::Hosts(Options options)
 
 bool Hosts::accepts(std::string_view header) const {
   // Then reading needs a token, which a browser that was lured does not have.
-  if (!reads_are_open()) return true;
+  if (!loopback_ && !reads_are_open()) return true;
   // Nobody can point an address at another machine, as a name can be.
   if (!loopback_ && is_address(without_port(header))) return true;
   if (is_allowed(header)) return true;

@@ -8,13 +8,16 @@
 //   Hosts   the names of the admin's address.  A browser that was lured to a name which now
 //           resolves to 127.0.0.1 (DNS rebinding) sends that name as Host and is answered 421.
 //
-// If the admin listens on loopback alone, reading needs no token and the Host is checked.  On any
-// other address, all requests but the health checks, /proof, the page's files and the login need a
-// token, and Host may be anything: a client that has the token was not lured.  With
-// tarry.admin.open.reads reading needs none there either, and the Host is checked again, but for
-// addresses: nobody else can make a name of them.
+// If the admin listens on loopback alone, reading needs no token (unless
+// tarry.admin.loopback.reads=token) and the Host is checked.  On any other address, all requests
+// but the health checks, /proof, the page's files and the login need a token, and Host may be
+// anything: a client that has the token was not lured.  With tarry.admin.open.reads reading needs
+// none there either, and the Host is checked again, but for addresses: nobody else can make a name
+// of them.
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +32,8 @@ class Token {
   // Reads `path`, or creates it.  Blocks.  Errors name the file and what to do.
   static Result<Token> open(const std::string& path, Random& random);
 
+  static Result<Token> from_text(std::string_view text);
+
   // In constant time, however much of it is right.
   bool matches(std::string_view text) const;
   // The answer of GET /proof (base/token_proof.h).
@@ -42,6 +47,13 @@ class Token {
   std::string text_;
 };
 
+// The token in an Authorization header.
+std::optional<std::string_view> bearer_token(std::string_view header);
+
+// The text of a file that no other user can read.  Errc::not_found: it is not there; the other
+// errors name the file and what to do.  Blocks.
+Result<std::string> read_secret(const std::string& path, std::size_t max_bytes);
+
 class Hosts {
  public:
   struct Options {
@@ -51,12 +63,13 @@ class Hosts {
     bool open_reads = false;
     // tarry.admin.allowed.hosts: "name", of any port, "name:port", or "*".
     std::vector<std::string> allowed = {};
+    bool loopback_reads = true;  // On loopback reading needs no token.
   };
   explicit Hosts(Options options);
 
   bool loopback() const { return loopback_; }
   // Whether reading needs no token.
-  bool reads_are_open() const { return loopback_ || open_reads_; }
+  bool reads_are_open() const { return open_reads_ || (loopback_ && loopback_reads_); }
   // Whether a Host header names this admin.
   bool accepts(std::string_view header) const;
   // Whether an Origin header is that of our own page, loaded as `host`; without TLS of our own by
@@ -68,6 +81,7 @@ class Hosts {
 
   const bool loopback_;
   const bool open_reads_;
+  const bool loopback_reads_;
   const std::vector<std::string> allowed_;
   std::vector<std::string> names_;  // "127.0.0.1:8080", in lower case.
 };

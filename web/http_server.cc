@@ -169,12 +169,8 @@ auto into(error_code& error) {
   return asio::redirect_error(asio::use_awaitable, error);
 }
 
-// The address that the client sees, however the socket is bound: the client's proof stands on it.
-std::string local_address(const tcp::socket& socket) {
-  error_code error;
-  const auto local = socket.local_endpoint(error);
-  if (error) return {};
-  auto address = local.address();
+std::string endpoint_text(const tcp::endpoint& endpoint) {
+  auto address = endpoint.address();
   if (address.is_v6()) {
     const auto six = address.to_v6();
     if (six.is_v4_mapped()) {
@@ -183,7 +179,20 @@ std::string local_address(const tcp::socket& socket) {
       address = asio::ip::address_v6(six.to_bytes());  // Scopes have other names elsewhere.
     }
   }
-  return host_port_text(address.to_string(), local.port());
+  return host_port_text(address.to_string(), endpoint.port());
+}
+
+// The address that the client sees, however the socket is bound: the client's proof stands on it.
+std::string local_address(const tcp::socket& socket) {
+  error_code error;
+  const auto local = socket.local_endpoint(error);
+  return error ? std::string() : endpoint_text(local);
+}
+
+std::string peer_address(const tcp::socket& socket) {
+  error_code error;
+  const auto peer = socket.remote_endpoint(error);
+  return error ? std::string("a client that has gone") : endpoint_text(peer);
 }
 
 // Connections as stop() finds them; one is in a list as long as it is served.
@@ -420,7 +429,9 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
       version = request.version();
       keep_alive = request.keep_alive() && check == nullptr;
       const std::string local = local_address(stream.socket());
+      const std::string peer = peer_address(stream.socket());
       question->local = local;
+      question->peer = peer;
       question->has_tls = stream.has_tls();
       reply = co_await handler(std::move(*question));
     }

@@ -24,7 +24,8 @@ struct Question {
   std::string_view cookie;
   std::string_view accept_encoding;
   std::string_view if_none_match;
-  std::string_view local;  // Our end of the connection: "127.0.0.1:8080".
+  std::string_view local;      // Our end of the connection: "127.0.0.1:8080".
+  std::string_view peer = {};  // The other end.
   std::string_view body = {};
   std::string_view accept = {};
   bool has_tls = false;  // The connection.

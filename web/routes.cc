@@ -36,9 +36,22 @@ Reply unauthorized(Needs needs) {
   Reply reply =
       refusal(401, fmt::format("this needs the token in admin.token {}in the data directory, as in "
                                "Authorization: Bearer TOKEN",
-                               needs == Needs::token ? "" : "(or admin.read.token) "));
+                               needs == Needs::right_to_read ? "(or admin.read.token) " : ""));
   reply.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"tarry\"");
   return reply;
+}
+
+bool is_enough(const Rights& rights, Needs needs) {
+  if (needs == Needs::token) return rights.may_change;
+  return needs != Needs::right_to_operate || rights.may_operate;
+}
+
+// To somebody who may read.
+Reply refuse_change(const Rights& rights, Needs needs) {
+  if (rights.holder.empty()) return unauthorized(needs);
+  return refusal(
+      403, fmt::format("the token of {} has not the role for this, which needs {}",
+                       printable(rights.holder), needs == Needs::token ? "all" : "operate or all"));
 }
 
 // Why the parameters are not those of the route; empty when they are.
@@ -119,8 +132,7 @@ std::expected<Chosen, Reply> choose(std::span<const Route> routes, std::string_v
     reply.headers.emplace_back("Allow", fmt::format("{}", fmt::join(methods, ", ")));
     return std::unexpected(std::move(reply));
   }
-  if (route->needs == Needs::token && !rights.may_change)
-    return std::unexpected(unauthorized(route->needs));
+  if (!is_enough(rights, route->needs)) return std::unexpected(refuse_change(rights, route->needs));
   if (!route->takes_body && !question.body.empty())
     return std::unexpected(
         refusal(400, fmt::format("{} {} takes no body", route->method, route->path)));

@@ -22,9 +22,10 @@
 namespace tarry::web {
 
 enum class Needs : std::uint8_t {
-  nothing,        // Not even off loopback: health, who we are before a client sends its token.
-  right_to_read,  // A token or a session off loopback, nothing on it.
-  token,          // It changes something.
+  nothing,           // Not even off loopback: health, who we are before a client sends its token.
+  right_to_read,     // A token or a session off loopback, nothing on it.
+  right_to_operate,  // It changes pending records: the token, or one for this.
+  token,             // It changes something else.
 };
 
 struct Route {
@@ -39,6 +40,8 @@ struct Route {
 struct Rights {
   bool may_read = false;
   bool may_change = false;
+  bool may_operate = may_change;
+  std::string_view holder = {};  // Of the token, if it has a name.
 };
 
 // Whether a request for it may use the connections that are kept for health checks.

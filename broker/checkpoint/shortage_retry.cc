@@ -18,10 +18,12 @@ ShortageRetry::ShortageRetry(ShardContext& shard, std::move_only_function<void()
 
 void ShortageRetry::later(const Error& error) {
   if (!std::exchange(is_told_, true)) {
-    log_error("broker",
-              "shard {} cannot open a file for its checkpoint or its journal and tries again every "
-              "second: {}; raise the limit (`ulimit -n`, LimitNOFILE=), or close connections",
-              shard_.index(), error.message);
+    log_error(
+        "broker",
+        "shard {} cannot open or read a file for its checkpoint or its journal and tries again "
+        "every second: {}; raise the limit (`ulimit -n`, LimitNOFILE=) or close connections, or "
+        "repair the disk",
+        shard_.index(), error.message);
   }
   if (timer_.armed()) return;
   const auto after = shard_.stopping() ? stop_retry_every : retry_every;

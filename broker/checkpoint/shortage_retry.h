@@ -1,6 +1,7 @@
 #pragma once
 
-// ShortageRetry: repeats work that found no file descriptor or no memory (Errc::exhausted).
+// ShortageRetry: repeats work that found no file descriptor or no memory, or could not read the
+// block that a segment goes on in (Errc::exhausted).
 //
 //    later(error) --> one second --> the journal, then again() --> later(error), or over()
 //

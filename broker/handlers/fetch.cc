@@ -119,8 +119,18 @@ asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_b
     // A lack of descriptors or memory passes, and says nothing about what is on the disk.
     if (pieces.error().code == Errc::exhausted)
       co_return refuse_item(item, ErrorCode::kafka_storage_error, read);
-    if (Partition* const still = shard.partitions().find(item.id))
+    // Damage stays, and the next reader would find it too.  A read that failed may succeed when the
+    // client asks again, and what is appended meanwhile does not depend on it.
+    Partition* const still = shard.partitions().find(item.id);
+    if (still != nullptr && pieces.error().code == Errc::corrupt) {
       still->fence(pieces.error().message);
+    } else {
+      shard.log_failed_reads.error(
+          shard.clock().mono(), "broker",
+          fmt::format("a Fetch from partition {} of a topic could not be read, and the client is "
+                      "told to ask again: {}",
+                      item.id.partition, pieces.error().message));
+    }
     co_return refuse_item(item, ErrorCode::kafka_storage_error, read);
   }
 }

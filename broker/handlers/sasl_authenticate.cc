@@ -146,7 +146,7 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
     ++context.shard.counters.failed_logins_total;
     context.broker.security(context.shard)
         .log_failed_logins.warn(
-            context.shard.clock().mono(), "broker",
+            context.shard.clock().mono(), "audit",
             fmt::format("a login with {} from {} on listener {} failed: {}", exchange->mechanism,
                         connection.peer(), connection.listener().name, why));
     co_await wait_for_a_failure(context);

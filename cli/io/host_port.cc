@@ -10,6 +10,8 @@ namespace tarry::cli {
 Result<HostPort> parse_host_port(std::string_view text) {
   std::string_view rest = text;
   // People paste the address of the page.
+  const bool is_https = rest.starts_with("https://");
+  if (is_https) rest.remove_prefix(8);
   if (rest.starts_with("http://")) rest.remove_prefix(7);
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const auto colon = rest.rfind(':');
@@ -18,7 +20,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
                 fmt::format("{}: give it as HOST:PORT, as in 127.0.0.1:8080", printable(text)));
   };
   if (colon == rest.npos || colon == 0) return wrong();
-  HostPort at{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1))};
+  HostPort at{std::string(rest.substr(0, colon)), std::string(rest.substr(colon + 1)), is_https};
   if (at.host.starts_with('[') && at.host.ends_with(']')) {
     at.host = at.host.substr(1, at.host.size() - 2);
     // Without brackets it is not clear where the port of an IPv6 address begins.

@@ -146,8 +146,15 @@ inline bool has(const Json& json, std::initializer_list<const char*> names) {
 // A broker and its admin.
 class Admin {
  public:
-  explicit Admin(AdminOptions options = {}, broker::test::WorldOptions world_options = {})
+  // `tokens`: the text of admin.tokens.
+  explicit Admin(AdminOptions options = {}, broker::test::WorldOptions world_options = {},
+                 const std::string& tokens = "")
       : world(std::move(world_options)) {
+    if (!tokens.empty()) {
+      const auto file = world.directory() + "/data/admin.tokens";
+      std::ofstream(file) << tokens;
+      REQUIRE(::chmod(file.c_str(), 0600) == 0);
+    }
     options.port = 0;
     auto opened = AdminServer::open(world.shard().executor(), options);
     REQUIRE_MESSAGE(opened.has_value(), opened.error().message);

@@ -72,6 +72,8 @@ void fuzz_group(Bytes input);
 void fuzz_login(Bytes input);
 void fuzz_settings(Bytes input);
 void fuzz_http(Bytes input);
+void fuzz_config(Bytes input);
+void fuzz_stored(Bytes input);
 void fuzz_requests(Bytes input);
 
 inline constexpr std::array targets{
@@ -89,7 +91,9 @@ inline constexpr std::array targets{
     Target{"login", fuzz_login},            // PLAIN, SCRAM, bearer tokens and their keys.
     Target{"settings", fuzz_settings},      // Properties files, and the values of settings.
     Target{"http", fuzz_http},              // The admin's targets, hosts, cookies and bodies.
-    Target{"requests", fuzz_requests},      // Valid requests, in any order, against a model.
+    Target{"config", fuzz_config},      // Listeners, principals, users, quotas, topics' configs.
+    Target{"stored", fuzz_stored},      // Rows of producers and offsets, small files of a log.
+    Target{"requests", fuzz_requests},  // Valid requests, in any order, against a model.
 };
 
 }  // namespace tarry::fuzz

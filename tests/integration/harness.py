@@ -65,12 +65,12 @@ def eventually(condition, what, within=10, pause=0.02):
     return value
 
 
-def run(*command, stdin=None, within=60, check=True, env=None):
+def run(*command, stdin=None, within=60, check=True, env=None, cwd=None):
     """Runs a program to its end; with check a failure shows what it said."""
     command = [str(word) for word in command]
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(command, input=data if data is not None else b"", capture_output=True,
-                          timeout=within, env={**os.environ, **(env or {})})
+                          timeout=within, env={**os.environ, **(env or {})}, cwd=cwd)
     done.stdout, done.stderr = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     if check and done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:] or done.stdout[-2000:]}")
@@ -87,6 +87,7 @@ class Broker:
         self.shards, self.settings, self.arguments = shards, dict(settings or {}), list(arguments)
         self.address = self.admin = ("127.0.0.1", 0)
         self.process = None
+        self.environment = {}  # Beside the one of the tests.
 
     def command(self, shards=None):
         # --listen is one listener, and may not be given beside others.
@@ -121,7 +122,8 @@ class Broker:
     def spawn(self, shards=None, env=None):
         with open(self.log_file, "ab") as log:
             return subprocess.Popen(self.command(shards), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                    stderr=log, start_new_session=True, env=env)
+                                    stderr=log, start_new_session=True,
+                                    env=env if env is not None else {**os.environ, **self.environment})
 
     def read_line(self, within):
         deadline, line = time.monotonic() + within, b""

@@ -27,11 +27,13 @@ import test_clients  # noqa: E402,F401
 import test_control  # noqa: E402,F401
 import test_delayed  # noqa: E402,F401
 import test_explain  # noqa: E402,F401
+import test_faults  # noqa: E402,F401
 import test_group_cli  # noqa: E402,F401
 import test_groups  # noqa: E402,F401
 import test_hostile  # noqa: E402,F401
 import test_idle  # noqa: E402,F401
 import test_install  # noqa: E402,F401
+import test_kafka_tools  # noqa: E402,F401
 import test_kill  # noqa: E402,F401
 import test_operator  # noqa: E402,F401
 import test_package  # noqa: E402,F401

@@ -128,6 +128,7 @@ def _(ctx):
             took.append(time.monotonic() - begun)
             assert is_ended(client)
     assert took[0] >= 0.1 and took[1] >= 0.2 and took[2] >= 0.4, took
+    assert broker.log().count("audit: a login with PLAIN from 127.0.0.1:") == 3, broker.log()
 
 
 @case("a client that uses SaslHandshake version 0 sends its token without a Kafka header")

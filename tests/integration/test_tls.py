@@ -214,7 +214,7 @@ def _(ctx):
         first.api_versions(), second.api_versions()
         with socket.create_connection(broker.address, timeout=10) as third:
             assert third.recv(1) == b""
-        eventually(lambda: "max.connections.per.ip" in broker.log(), "the log says why")
+        eventually(lambda: re.search(r"audit: a connection from 127\.0\.0\.1:\d+ is refused: .*max\.connections\.per\.ip", broker.log()), "the log says why")
 
     def again():
         try:
@@ -326,6 +326,34 @@ def _(ctx):
         fresh.close()
         return name
     eventually(lambda: subject() == "second", "the admin's new certificate")
+
+
+@case("the commands ask an admin with TLS, check its certificate, and send no token where it is not accepted")
+def _(ctx):
+    authority, other = Authority(ctx.directory / "ca"), Authority(ctx.directory / "other", "other-authority")
+    broker = ctx.broker(settings={"tarry.admin.tls.keystore.location": authority.sign("admin")[2]})
+    at = "https://localhost:%d" % broker.admin[1]
+    ask = lambda *words, check=True, **env: broker.cli(*words, check=check, env={"TARRY_ADMIN": at, "TARRY_BROKERS": broker.brokers, **env})
+    topic = ctx.topic()
+    with broker.client() as client:
+        client.create_topic(topic)
+        client.produce(topic, [wire.record("v", x_delay="1h", x_schedule_id="one")])
+    assert "pending" in ask("status", "--admin-ca", authority.certificate).stdout
+    # A change carries the token, and by the variable the authority is known as well.
+    ask("delayed", "cancel", topic, "one", TARRY_ADMIN_CA=str(authority.certificate))
+    with_token = lambda path: ssl_get(authority, broker, path)
+    assert with_token(f"/delayed?topic={topic}")["records"] == []
+    for words in ((), ("--admin-ca", other.certificate), ("--admin-ca", ctx.directory / "absent")):
+        refused = ask("status", "--json", *words, check=False)
+        assert refused.returncode != 0 and ("not accepted" in refused.stderr or "--admin-ca" in refused.stderr), refused.stderr
+    plain = broker.cli("status", check=False)
+    assert plain.returncode != 0, plain.stdout
+
+
+def ssl_get(authority, broker, path):
+    connection = http.client.HTTPSConnection("localhost", broker.admin[1], context=trusting(authority), timeout=10)
+    connection.request("GET", path)
+    return json.loads(connection.getresponse().read())
 
 
 # --- Clients that mean harm -----------------------------------------------------------------------------

@@ -534,6 +534,36 @@ TEST_SUITE("session") {
     CHECK(text.find('\x1b') == text.npos);
   }
 
+  TEST_CASE(
+      "a request that ends its connection takes no finished answer of an earlier one with it") {
+    Sitting sitting;
+    Client client(sitting, true);
+    sitting.make_topic(client, "t");
+    sitting.fill("t", 900'000);
+    CapturedLog log;
+    // The answer is larger than the socket's buffers, so most of it is still here when the next
+    // request is refused; the one behind that is not served.
+    client.send(
+        joined({ask_fetch(1, "t", 0), ask_produce(2, "no-such-topic", 100, 0), ask_versions(3)}));
+    sitting.has_taken(5);
+    CHECK(sitting.sessions.size() == 1);
+    const Buffer answer = client.answer_frame();
+    CHECK(load_be<std::int32_t>(answer.data()) == 1);
+    CHECK(answer.size() > 900'000);
+    client.wait_for_end();
+    CHECK(client.come.empty());
+    CHECK(log.count("connection from a client ended: ") == 1);
+    // And nothing is taken from a client that does not read.
+    Client deaf(sitting, true);
+    deaf.send(joined({ask_fetch(1, "t", 0), ask_produce(2, "no-such-topic", 100, 0)}));
+    sitting.has_taken(7);
+    deaf.send(ask_versions(3));
+    sitting.has_taken(7);
+    sitting.pass(std::chrono::seconds{61});
+    deaf.wait_for_end();
+    CHECK(log.count("did not read its responses") == 1);
+  }
+
   TEST_CASE("an array that claims 10^9 elements ends the connection and takes no memory") {
     Sitting sitting;
     Client client(sitting);

@@ -640,8 +640,11 @@ TEST_CASE("a flush that finds the disk full takes its writes back, and may be tr
   }
 }
 
-TEST_CASE("a flush that finds no file descriptor may be run again, and writes the same") {
-  for (const char* call : {"open", "fsync", "rename"}) {
+TEST_CASE(
+    "a flush that finds no file descriptor, or cannot read where its segment ends, may be run "
+    "again, "
+    "and writes the same") {
+  for (const std::string call : {"open", "fsync", "rename", "pread"}) {
     for (std::uint64_t nth = 1; nth <= 20; ++nth) {
       CAPTURE(call);
       CAPTURE(nth);
@@ -655,9 +658,10 @@ TEST_CASE("a flush that finds no file descriptor may be run again, and writes th
       auto flush = f.log->plan_flush(everything, any_size);
       REQUIRE(flush);
       f.disk.count_only(call);
-      f.disk.fail_call(nth, Errc::exhausted);
+      f.disk.fail_call(nth, call == "pread" ? Errc::io : Errc::exhausted);
       auto done = flush->run(true);
       f.disk.heal();
+      if (call == "pread" && nth == 1) CHECK_FALSE(done);
       if (!done) {
         REQUIRE(done.error().code == Errc::exhausted);
         done = flush->run(true);

@@ -170,6 +170,42 @@ TEST_SUITE("producer states") {
     }
   }
 
+  TEST_CASE(
+      "a flood of producers that send many times pushes out none that has sent within a quarter of "
+      "an hour, and then those that were idle for longer") {
+    ProducerStates states({.max_producers = 100, .expiration = std::chrono::hours(24)});
+    constexpr std::int64_t minute = 60'000;
+    for (ProducerId live = 0; live < 10; ++live) {
+      states.add(live, batch(0, 0, 1, 100, 0), 1);
+      states.add(live, batch(0, 1, 1, 101, 0), 1);
+    }
+    const auto flood = [&](ProducerId from, std::int64_t at) {
+      for (ProducerId id = from; id < from + 5000; ++id)
+        for (int i = 0; i < 6; ++i) states.add(id, batch(0, i, 1, 7, at), 1);
+    };
+    flood(1000, 14 * minute);
+    CHECK(states.size() == 100);
+    for (ProducerId live = 0; live < 10; ++live) {
+      CAPTURE(live);
+      CHECK(is<Duplicate>(states.check(live, 0, 1, 1)));
+    }
+    // One of them goes on, and one comes back while the flood lasts.
+    states.add(3, batch(0, 2, 1, 102, 14 * minute), 1);
+    flood(10'000, 16 * minute);
+    CHECK(states.size() == 100);
+    CHECK(is<Duplicate>(states.check(3, 0, 2, 1)));
+    CHECK(is<Append>(states.check(4, 0, 555, 1)));
+    // A restart keeps who is who.
+    auto rows = states.changes(2);
+    std::erase_if(rows, [](const auto& row) { return row.answers.empty(); });
+    ProducerStates loaded({.max_producers = 100, .expiration = std::chrono::hours(24)});
+    loaded.restore(std::move(rows));
+    CHECK(loaded.size() == 100);
+    for (ProducerId id = 20'000; id < 25'000; ++id)
+      for (int i = 0; i < 2; ++i) loaded.add(id, batch(0, i, 1, 7, 17 * minute), 1);
+    CHECK(is<Duplicate>(loaded.check(3, 0, 2, 1)));
+  }
+
   TEST_CASE("only durable answers are persisted, and the rest with the next checkpoint") {
     ScratchDirectory scratch;
     const TopicPartition partition{test_topic(1), 3};
