@@ -134,7 +134,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
             options.timeout = *parse_duration(word);
             options.timeout_given = true;
           },
-          "How long to wait for the broker, also while it starts (default 10s)")
+          "How long to wait for the broker, including its start (default 10s)")
       ->option_text("D")
       ->check(is_timeout)
       ->take_last();

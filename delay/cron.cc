@@ -205,9 +205,9 @@ std::expected<Cron, std::string> Cron::parse(std::string_view text) {
       if (equals_in_any_case(words[0], macro.name)) meant = macro.fields;
     }
     if (meant.empty()) {
-      return std::unexpected(
-          fmt::format("{} is none of @yearly @annually @monthly @weekly @daily @midnight @hourly",
-                      printable(words[0], 32)));
+      return std::unexpected(fmt::format(
+          "{} is not known; use one of @yearly @annually @monthly @weekly @daily @midnight @hourly",
+          printable(words[0], 32)));
     }
     words = words_of(meant);
   }

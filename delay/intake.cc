@@ -26,12 +26,12 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
                                           std::int64_t pending) {
   const auto more = static_cast<std::int64_t>(schedules.delayed);
   if (!topic.max_pending || more == 0 || pending + more <= *topic.max_pending) return std::nullopt;
-  return refuse(ScheduleErrors::Kind::busy,
-                fmt::format("the topic has {} pending records and may have {} "
-                            "(tarry.delay.max.pending), but the batch has {}; try again when some "
-                            "are delivered",
-                            pending, *topic.max_pending, more),
-                "delay_max_pending");
+  return refuse(
+      ScheduleErrors::Kind::busy,
+      fmt::format("the topic has {} pending records, the batch would add {}, and the limit is {} "
+                  "(tarry.delay.max.pending); try again later",
+                  pending, more, *topic.max_pending),
+      "delay_max_pending");
 }
 
 const ScheduleErrors in_delivery =

@@ -227,19 +227,20 @@ Result<Recurrence> Recurrence::parse(Bytes bytes, const TimeZones& zones) {
   if (!fields.end()) return corrupt("it is truncated or too long");
 
   if (!is_kept(run) || (end.until && (!is_kept(*end.until) || run > *end.until)))
-    return corrupt("a time out of range");
-  if (end.count && delivered >= *end.count) return corrupt("more deliveries than allowed");
+    return corrupt("a time is out of range");
+  if (end.count && delivered >= *end.count)
+    return corrupt("it counts more deliveries than allowed");
   std::optional<Rule> rule;
   if ((flags & cron_flag) == 0) {
     if (every.period < min_period || every.period > max_period || !is_kept(every.anchor) ||
         every.anchor > run)
-      return corrupt("a period out of range");
+      return corrupt("its period is out of range");
     rule = every;
   } else {
     auto cron = Cron::parse(expression);
     if (!cron || cron->text() != expression) return corrupt("its cron expression is not valid");
     if (zone_name.empty() || zone_name.size() > TimeZone::max_name_bytes)
-      return corrupt("the name of its time zone");
+      return corrupt("its time zone name is empty or too long");
     auto zone = zones.find(zone_name);
     if (!zone) return std::unexpected(std::move(zone.error()));
     rule = InZone{std::move(*cron), std::move(*zone)};

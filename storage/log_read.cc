@@ -256,7 +256,7 @@ Result<> SegmentRead::read_at(std::uint64_t at, std::uint64_t count) {
   const auto got = log_.pread(buffer_at_, buffer_->span());
   if (!got) return std::unexpected(got.error());
   if (buffer_at_ + *got < end) {
-    return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes were written to it",
+    return fail(Errc::corrupt, fmt::format("{}: the file has {} bytes, but {} were written",
                                            log_.path(), buffer_at_ + *got, segment_.bytes));
   }
   buffer_->resize(static_cast<std::size_t>(end - buffer_at_));
@@ -275,7 +275,7 @@ Result<SegmentRead::Batch> SegmentRead::batch_at(Bytes bytes) const {
       first + load_be<std::int32_t>(bytes.data() + records::field::last_offset_delta);
   if (*size > left || first <= previous_ || last < first) {
     return fail(Errc::corrupt,
-                fmt::format("it would have {} bytes and the offsets {} to {}, behind {}", *size,
+                fmt::format("its header says {} bytes and offsets {} to {}, after offset {}", *size,
                             first, last, previous_));
   }
   return Batch{first, last, *size};
@@ -288,7 +288,9 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
     return fail(Errc::corrupt, fmt::format("{}: no batch at position {}: {}", log_.path(),
                                            position_, why.message));
   }
-  log_warn("storage", "{}: its index names position {}, but no batch begins there; scanning",
+  log_warn("storage",
+           "{}: the index names position {}, but no batch begins there; reading the segment from "
+           "its start",
            log_.path(), position_);
   by_index_ = false;
   position_ = 0;

@@ -45,11 +45,9 @@ Result<Bytes> behind(Bytes batches, Offset end) {
     if (!batch) return std::unexpected(batch.error());
     if (batch->base >= end) return batches;
     if (batch->end > end) {
-      return fail(
-          Errc::corrupt,
-          fmt::format(
-              "the journal has a batch of offsets {} to {}, but the log ends between them, at {}",
-              batch->base, batch->end - 1, end));
+      return fail(Errc::corrupt, fmt::format("the journal has a batch of offsets {} to {}, but the "
+                                             "log ends inside it, at offset {}",
+                                             batch->base, batch->end - 1, end));
     }
     batches = batches.subspan(batch->bytes);
   }

@@ -35,8 +35,8 @@ Result<> cut_to(File& file, std::uint64_t size) {
   const auto there = file.size();
   if (!there) return std::unexpected(there.error());
   if (*there < size) {
-    return fail(Errc::corrupt,
-                fmt::format("{}: has {} bytes, {} were written to it", file.path(), *there, size));
+    return fail(Errc::corrupt, fmt::format("{}: the file has {} bytes, but {} were written",
+                                           file.path(), *there, size));
   }
   return *there > size ? file.truncate(size) : Result<>{};
 }

@@ -116,7 +116,7 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   if ((about.st_mode & 077) != 0) {
     return fail(Errc::invalid,
                 fmt::format("{} has mode {:04o}, so other users could read the token: chmod 600 "
-                            "it, or remove it and a new one is made",
+                            "it, or remove it; the next start creates a new one",
                             path, about.st_mode & 07777));
   }
   // Room for a line's end behind the longest token; a longer text fills it and is refused.
@@ -126,9 +126,10 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   text.resize(static_cast<std::size_t>(got));
   while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
   if (!is_token(text)) {
-    return fail(Errc::invalid, fmt::format("{} does not hold a token ({} to {} printable "
-                                           "characters): remove it, and a new one is made",
-                                           path, min_token_bytes, max_token_bytes));
+    return fail(Errc::invalid,
+                fmt::format("{} does not hold a token ({} to {} printable "
+                            "characters): remove it; the next start creates a new one",
+                            path, min_token_bytes, max_token_bytes));
   }
   return Token(std::move(text));
 }

@@ -365,10 +365,10 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
   // Before the lines on stderr, which would otherwise come first.
   out.flush();
   if (const auto late = result->delayed.figures.accepted_late; late > 0) {
-    complain(
-        fmt::format("{} accepted after the due time, so the lag is not only the broker's; give a "
-                    "longer --delay",
-                    counted(late, "record was", "records were")));
+    complain(fmt::format(
+        "{} accepted after the due time, so the lag includes the time until acceptance; "
+        "give a longer --delay",
+        counted(late, "record was", "records were")));
   }
   if (const auto delivered = result->delayed.figures.delivered;
       bench.goal == BenchGoal::cancel && delivered > 0) {

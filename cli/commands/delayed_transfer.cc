@@ -194,8 +194,8 @@ class Import {
     }
     out.flush();
     if (refused_ != 0) {
-      std::string text = fmt::format("{}, {} not; the first of them is line {}: {}", accepted,
-                                     refused_, first_refused_, first_reason_);
+      std::string text = fmt::format("{}, {} refused; the first refused one is line {}: {}",
+                                     accepted, refused_, first_refused_, first_reason_);
       // Often the records failed for the same reason.
       if (!read && !read.error().message.ends_with(first_reason_)) {
         text += "; the import ended with: " + read.error().message;

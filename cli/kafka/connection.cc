@@ -82,7 +82,8 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
   static_cast<void>(config.release());  // The client owns it now.
   // They are in bootstrap.servers already; here only their number counts.
   if (rd_kafka_brokers_add(connection->client_, settings.brokers.c_str()) == 0) {
-    return fail(Errc::invalid, fmt::format("{}: no HOST:PORT in it", printable(settings.brokers)));
+    return fail(Errc::invalid,
+                fmt::format("{}: give at least one HOST:PORT", printable(settings.brokers)));
   }
   return connection;
 }

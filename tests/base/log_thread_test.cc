@@ -152,7 +152,7 @@ TEST_SUITE("log thread") {
     REQUIRE(::dup2(pipe.writing, descriptor) == descriptor);
     log_warn("base", "kept");
     const auto text = pipe.read_until("kept\n");
-    CHECK(text.find("log: 1 lines were dropped here") < text.find("kept"));
+    CHECK(text.find("log: 1 log lines were dropped here") < text.find("kept"));
     CHECK(count(text, "lost") == 0);
     REQUIRE(flush_log(20s));
     ::close(full);

@@ -161,7 +161,8 @@ TEST_SUITE("cron") {
     CHECK(refusal("** * * * *") == "minute ** is not in 0-59");
     CHECK(refusal("\x1b[2J * * * *") == "minute \\x1b[2J is not in 0-59");
     CHECK(refusal("@reboot") ==
-          "@reboot is none of @yearly @annually @monthly @weekly @daily @midnight @hourly");
+          "@reboot is not known; use one of @yearly @annually @monthly @weekly @daily @midnight "
+          "@hourly");
     for (const char* count : {"", " ", "*", "* * * *", "* * * * * * *", "@daily 5"}) {
       CAPTURE(count);
       CHECK(refusal(count).find(
