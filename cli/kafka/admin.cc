@@ -113,7 +113,7 @@ Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
 }
 
 Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
-  const TopicHandle topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
+  const KafkaTopic topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
   if (!topic) return connection_->error_of(name_text(name), rd_kafka_last_error());
   // Asked once, because nothing creates the topic meanwhile.
   return find_topic(*connection_, name, topic.get(), 0ms);
@@ -298,7 +298,7 @@ Result<std::vector<CommittedOffset>> KafkaAdmin::committed(const std::string& gr
 
 Result<> KafkaAdmin::commit(const std::string& group, const std::string& topic,
                             const PartitionOffsets& offsets) {
-  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
+  const KafkaPartitions list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
   for (const auto& [partition, offset] : offsets)
     rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = offset;
   const AlterGroupOffsets wanted(rd_kafka_AlterConsumerGroupOffsets_new(group.c_str(), list.get()));

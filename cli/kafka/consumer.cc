@@ -88,7 +88,8 @@ Result<> KafkaConsumer::take(milliseconds wait, const UseValues& use) {
   // With a timeout it would wait until so many have come.
   const auto more = rd_kafka_consume_batch_queue(queue_.get(), 0, &found[1], found.size() - 1);
   const auto count = static_cast<std::size_t>(std::max<ssize_t>(more, 0)) + 1;
-  std::vector<Message> owned(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<KafkaMessage> owned(found.begin(),
+                                  found.begin() + static_cast<std::ptrdiff_t>(count));
   values_.clear();
   for (const auto& message : owned) {
     if (is_connection_error(message->err)) continue;

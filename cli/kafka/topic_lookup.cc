@@ -12,13 +12,13 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-Result<Metadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
-                                milliseconds timeout) {
+Result<KafkaMetadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
+                                     milliseconds timeout) {
   const struct rd_kafka_metadata* metadata = nullptr;
   const auto error = rd_kafka_metadata(connection.client(), topic == nullptr ? 1 : 0, topic,
                                        &metadata, in_ms(timeout));
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return connection.error_of("metadata", error);
-  return Metadata(metadata);
+  return KafkaMetadata(metadata);
 }
 
 Result<TopicInfo> find_topic(KafkaConnection& connection, const std::string& name,
@@ -58,7 +58,8 @@ TopicInfo topic_info(const rd_kafka_metadata_topic& topic) {
 Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::string& topic,
                                       const std::vector<PartitionIndex>& partitions,
                                       std::int64_t when) {
-  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+  const KafkaPartitions list(
+      rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
   for (const auto partition : partitions)
     rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = when;
   const auto error =
