@@ -17,6 +17,7 @@
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/number_text.h"
 #include "cli/io/output.h"
 #include "cli/io/table.h"
@@ -39,15 +40,12 @@ struct StatusOptions {
   bool watch = false;
 };
 
-// The values of an answer by their path; "-" for a value that it does not have.
+// The values of an answer as cells of a table; "-" for a value that it does not have.
 class Answer {
  public:
   explicit Answer(const Json& json) : json_(json) {}
 
-  const Json* find(const char* path) const {
-    const Json::json_pointer pointer(path);
-    return json_.contains(pointer) && !json_.at(pointer).is_null() ? &json_.at(pointer) : nullptr;
-  }
+  const Json* find(const char* path) const { return find_at(json_, path); }
   std::string text(const char* path) const {
     const Json* value = find(path);
     if (value == nullptr) return "-";
@@ -77,11 +75,10 @@ class Answer {
   }
   // "2026-11-21T11:00:00.250+01:00, in 29m" on a terminal.
   std::string time(const char* path, const Output& out) const {
-    const Json* value = find(path);
-    if (value == nullptr || !value->is_number_integer()) return "-";
-    const auto at = from_ms(value->get<std::int64_t>());
-    if (!out.is_terminal()) return format_time(at);
-    return fmt::format("{}, {}", local_time(at, true), rough_distance(at - wall_now()));
+    const auto at = time_at(json_, path);
+    if (!at) return "-";
+    if (!out.is_terminal()) return format_time(*at);
+    return fmt::format("{}, {}", local_time(*at, true), rough_distance(*at - wall_now()));
   }
 
  private:
