@@ -51,13 +51,14 @@ WallTime time_of(const Call& call, const char* name, const std::string& text) {
   return time_given(name, text, call.context.broker.clock().wall());
 }
 
-std::string name_of_record(Call& call) {
-  const std::string& name = call.part(2);
+NamedCall::NamedCall(Call& call)
+    : topic(topic_of(call, call.part(1))),
+      partition(partition_of(call, *topic)),
+      name(call.part(2)) {
   if (name.size() > max_id_bytes) {
     throw Refused{400, fmt::format("the id '{}' has {} bytes; the limit is {}", printable(name, 64),
                                    name.size(), max_id_bytes)};
   }
-  return name;
 }
 
 void throw_failed(const Error& error) {
