@@ -73,7 +73,7 @@ TEST_SUITE("log thread") {
     CHECK(count(text, "\n") == 3);
   }
 
-  TEST_CASE("as JSON every line is one object, whatever the message holds") {
+  TEST_CASE("every line in JSON is one object, whatever the message holds") {
     Pipe pipe;
     LogThread log(pipe.writing);
     const JsonLog json;

@@ -189,7 +189,7 @@ TEST_SUITE("cron") {
           "2128-02-28T23:00:00.000Z");
   }
 
-  TEST_CASE("whatever parses fires, of random expressions of all forms") {
+  TEST_CASE("every random expression that parses fires") {
     const auto seed = std::random_device{}();
     CAPTURE(seed);
     SeededRandom random(seed);
