@@ -163,7 +163,7 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
         }
         accepted->held_ = std::make_shared<std::vector<PendingKey>>();
         accepted->give_back_ =
-            OnGoing([this, alive, held = accepted->held_, of = accepted->partition_] {
+            ScopeExit([this, alive, held = accepted->held_, of = accepted->partition_] {
               if (*alive) give_back(of, std::move(*held));
             });
         taking_.push_back({std::move(*accepted), std::move(ids), std::move(done)});
@@ -231,7 +231,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
   transaction.on_appended([this, here = kept.get()](Lsn lsn) noexcept {
     here->place_.lsn = lsn;
     appended(*here);
-    here->give_back_.call_off();
+    here->give_back_.dismiss();
   });
   transaction.on_durable([this, alive = context_.alive, kept = std::move(kept)]() mutable {
     if (!*alive) return;
