@@ -1,6 +1,6 @@
 #pragma once
 
-// DurableChanges: what the journal has durably and the rooms of the engine do not know yet, in the
+// DurableChanges: what the journal has durably and the parts of the engine do not know yet, in the
 // order of the journal.
 //
 //   settled transaction --add()--> [ accepted batch | delivery | removal | move | ... ]

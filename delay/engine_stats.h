@@ -14,7 +14,7 @@
 
 namespace tarry::delay {
 
-// The counters of an engine's rooms, since it began.
+// The counters of an engine's parts, since it began.
 struct EngineTotals {
   std::uint64_t delivered_total = 0;
   std::uint64_t early_total = 0;  // Always 0.
