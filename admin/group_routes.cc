@@ -17,7 +17,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// The most groups of one answer; each is asked for its lag.
+// The limit on groups in one answer: each is asked for its lag.
 constexpr std::size_t max_groups_shown = 10'000;
 
 Json summary_json(const broker::GroupSummary& group) {

@@ -70,14 +70,14 @@ PendingNote::PendingNote(const BrokerOptions& options, std::string topic)
 // The future's own destructor waits for the thread.
 PendingNote::~PendingNote() = default;
 
-void PendingNote::nothing_came() {
+void PendingNote::on_empty() {
   if (std::exchange(was_asked_, true)) return;
   asked_ = std::async(std::launch::async, [options = options_, topic = topic_] {
     return ask_for_pending(options, topic);
   });
 }
 
-void PendingNote::say_if_known() {
+void PendingNote::print_answer() {
   if (asked_.valid() && asked_.wait_for(0s) == std::future_status::ready) say();
 }
 

@@ -417,15 +417,15 @@ Result<> Backup::hold_state(Database& meta, BucketStore& pending) {
   if (auto held = checkpoint_of(*pending.tables().rocks, stage() + "/db/pending"); !held)
     return held;
   for (const char* name : {"/db/meta", "/db/pending"})
-    if (auto held = hold_flat(stage() + name, name, true); !held) return held;
+    if (auto held = hold_files(stage() + name, name, true); !held) return held;
   if (fs::exists(source_.data + "/kept")) {
-    if (auto held = hold_flat(source_.data + "/kept", "/kept", false); !held) return held;
+    if (auto held = hold_files(source_.data + "/kept", "/kept", false); !held) return held;
   }
   return {};
 }
 
 // Files that stay where they are.
-Result<> Backup::hold_flat(const std::string& directory, const std::string& name, bool may_link) {
+Result<> Backup::hold_files(const std::string& directory, const std::string& name, bool may_link) {
   HeldDirectory held{directory, target_ + name, may_link, {}};
   std::error_code failed;
   auto each = fs::directory_iterator(directory, failed);

@@ -106,7 +106,7 @@ class Backup {
   Result<> make_log_stage();
   void drop_stage();
   Result<> hold_directory(const std::string& name);
-  Result<> hold_flat(const std::string& directory, const std::string& name, bool may_link);
+  Result<> hold_files(const std::string& directory, const std::string& name, bool may_link);
   Result<HeldDirectory> hold_journal(std::size_t shard, Lsn end) const;
   bool links_reach_target() const;
   Result<> check_space(std::uint64_t bytes) const;

@@ -224,7 +224,7 @@ Result<> Checkpointer::save_producer_states() {
     if (saved) continue;
     // Their changes were taken from the partition; without this the next checkpoint would lack
     // them.
-    partition->producers_not_saved(rows);
+    partition->restore_unsaved_producers(rows);
     return saved;
   }
   return {};

@@ -197,7 +197,7 @@ class ShardContext {
   virtual void on_journal_pressure() = 0;  // Half full, or it has refused a record.
   virtual void on_journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
 
-  void told_through(Lsn lsn, storage::Durability durability);
+  void advance_watermarks(Lsn lsn, storage::Durability durability);
   void arm_idle_note();
 
   const BrokerContext& broker_;

@@ -29,7 +29,7 @@ constexpr std::size_t max_prefix_bytes = 255;
 constexpr milliseconds look_again{1000};
 
 // A client that is given a member id joins with it at once.
-constexpr milliseconds longest_pending{10'000};
+constexpr milliseconds max_pending_time{10'000};
 
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
@@ -163,7 +163,7 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     if (pending_.size() >= max_size) pending_.erase(most_similar(pending_, id));
     const milliseconds session_timeout{request.session_timeout_ms};
     auto session =
-        std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, longest_pending));
+        std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, max_pending_time));
     pending_.emplace(std::move(id), std::move(session));
     return reply.give(std::move(answer));
   }

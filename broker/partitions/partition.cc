@@ -53,7 +53,7 @@ records::BatchView first_batch(Bytes bytes) {
 }
 
 // The batch in memory that is ours to change, kept by `stored`.
-records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
+records::MutableBatch writable_batch(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
   // A batch that is most of its request is kept in the request's memory, without a copy.
   if (arrival.memory != nullptr) {
     stored = SharedBytes(arrival.memory, batch);
@@ -400,7 +400,7 @@ Partition::LogBatch Partition::log_batch(const Arrival& arrival,
     bytes = *checked_arrival.repacked;
     out.bytes = SharedBytes(checked_arrival.repacked, bytes);
   } else if (!accepted) {
-    bytes = as_ours(arrival, checked.batch.bytes(), out.bytes);
+    bytes = writable_batch(arrival, checked.batch.bytes(), out.bytes);
   } else if (!accepted->appends_nothing()) {
     auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
     bytes = *immediate;

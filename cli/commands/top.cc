@@ -38,7 +38,7 @@ using std::chrono::steady_clock;
 // Each group's lag is a request of its own.
 constexpr std::size_t max_groups_asked = 20;
 constexpr std::size_t due_asked = 40;
-constexpr auto shortest_interval = 200ms;
+constexpr auto min_interval = 200ms;
 
 struct TopOptions {
   BrokerOptions broker;
@@ -210,7 +210,7 @@ int live(Looking& looking, milliseconds every) {
 
 int run(const TopOptions& options) {
   const auto every = *parse_duration(options.every);
-  if (every < shortest_interval)
+  if (every < min_interval)
     return usage_error(
         fmt::format("--every: {} is too short; give 200ms or more", printable(options.every)));
   auto admin = choose_admin(options.broker, AdminUse::reads);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t gap = 2;
 // A cell that may be cut keeps so much as long as there are columns that may be left out, and so
 // much in the end.
-constexpr std::size_t readable = 20, least_readable = 8;
+constexpr std::size_t readable = 20, min_readable = 8;
 
 }  // namespace
 
@@ -74,7 +74,7 @@ void Table::fit(std::size_t width) {
       if (next == columns_.size() || columns_[i].leaves < columns_[next].leaves) next = i;
     }
     if (next == columns_.size()) {
-      shrink(width, least_readable);
+      shrink(width, min_readable);
       return;
     }
     is_left_out_[next] = true;
