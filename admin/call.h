@@ -1,6 +1,13 @@
 #pragma once
 
-// The arguments and the answers of the admin's handlers.
+// Call and Context: one request to the admin, and what all requests share.
+//
+//   web::Question --> routes.cc: who is it, may it? --> Call --> a handler --> web::Reply
+//
+// A handler is called only if the client may make that request, and throws Refused for a mistake of
+// the client.  A Call lives until its reply is made; the Context as long as the admin, which
+// owns it.  A coroutine that goes on without a connection holds Context::owner, as otherwise the
+// admin could end below it.
 //
 // On shard 0's thread; handlers hop from there.
 

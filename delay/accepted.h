@@ -2,6 +2,9 @@
 
 // Accepted: a producer's batch, taken apart: what of it goes to the log at once, what is pending
 // from now on, and what it removes.  Owns all bytes that it refers to.
+//
+// split() is pure and runs on any thread.  From then on the value belongs to its shard's thread:
+// Intake resolves the ids that it takes, and Arriving has it until it is durable.
 
 #include <cstddef>
 #include <cstdint>

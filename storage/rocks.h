@@ -4,6 +4,9 @@
 // includes RocksDB's headers.
 //
 // Keys are big-endian numbers and fixed fields, so that their order as bytes is their order.
+//
+// A Rocks belongs to its store and may be used by several threads at once: RocksDB has locks of its
+// own.  A BoundedIterator belongs to one thread, and ends before its Rocks.
 
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
