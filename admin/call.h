@@ -73,14 +73,14 @@ struct Context {
   // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
     std::uint64_t bytes = 0;
-    std::optional<MonoTime> again;  // Not before.
+    std::optional<MonoTime> again;  // No walk begins before this.
     bool looking = false;
   } disk_use{};
-  // When the first record is due that is on disk alone: a bucket is read for it.
+  // The due time of the first record that is on disk alone: a bucket is read for it.
   struct FirstOnDisk {
     std::optional<WallTime> from;  // The beginning of the bucket.
     WallTime due;
-    MonoTime again{};  // Not before,
+    MonoTime again{};  // No bucket is read again before this,
     MonoTime soon{};   //   nor before this when something was changed.
     bool looking = false;
   } first_on_disk{};

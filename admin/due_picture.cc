@@ -148,8 +148,8 @@ void add_part(DueCounts& to, WallTime at, const DueCounts& counts, WallTime from
   }
 }
 
-// `counts` of stretches of `fine`, without what is due from `until` on.  That is not before end.at,
-// and not after the time that end.seconds know.
+// `counts` of stretches of `fine`, without what is due from `until` on.  `until` is not before
+// end.at, and not after the time that end.seconds know.
 template <typename End>
 DueCounts cut(DueCounts counts, milliseconds fine, const End& end, WallTime until) {
   const WallTime last = floor_to(until, fine);
@@ -277,7 +277,7 @@ asio::awaitable<void> DuePicture::count_far(Context& context, Marks marks, std::
   far_soon_ = broker.clock().mono() + std::max(min_hurried_pause, took * hurried_counting_share);
   if (!far) {
     log_error("admin", "the due records cannot be counted: {}", far.error().message);
-    co_return;  // What was counted before stays, with its time.
+    co_return;  // The last counts stay, with their time.
   }
   far->marks = marks;
   far_ = std::move(*far);

@@ -6,9 +6,9 @@
 //   counts of pending records ----+--> Overview --> /status, /metrics
 //   disk and process -------------'
 //
-// The shards are asked one after the other, so figures of two shards need not add up exactly.  What
-// is expensive to find (the size of the data directory, the first record that is due on disk) is
-// kept in the Context for a while.
+// The shards are asked one after the other, so figures of two shards need not add up exactly.
+// Figures that are expensive to find (the size of the data directory, the first record that is due
+// on disk) are kept in the Context for a while.
 //
 // A coroutine of shard 0, which hops to the others; the result belongs to its request.
 

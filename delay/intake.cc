@@ -72,7 +72,7 @@ void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& sch
   context_.tier.read_ids(partition, schedules.ids_taken(), std::move(done));
 }
 
-// Why nothing that is delayed is accepted now; empty: it is.
+// The reason why no delayed record is accepted now; empty: they are.
 std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
                                               const TopicDelay& topic, const TopicId& id) {
   if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");

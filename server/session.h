@@ -91,7 +91,7 @@ namespace tarry::server {
 
 class Session;
 
-// Why a session is closed; every reason except the first is logged.
+// The reasons to close a session; each except the first is logged.
 enum class Ending {
   usual,          // The client went, or the broker stops.
   bad_frame,      // Not a frame, or one that is not allowed.

@@ -305,7 +305,7 @@ Backup::~Backup() {
     drop_tree(target_ + "/" + unfinished_backup_name);
 }
 
-// That in DATA last: it says that a backup is running.
+// The one in DATA goes last: it says that a backup is running.
 void Backup::drop_stage() {
   for (const auto& [owned, path] :
        {std::pair(&owns_log_stage_, log_stage()), {&owns_stage_, stage()}}) {

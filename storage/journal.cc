@@ -53,7 +53,7 @@ struct Journal::Round {
   Lsn synced_to = 0;                // this and
   std::uint32_t payload_bytes = 0;  // this; the Background then writes the header, no more.
   std::uint64_t begins_file = 0;    // The least size of the file that it is the first of; 0: none.
-  std::shared_ptr<JournalFile> new_file;  // That file, as soon as there is one.
+  std::shared_ptr<JournalFile> new_file;  // The file itself, as soon as there is one.
   std::vector<Waiter> waiters;
   bool some_wait_for_write = false;
 
@@ -514,7 +514,7 @@ void Journal::finish_round(Outcome outcome) {
   if (round->begins_file > 0) {
     round->new_file->file = std::move(outcome.opened);
     written_ = std::move(round->new_file);
-    live_.push_back(written_);  // Not before: until now the one before it is the last one.
+    live_.push_back(written_);  // Only now: until here the one before it was the last one.
   }
   ++stats_.syncs;
   ++(round->records > 0 ? stats_.rounds : stats_.idle_notes);

@@ -65,7 +65,7 @@ namespace tarry::storage {
 
 using Configs = std::map<std::string, std::string, std::less<>>;
 
-// Why a record is no longer pending.
+// The reasons why a record is no longer pending.
 enum class RemovalReason : std::uint8_t {
   delivered = 1,
   cancelled = 2,

@@ -355,7 +355,7 @@ std::shared_ptr<const SegmentPiece> DiskRead::find_piece() const {
     return nullptr;
   ReadAheadTask read;
   std::shared_ptr<const SegmentPiece> piece;
-  // Whatever comes of it is said: others may wait for it.
+  // Success and failure are both published: others may wait for it.
   try {
     read.disk_ = disk_;
     read.directory_ = directory_;

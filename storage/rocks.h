@@ -97,7 +97,7 @@ class BoundedIterator {
   void next() { iterator_->Next(); }
   Bytes key() const { return bytes_of(iterator_->key()); }
   Bytes value() const { return bytes_of(iterator_->value()); }
-  Result<> status() const;  // Why the iterator became invalid: the end, or an error.
+  Result<> status() const;  // An error, if that made it invalid and not the end.
 
  private:
   const Rocks& rocks_;

@@ -116,7 +116,7 @@ class Checkpointer {
   bool posted_ = false;  // begin_if_wanted() is on its way.
   bool closed_ = false;
   std::uint64_t checkpoints_total_ = 0;
-  MonoTime reclaim_from_{};  // Not before.
+  MonoTime reclaim_from_{};  // No reclaim begins before this.
   bool reclaiming_ = false;
   timing::CallbackTimer timer_;
 };

@@ -24,7 +24,7 @@ namespace {
 
 // Each looks at every rule.
 constexpr std::size_t max_filters = 1000;
-// That all filters together may select: as many as one that selects all of them.
+// The limit for all filters together: as many rules as one filter may select that matches all.
 constexpr std::size_t max_selected = 100'000;
 
 struct Selecting {

@@ -37,7 +37,7 @@ struct LoginStep {
   std::string user;
   std::optional<WallTime> expires = std::nullopt;  // When the shown credential ends.
   std::optional<std::chrono::milliseconds> lifetime = std::nullopt;  // How long the login lasts.
-  std::string refused = {};  // Why, when the token says so and the error comes later.
+  std::string refused = {};  // The reason, if the token gives one and the error comes later.
 };
 
 Result<LoginStep> take_plain(const RequestContext& context, std::string_view token) {

@@ -193,7 +193,7 @@ void take_upsertion(UserChange& user, const Upsertion& wanted) {
                           .with_previous = !user.changes.empty()});
 }
 
-// By the users' names.  What is refused as a whole has no changes, and nothing is computed for it.
+// By the users' names.  A request that is refused as a whole has no changes, and costs no hashing.
 asio::awaitable<UserChanges> changes_of(const protocol::AlterUserScramCredentialsRequest& request,
                                         const SecurityImage& image,
                                         const std::optional<Refusal>& all_refused,

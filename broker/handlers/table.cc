@@ -97,7 +97,7 @@ std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
   switch (handler.key) {
     case ApiKey::produce:  // Its records stay in the frame; it counts its batches itself.
       return 0;
-    case ApiKey::fetch:  // What it keeps while it waits.
+    case ApiKey::fetch:  // The partitions that it keeps while it waits.
       return 4 * request_bytes;
     case ApiKey::join_group:
     case ApiKey::sync_group:

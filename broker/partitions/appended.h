@@ -26,7 +26,7 @@ namespace tarry::broker {
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   std::string message;  // The text of an error; may be empty.
-  // Why the partition refused it: a label of /metrics.  A literal.
+  // The reason of a refusal by the partition: a label of /metrics.  A literal.
   std::string_view reason;
   std::vector<records::BadRecord> bad_records;
 

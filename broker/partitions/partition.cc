@@ -442,8 +442,8 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
 }
 
 // Throws only while nothing has changed.
-// Whatever may refuse the batch comes first.  Then one transaction has its part for the log, its
-// delayed records and its producer's answer.
+// All checks that may refuse the batch come first.  Then one transaction has its part for the log,
+// its delayed records and its producer's answer.
 Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, Parts parts) {
   const WallTime now = shard_.clock().wall();
   const records::BatchView& batch = checked.batch.batch;

@@ -245,7 +245,7 @@ class Partition {
   };
   std::deque<Syncing> syncing_;
   Offset durable_end_;
-  std::optional<std::string> fenced_;  // Why.
+  std::optional<std::string> fenced_;  // The reason; none: it is in service.
   std::optional<std::string> damage_;
   bool retired_ = false;
   std::shared_ptr<AppendQueue> append_queue_;  // Null until a batch had to wait.

@@ -24,8 +24,8 @@ std::unexpected<TopicRefusal> unknown_topic(std::string_view name) {
                 fmt::format("The topic '{}' does not exist.", printable(name)));
 }
 
-// Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
-// number that are allowed can be too long together.  Empty when it can.
+// The reason why a topic cannot have so many partitions, or nothing: each has a directory
+// NAME-PARTITION, and a name and a number that are allowed can be too long together.
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {
   const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
   if (longest <= NAME_MAX) return {};
@@ -179,7 +179,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
         [pending = shard_.broker_context().pending, id] { return pending->drop_topic(id); });
     if (!dropped) shard_.journal_failed(dropped.error());
   }
-  // Whatever came of it: a topic that stays has to take records again.
+  // Also after a failure: a topic that stays has to take records again.
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
   // Only now: until the deletion holds, its partitions count against the limit.

@@ -485,7 +485,7 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
   for (const auto& shard : items) {
     for (const auto& item : shard.items) {
       if (!item.told) {
-        // Told when all have answered: the others may have carried it out.
+        // Reported when all have answered: the others may have carried it out.
         failed = item.told.error();
       } else if (item.told->outcome != ControlOutcome::unknown) {
         answer.push_back({item.partition, *item.told});
