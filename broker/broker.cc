@@ -305,7 +305,8 @@ Result<> Broker::recover() {
   if (auto taken = take_first_users(); !taken) return taken;
   if (auto taken = take_login_secret(); !taken) return taken;
   take_stored_settings();
-  // The operator may have moved them away, as damage tells him to; or somebody else has.
+  // The operator may have moved them away, as the error about damage asks for; or somebody else
+  // has.
   if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
         return journal.second.exists;
       })) {
@@ -379,8 +380,8 @@ Result<> Broker::settle_journals(storage::Recovered& recovered) {
   return pending_->flush();
 }
 
-// A journal that somebody took away begins again at 0, and what it tells then would look as if the
-// store had it already.
+// A journal that somebody took away begins again at 0, and what it reports then would look as if
+// the store had it already.
 Result<bool> Broker::is_ahead_of_journals(const storage::Recovered& recovered) {
   const auto shards = pending_->shards();
   if (!shards) return std::unexpected(shards.error());

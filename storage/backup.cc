@@ -119,7 +119,8 @@ Result<std::vector<std::string>> names_in(int directory, const std::string& path
     return backup_error(path, "fdopendir", errno);
   }
   std::vector<std::string> names;
-  // An error in the middle looks like the end but for errno: a backup would lack what came behind.
+  // An error in the middle looks like the end but for errno: a backup would lack what came after
+  // it.
   for (errno = 0; const auto* entry = ::readdir(stream); errno = 0) {
     const std::string_view name = entry->d_name;
     if (!name.starts_with('.') && entry->d_type != DT_DIR) names.emplace_back(name);
@@ -381,7 +382,7 @@ Result<> Backup::make_target() {
                           : std::string("is not empty; give one that does not exist yet"));
   }
   owns_target_ = true;
-  // From here on, so that finish() is told of each write that fails.
+  // From here on, so that finish() learns of each write that fails.
   target_descriptor_ = ::open(target_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (target_descriptor_ < 0) return backup_error(target_, "open", errno);
   constexpr std::string_view text =
@@ -568,7 +569,7 @@ Result<Backup::HeldDirectory> Backup::hold_journal(std::size_t shard, Lsn end) c
   // The first one is the file that the checkpoint lies in: the last that begins at or before it.
   const auto behind = std::ranges::upper_bound(files, noted->lsn);
   for (auto file = behind == files.begin() ? behind : behind - 1; file != files.end(); ++file) {
-    // Rounds behind `end` are no part of the moment that the backup shows.
+    // Rounds after `end` are no part of the moment that the backup shows.
     const auto until = file + 1 == files.end() ? end : file[1];
     held.files.push_back({journal_file_name(*file), until - *file});
   }

@@ -33,7 +33,7 @@
 //
 // Threads: everything but hide_topic() blocks, and runs on a Background; at start on a shard's
 // thread too.  Different owners may call at the same time; an owner calls one function at a time,
-// but for those that tell of all owners or change none (flush(), page(), count(), counts(),
+// but for those that report on all owners or change none (flush(), page(), count(), counts(),
 // totals(), sizes(), levels(), reclaim(), id_events(), last_events(), hide_topic(),
 // drop_topic()).  Layout:
 // docs/formats/buckets.md.  Errors as Database has them.
@@ -103,7 +103,7 @@ class BucketStore {
   // From now on nothing of the topic is visible, and flush() makes that durable.  Reads and writes
   // no file, for the thread of a shard; drop_topic() follows.
   void hide_topic(const TopicId& topic);
-  // Forgets what is told of it, and when the last of its records will be gone.
+  // Forgets the events of its ids, and when the last of its records will be gone.
   Result<> drop_topic(const TopicId& topic);
   // Everything written before the call is durable when it returns.
   Result<> flush();
@@ -128,7 +128,7 @@ class BucketStore {
   // there are no more.  Called by any shard, before it reads in a foreign home.
   using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;
   Result<bool> adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of);
-  // Frees what is gone of `home`: looks at about step_bytes of its chunks behind `after`, and
+  // Frees what is gone of `home`: looks at about step_bytes of its chunks after `after`, and
   // rewrites those without it of which at least half is gone.  `have` as above.  Does nothing
   // unless about half of the home's entries may be gone: `gone` of them are known to be.
   struct Swept {

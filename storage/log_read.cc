@@ -200,7 +200,7 @@ class SegmentRead {
 
   bool took_any() const { return taken_ > 0; }
   bool reached_limit() const { return reached_limit_; }  // The next batch may not be returned.
-  Offset next() const { return next_; }                  // Behind what is taken.
+  Offset next() const { return next_; }                  // After the last batch that was taken.
   std::uint64_t end_position() const { return begin_ + taken_; }
   SharedBytes batches() && {
     const Bytes whole = rest(begin_).first(taken_);
@@ -298,7 +298,7 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
   return {};
 }
 
-// One loop over batches: those before `from` are passed over, those behind are taken until a limit
+// One loop over batches: those before `from` are passed over, those after are taken until a limit
 // or the end of what one read has brought.
 Result<> SegmentRead::run() {
   while (position_ < segment_.bytes) {
@@ -420,7 +420,7 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run() {
   return max_ ? run_max() : run_first();
 }
 
-// Shows `consider` the bytes of the batches of `segment` that have `begin` or what is behind it,
+// Shows `consider` the bytes of the batches of `segment` that have `begin` or what is after it,
 // and whose largest timestamp is worth it, until it says that it has seen enough.
 template <typename IsWorth, typename Consider>
 Result<> TimestampSearch::search_segment(const SegmentState& segment, Offset begin,
@@ -543,7 +543,7 @@ std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t
     last = piece;
     if (from < piece->end()) break;
     pieces.used_up(hints_->log, piece->begin());
-    // A reader that goes on behind it, when no piece is there by then, need not search.
+    // A reader that goes on after it, when no piece is there by then, need not search.
     hints_->add(from, piece->segment, piece->end_position);
   }
   if (last != nullptr) plan_read_ahead(last->end(), last->segment, last->end_position);
@@ -581,7 +581,7 @@ LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_leas
   }
 
   std::size_t bytes = 0;
-  // The first batch that ends at `from` or behind it is the one that contains it.
+  // The first batch that ends at `from` or after it is the one that contains it.
   auto batch = std::ranges::lower_bound(tail(), from, {}, &TailBatch::last);
   for (; batch != tail().end() && batch->last < below; ++batch) {
     bytes += batch->bytes.size();

@@ -244,7 +244,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
     out.bytes += read->bytes;
   }
   out.fenced = replay.fenced();
-  // A crash may have come between what a shard wrote for a topic and what it was told of its end.
+  // A crash may have come between what a shard wrote for a topic and its notice of the topic's end.
   const auto topics = pending.topics();
   if (!topics) return std::unexpected(topics.error());
   for (const TopicId& topic : *topics) {

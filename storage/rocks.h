@@ -106,7 +106,7 @@ class BoundedIterator {
   std::unique_ptr<rocksdb::Iterator> iterator_;
 };
 
-// The first key behind all that begin with `prefix`; empty: there is none.
+// The first key after all that begin with `prefix`; empty: there is none.
 Buffer behind_prefix(Bytes prefix);
 
 }  // namespace tarry::storage

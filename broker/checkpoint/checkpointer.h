@@ -9,7 +9,7 @@
 // storage::Checkpoint has the order of the steps; this class carries them out, blocking work on the
 // shard's background.  While nothing is dirty it has no timer.
 //
-// Shard 0 also asks the store of pending records to free what is dead, behind a checkpoint and
+// Shard 0 also asks the store of pending records to free what is dead, after a checkpoint and
 // beside the next ones.
 //
 // Invariants

@@ -81,7 +81,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   assert_on_shard();
   const auto reserve = transaction.reserve();
   const auto durability = transaction.durability();
-  // The journal drops what it refuses, and its parts are still to be told.
+  // The journal drops what it refuses, and its parts have not been notified yet.
   const auto kept = std::make_shared<storage::JournalTransaction>(std::move(transaction));
   const auto pieces = kept->pieces();
   auto lsn = journal_->append(

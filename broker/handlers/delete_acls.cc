@@ -1,5 +1,5 @@
-// DeleteAcls (key 31), versions 1 to 3: removes the rules that each filter selects, and tells them.
-// Needs ALTER on the cluster.
+// DeleteAcls (key 31), versions 1 to 3: removes the rules that each filter selects, and returns
+// them.  Needs ALTER on the cluster.
 
 #include "protocol/messages/delete_acls.h"
 
@@ -108,7 +108,7 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
     for (auto& result : response.filter_results) {
       result.error_code = code;
       result.error_message = message;
-      // Only rules that were removed may be told.
+      // The answer has only rules that were removed.
       result.matching_acls.clear();
     }
     return response;

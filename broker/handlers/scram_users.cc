@@ -36,7 +36,7 @@ constexpr std::size_t max_salt_bytes = 1024;
 using DescribeUsersRequest = protocol::DescribeUserScramCredentialsRequest;
 using DescribeUsersResponse = protocol::DescribeUserScramCredentialsResponse;
 
-// The rows of one user are neighbours: one for each mechanism.  Returns the row behind them.
+// The rows of one user are neighbours: one for each mechanism.  Returns the row after them.
 SecurityImage::Users::const_iterator describe_user(SecurityImage::Users::const_iterator row,
                                                    const SecurityImage::Users& users,
                                                    DescribeUsersResponse::Result& result) {

@@ -16,7 +16,7 @@
 //   - A batch is in the log exactly when its journal record is: a batch that cannot be journaled
 //     is refused before anything has changed.
 //
-// Damage behind the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its files are
+// Damage after the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its files are
 // kept, the log says so once, and the rest of the broker serves.
 //
 // Belongs to its shard and its thread.
