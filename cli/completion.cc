@@ -116,6 +116,7 @@ class Completing {
     } else if (value == "DIR") {
       completion_.kind = Completion::Kind::directories;
     } else if ((value == "KEY=VALUE" || value == "KEY") && !word.contains('=')) {
+      // The value after the = is free text, so there is nothing to list for it.
       add_keys(word, value == "KEY=VALUE" ? "=" : "", before);
     } else {
       add_all(choices_in(value), word, before);

@@ -46,6 +46,7 @@ std::string choices(const CLI::App& group) {
   return choice;
 }
 
+// For a better error: options before the command are the most common slip.
 bool is_option_below(const CLI::App& app, const std::string& option) {
   return std::ranges::any_of(commands_of(app), [&](const CLI::App* command) {
     return command->get_option_no_throw(option) != nullptr || is_option_below(*command, option);

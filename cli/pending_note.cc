@@ -37,6 +37,7 @@ std::string ask_for_pending(const BrokerOptions& options, const std::string& top
     const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));
     return body ? parse_json(*body) : Json();
   };
+  // An answer of another form gives no note, which is better than a wrong one.
   const Json count = of_topic("/delayed/count?");
   if (!count.is_object() || !count.contains("total") || !count["total"].is_number_unsigned())
     return {};

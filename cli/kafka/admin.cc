@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 // The error in the answer to a request about one topic.
+// Requests here name one topic each, so that an error is about that one.
 Result<> topic_result(KafkaConnection& connection, const std::string& topic,
                       const rd_kafka_topic_result_t** results, std::size_t count) {
   if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
@@ -97,6 +98,7 @@ Result<std::string> KafkaAdmin::start_id(std::int32_t broker) {
     return fail(configs.error().code,
                 "its tarry.start.id cannot be read: " + configs.error().message);
   }
+  // The id is a read-only setting, because librdkafka has no other request that could carry it.
   const auto found = std::ranges::find(*configs, "tarry.start.id", &ConfigEntry::name);
   return found == configs->end() ? std::string() : found->value.value_or("");
 }

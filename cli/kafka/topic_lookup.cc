@@ -51,6 +51,7 @@ TopicInfo topic_info(const rd_kafka_metadata_topic& topic) {
     one.replicas.assign(partition.replicas, partition.replicas + partition.replica_cnt);
     one.in_sync.assign(partition.isrs, partition.isrs + partition.isr_cnt);
   }
+  // Brokers answer in an order of their own.
   std::ranges::sort(info.partitions, {}, &PartitionInfo::partition);
   return info;
 }
@@ -68,6 +69,7 @@ Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::st
   PartitionOffsets offsets;
   for (int i = 0; i < list->cnt; ++i) {
     const auto& one = list->elems[i];
+    // One partition that fails fails all: half of the offsets would pass for the whole.
     if (one.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
       return connection.error_of(fmt::format("{} partition {}", name_text(topic), one.partition),
                                  one.err);
