@@ -45,6 +45,8 @@ bool is_header_name(std::string_view name) {
                              [](char c) { return c > ' ' && c < 0x7f && c != ',' && c != '='; });
 }
 
+// One for the process, because headers are read on many threads, far from any configuration.  It is
+// set before the first of those threads begins and constant from then on.
 HeaderAliases& the_aliases() {
   static HeaderAliases aliases;
   return aliases;
