@@ -123,6 +123,7 @@ struct OperationJson {
     json["start"] = op.start;
     return json;
   }
+  // Values may be passwords, so only their number is shown.
   Json operator()(const st::BrokerConfigsSet& op) const {
     return {{"operation", "BrokerConfigsSet"}, {"configs", op.configs.size()}};
   }
@@ -163,6 +164,7 @@ struct OperationJson {
   }
 };
 
+// LSNs are in hexadecimal, as in the names of journal files.
 std::string lsn_text(Lsn lsn) {
   return fmt::format("{:016x}", lsn);
 }

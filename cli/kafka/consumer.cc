@@ -55,6 +55,7 @@ Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
     return connection_->error_of(fmt::format("{} partition {}", name_text(name_), partition),
                                  rd_kafka_last_error());
   }
+  // Errors need it: the broker does not repeat which offset was asked for.
   next_[partition] = from;
   return {};
 }
