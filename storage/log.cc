@@ -454,7 +454,7 @@ RetentionPlan Log::plan_retention(WallTime now, Offset high_watermark) {
 }
 
 void Log::move_start(Offset offset) {
-  TARRY_ASSERT(offset <= end_offset_, "a log does not start behind its end");
+  TARRY_ASSERT(offset <= end_offset_, "a log does not start after its end");
   start_offset_ = std::max(start_offset_, offset);
 }
 
