@@ -164,8 +164,6 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   // Clients choose the names of topics and groups, so the number of lines is bounded by a setting.
   const auto groups = co_await broker::group_series(broker, context.here, max_series);
   const auto topics = co_await broker::topic_series(broker, context.here, max_series);
-  // statvfs() waits for a file system that hangs, as one of the network may, and the shard must
-  // not.
   const auto space =
       co_await context.here.blocking([&broker] { return file_systems(broker.identity()); });
   MetricsText text;

@@ -107,8 +107,6 @@ constexpr std::string_view paths =
 }  // namespace
 
 asio::awaitable<Reply> answer(Context& context, Question question) {
-  // A session of the page may read and no more: a change needs the token in each request, which no
-  // other site's page can make a browser send.
   const bool may_change = context.token.authorizes(question.authorization);
   const auto session = cookie_in(question.cookie, context.cookie_name);
   const bool known =

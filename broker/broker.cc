@@ -305,8 +305,7 @@ Result<> Broker::recover() {
   if (auto taken = take_first_users(); !taken) return taken;
   if (auto taken = take_login_secret(); !taken) return taken;
   take_stored_settings();
-  // The operator may have moved them away, as the error about damage asks for; or somebody else
-  // has.
+  // The operator may have moved them away, as damage tells him to; or somebody else has.
   if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
         return journal.second.exists;
       })) {

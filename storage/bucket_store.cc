@@ -316,7 +316,7 @@ Result<std::vector<std::optional<PendingRecord>>> BucketStore::find(
       const Bucket bucket = bucket_of(static_cast<BucketLevel>(level), key.due);
       const Buffer from = chunk_rows_from(owner, bucket);
       Buffer until = from;
-      // A chunk that begins after the record cannot have it.
+      // A chunk that begins behind the record cannot have it.
       append_be(until, key.sequence + 1);
       rocksdb::ReadOptions options;
       const rocksdb::Slice lower = slice(from), upper = slice(until);

@@ -33,7 +33,7 @@
 //
 // Threads: everything but hide_topic() blocks, and runs on a Background; at start on a shard's
 // thread too.  Different owners may call at the same time; an owner calls one function at a time,
-// but for those that report on all owners or change none (flush(), page(), count(), counts(),
+// but for those that tell of all owners or change none (flush(), page(), count(), counts(),
 // totals(), sizes(), levels(), reclaim(), id_events(), last_events(), hide_topic(),
 // drop_topic()).  Layout:
 // docs/formats/buckets.md.  Errors as Database has them.

@@ -33,7 +33,7 @@ class PendingCounts {
     const std::lock_guard lock(mutex_);
     of(topic)->store(static_cast<std::int64_t>(count));
   }
-  // Its topic is dropped: later changes of it do not count.
+  // Its topic is dropped: what is still told of it counts no more.
   void forget(const TopicId& topic) {
     const std::lock_guard lock(mutex_);
     counters_.erase(topic);

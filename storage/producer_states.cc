@@ -88,7 +88,7 @@ ProducerStates::Producer& ProducerStates::touch(ProducerId id) {
   }
   // A client that takes a new producer id for each batch must not grow the memory, nor push out a
   // producer that goes on: whoever has sent once only goes first.  One that has sent more gets
-  // another round after the others.
+  // another round behind the others.
   if (producers_.size() >= limits_.max_producers) {
     auto left = std::min(by_use_.size(), max_second_chances);
     for (; left > 0 && by_use_.front().entries.size() > 1; --left)

@@ -41,7 +41,7 @@ Reply unauthorized(Needs needs) {
   return reply;
 }
 
-// The reason why the parameters are not those of the route; empty when they are.
+// Why the parameters are not those of the route; empty when they are.
 std::string wrong_parameters(const Route& route, const Target& target) {
   for (const auto& [name, value] : target.query) {
     std::string_view rest = route.parameters;

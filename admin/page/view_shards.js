@@ -9,7 +9,7 @@ import { Figures, card, isDiskShort, meter } from "./parts.js";
 export function shardsView(section) {
   const figures = new Figures([
     ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
-    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The compressed files of the store. They include cancelled records that are not freed yet, but not records that only the journal has"],
+    ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The files of the store, compressed: also of records that were cancelled and are not freed yet, and without those that only the journal has"],
     ["free", "Free on disk", "On the file system of the data directory"],
   ]);
   const disk = el("div", { class: "disk" });

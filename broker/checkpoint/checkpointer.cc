@@ -224,7 +224,7 @@ Result<> Checkpointer::save_producer_states() {
     if (saved) continue;
     // Their changes were taken from the partition; without this the next checkpoint would lack
     // them.
-    partition->restore_unsaved_producers(rows);
+    partition->producers_not_saved(rows);
     return saved;
   }
   return {};

@@ -108,7 +108,7 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
     for (auto& result : response.filter_results) {
       result.error_code = code;
       result.error_message = message;
-      // The answer has only rules that were removed.
+      // Only rules that were removed may be told.
       result.matching_acls.clear();
     }
     return response;

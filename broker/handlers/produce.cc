@@ -231,10 +231,12 @@ void note_errors(RequestContext& context, const Terms& terms,
       // A request may have thousands of batches: a line is only made if it is written.
       const auto unwritten = errors.log.admit(context.shard.clock().mono());
       if (!unwritten) continue;
-      log_warn("broker", "a batch from {} (client id {}) for {}-{} failed: {}: {}{}",
-               context.connection.peer(), printable(context.header.client_id.value_or("")),
-               printable(topic.name), partition.index, protocol::name(partition.error_code),
-               reason_of(partition), LogThrottle::suffix(*unwritten));
+      log_warn(
+          "broker", "a batch from {} (client id {}) for {}-{} failed: {}: {}{}",
+          context.connection.peer(), printable(context.header.client_id.value_or("")),
+          printable(topic.name), partition.index, protocol::name(partition.error_code),
+          reason_of(partition),
+          *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
     }
   }
 }

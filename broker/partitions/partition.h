@@ -137,7 +137,7 @@ class Partition {
   std::vector<storage::ProducerStates::Row> producer_changes(Lsn durable) {
     return producers_.changes(durable);
   }
-  void restore_unsaved_producers(const std::vector<storage::ProducerStates::Row>& rows) {
+  void producers_not_saved(const std::vector<storage::ProducerStates::Row>& rows) {
     producers_.restore_unsaved(rows);
   }
 

@@ -24,8 +24,8 @@ std::unexpected<TopicRefusal> unknown_topic(std::string_view name) {
                 fmt::format("The topic '{}' does not exist.", printable(name)));
 }
 
-// The reason why a topic cannot have so many partitions, or nothing: each has a directory
-// NAME-PARTITION, and a name and a number that are allowed can be too long together.
+// Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
+// number that are allowed can be too long together.  Empty when it can.
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {
   const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
   if (longest <= NAME_MAX) return {};
