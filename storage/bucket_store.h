@@ -103,7 +103,7 @@ class BucketStore {
   // From now on nothing of the topic is visible, and flush() makes that durable.  Reads and writes
   // no file, for the thread of a shard; drop_topic() follows.
   void hide_topic(const TopicId& topic);
-  // Forgets the events of its ids, and when the last of its records will be gone.
+  // Forgets what is told of it, and when the last of its records will be gone.
   Result<> drop_topic(const TopicId& topic);
   // Everything written before the call is durable when it returns.
   Result<> flush();
@@ -128,7 +128,7 @@ class BucketStore {
   // there are no more.  Called by any shard, before it reads in a foreign home.
   using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;
   Result<bool> adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of);
-  // Frees what is gone of `home`: looks at about step_bytes of its chunks after `after`, and
+  // Frees what is gone of `home`: looks at about step_bytes of its chunks behind `after`, and
   // rewrites those without it of which at least half is gone.  `have` as above.  Does nothing
   // unless about half of the home's entries may be gone: `gone` of them are known to be.
   struct Swept {
