@@ -3,6 +3,8 @@
 // Values of a broker's answer by their path ("/delayed/pending").  Commands talk to brokers of
 // other versions too, so a value that is missing, null or of another type is not an error: each
 // function says what it is then.
+//
+// Only .cc files include it (base/json.h).
 
 #include <cstdint>
 #include <optional>
