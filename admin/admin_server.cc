@@ -37,6 +37,8 @@ Result<std::unique_ptr<AdminServer>> AdminServer::open(asio::any_io_executor exe
   options.option = "tarry.admin.listener";
   options.remedy = "choose another one with --admin HOST:PORT (or off)";
   const web::HttpOptions& for_http = options;
+  // The port is taken before the broker recovers its data, which may take long: a port that is in
+  // use is noticed at once.
   auto http = HttpServer::open(executor, for_http);
   if (!http) return std::unexpected(http.error());
   return std::unique_ptr<AdminServer>(

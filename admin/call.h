@@ -1,6 +1,13 @@
 #pragma once
 
-// The arguments and the answers of the admin's handlers.
+// Call and Context: one request to the admin, and what all requests share.
+//
+//   web::Question --> routes.cc: who is it, may it? --> Call --> a handler --> web::Reply
+//
+// A handler is called only if the client may make that request, and throws Refused for a mistake of
+// the client.  A Call lives until its reply is made; the Context as long as the admin, which
+// owns it.  A coroutine that goes on without a connection holds Context::owner, as otherwise the
+// admin could end below it.
 //
 // On shard 0's thread; handlers hop from there.
 
@@ -70,14 +77,14 @@ struct Context {
   // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
     std::uint64_t bytes = 0;
-    std::optional<MonoTime> again;  // Not before.
+    std::optional<MonoTime> again;  // No walk begins before this.
     bool looking = false;
   } disk_use{};
-  // When the first record is due that is on disk alone: a bucket is read for it.
+  // The due time of the first record that is on disk alone: a bucket is read for it.
   struct FirstOnDisk {
     std::optional<WallTime> from;  // The beginning of the bucket.
     WallTime due;
-    MonoTime again{};  // Not before,
+    MonoTime again{};  // No bucket is read again before this,
     MonoTime soon{};   //   nor before this when something was changed.
     bool looking = false;
   } first_on_disk{};

@@ -47,17 +47,20 @@ std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& top
   return static_cast<PartitionIndex>(number_given("partition", *text, 0, last));
 }
 
+// `in 1h` means the broker's clock, by which records are delivered.
 WallTime time_of(const Call& call, const char* name, const std::string& text) {
   return time_given(name, text, call.context.broker.clock().wall());
 }
 
-std::string name_of_record(Call& call) {
-  const std::string& name = call.part(2);
+NamedCall::NamedCall(Call& call)
+    : topic(topic_of(call, call.part(1))),
+      partition(partition_of(call, *topic)),
+      name(call.part(2)) {
+  // No record can have a longer one, so nothing is searched for it.
   if (name.size() > max_id_bytes) {
     throw Refused{400, fmt::format("the id '{}' has {} bytes; the limit is {}", printable(name, 64),
                                    name.size(), max_id_bytes)};
   }
-  return name;
 }
 
 void throw_failed(const Error& error) {
@@ -99,6 +102,7 @@ Json json_of(const broker::DelayedRecord& record) {
   }
   row["recurring"] = record.recurrence.has_value();
   if (record.recurrence) row["recurrence"] = recurrence_json(*record.recurrence);
+  // A damaged record is listed all the same: an operator has to find it.
   if (!record.damage.empty()) row["damage"] = record.damage;
   return row;
 }

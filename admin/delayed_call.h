@@ -28,8 +28,14 @@ std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& top
 // A time that was given as `name`, by the broker's clock.
 WallTime time_of(const Call& call, const char* name, const std::string& text);
 
-// The record's name in /delayed/TOPIC/ID...
-std::string name_of_record(Call& call);
+// The record of /delayed/TOPIC/ID...?partition=.  Throws Refused as the parts above.
+struct NamedCall {
+  explicit NamedCall(Call& call);
+
+  const broker::TopicPtr topic;
+  const std::optional<PartitionIndex> partition;
+  const std::string name;  // An id or a handle.
+};
 
 // Throws what the broker could not do.
 [[noreturn]] void throw_failed(const Error& error);

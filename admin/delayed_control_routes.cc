@@ -55,12 +55,10 @@ WallTime now_of(const Call& call) {
 // --- One record.
 
 asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
-  const auto topic = topic_of(call, call.part(1));
-  const auto partition = partition_of(call, *topic);
-  const std::string name = name_of_record(call);
+  const NamedCall named(call);
   auto& context = call.context;
-  const auto told = co_await broker::control_delayed(context.broker, context.here, topic, name,
-                                                     partition, control);
+  const auto told = co_await broker::control_delayed(context.broker, context.here, named.topic,
+                                                     named.name, named.partition, control);
   if (!told) throw_failed(told.error());
   context.pending_changed();
 

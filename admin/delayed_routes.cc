@@ -165,19 +165,17 @@ asio::awaitable<Reply> list_delayed(Call& call) {
 }
 
 asio::awaitable<Reply> get_delayed(Call& call) {
-  const auto topic = topic_of(call, call.part(1));
-  const auto partition = partition_of(call, *topic);
-  const std::string name = name_of_record(call);
+  const NamedCall named(call);
   auto& context = call.context;
-  const auto found =
-      co_await broker::find_delayed(context.broker, context.here, topic, name, partition);
+  const auto found = co_await broker::find_delayed(context.broker, context.here, named.topic,
+                                                   named.name, named.partition);
   if (!found) throw_failed(found.error());
   if (found->pending.empty()) {
     throw Refused{404, found->delivered.empty()
                            ? fmt::format("nothing is pending under '{}' in topic {}",
-                                         printable(name), topic->name)
+                                         printable(named.name), named.topic->name)
                            : fmt::format("'{}' of topic {} has been delivered already",
-                                         printable(name), topic->name)};
+                                         printable(named.name), named.topic->name)};
   }
   const DelayedRecord& first = found->pending.front();
   Json body = json_of(first);
@@ -220,16 +218,14 @@ asio::awaitable<Reply> count_delayed(Call& call) {
 }
 
 asio::awaitable<Reply> trace_delayed(Call& call) {
-  const auto topic = topic_of(call, call.part(1));
-  const auto partition = partition_of(call, *topic);
-  const std::string name = name_of_record(call);
+  const NamedCall named(call);
   auto& context = call.context;
-  const auto events =
-      co_await broker::trace_delayed(context.broker, context.here, topic, name, partition);
+  const auto events = co_await broker::trace_delayed(context.broker, context.here, named.topic,
+                                                     named.name, named.partition);
   if (!events) throw_failed(events.error());
   if (events->empty()) {
-    throw Refused{
-        404, fmt::format("nothing is known about '{}' in topic {}", printable(name), topic->name)};
+    throw Refused{404, fmt::format("nothing is known about '{}' in topic {}", printable(named.name),
+                                   named.topic->name)};
   }
   Json body;
   body["events"] = Json::array();

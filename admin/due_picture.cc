@@ -29,19 +29,19 @@ using namespace std::chrono_literals;
 constexpr int counting_share = 40, hurried_counting_share = 4;
 
 // However quick it was.
-constexpr milliseconds least_pause = 1s;
-constexpr milliseconds least_far_pause = 3s, least_hurried_pause = 250ms;
-constexpr milliseconds longest_far_pause = 10min;
+constexpr milliseconds min_pause = 1s;
+constexpr milliseconds min_far_pause = 3s, min_hurried_pause = 250ms;
+constexpr milliseconds max_far_pause = 10min;
 // Counting writes what memory has to the store, a little earlier than it would be; so many records
 // in a second, but it waits no longer than a checkpoint would.
 constexpr std::uint64_t written_per_second = 2'000;
-constexpr std::uint64_t longest_write_pause = 60;
+constexpr std::uint64_t max_write_pause = 60;
 
 // Counted ahead of the hour that is shown, so that it stays known until the next time.
 constexpr milliseconds minutes_ahead = 75min;
 // Without a change the store is counted again when this is used up: for so long the ends of the
 // spans are counted by the second; shorter, where that would be more counts of an end than this.
-constexpr milliseconds longest_kept = 10min, least_kept = 10s;
+constexpr milliseconds max_kept = 10min, min_kept = 10s;
 constexpr std::size_t max_seconds = 100'000;
 // The coming hour is counted by the second too: where memory does not know all of the present
 // minute, what has been delivered in it would count.  But not with more counts than this.
@@ -148,8 +148,8 @@ void add_part(DueCounts& to, WallTime at, const DueCounts& counts, WallTime from
   }
 }
 
-// `counts` of stretches of `fine`, without what is due from `until` on.  That is not before end.at,
-// and not after the time that end.seconds know.
+// `counts` of stretches of `fine`, without what is due from `until` on.  `until` is not before
+// end.at, and not after the time that end.seconds know.
 template <typename End>
 DueCounts cut(DueCounts counts, milliseconds fine, const End& end, WallTime until) {
   const WallTime last = floor_to(until, fine);
@@ -235,7 +235,7 @@ asio::awaitable<void> DuePicture::compute(Context& context) {
   }
   text_ = json(context, near, now);
   // Many pages cost no more than one: all get this text until then.
-  text_again_ = clock.mono() + std::max(least_pause, took * counting_share);
+  text_again_ = clock.mono() + std::max(min_pause, took * counting_share);
 }
 
 DuePicture::Marks DuePicture::marks_of(const Context& context, const broker::NearDue& near) {
@@ -270,14 +270,14 @@ asio::awaitable<void> DuePicture::count_far(Context& context, Marks marks, std::
     written += shard.delay.tier.written;
   const auto took = std::chrono::ceil<milliseconds>(broker.clock().mono() - started);
   const auto writes = std::chrono::seconds(
-      std::min(longest_write_pause, (written - std::min(written, written_)) / written_per_second));
-  const auto pause = std::clamp(took * counting_share, least_far_pause, longest_far_pause);
+      std::min(max_write_pause, (written - std::min(written, written_)) / written_per_second));
+  const auto pause = std::clamp(took * counting_share, min_far_pause, max_far_pause);
   // Known before the error is looked at: a store that fails is not asked again at once.
   far_again_ = broker.clock().mono() + std::max<milliseconds>(pause, writes);
-  far_soon_ = broker.clock().mono() + std::max(least_hurried_pause, took * hurried_counting_share);
+  far_soon_ = broker.clock().mono() + std::max(min_hurried_pause, took * hurried_counting_share);
   if (!far) {
     log_error("admin", "the due records cannot be counted: {}", far.error().message);
-    co_return;  // What was counted before stays, with its time.
+    co_return;  // The last counts stay, with their time.
   }
   far->marks = marks;
   far_ = std::move(*far);
@@ -287,7 +287,7 @@ asio::awaitable<Result<DuePicture::Far>> DuePicture::read_far(broker::Broker& br
                                                               broker::Shard& here) {
   Far far;
   far.at = broker.clock().wall();
-  const WallTime hours_until = ceil_to(month_span.until(far.at) + longest_kept, 1h);
+  const WallTime hours_until = ceil_to(month_span.until(far.at) + max_kept, 1h);
   auto hours = co_await broker::hour_due(broker, here, far.at, hours_until);
   if (!hours) co_return std::unexpected(hours.error());
   far.hours = std::move(*hours);
@@ -299,8 +299,8 @@ asio::awaitable<Result<DuePicture::Far>> DuePicture::read_far(broker::Broker& br
       co_await broker::read_due(broker, here, far.at, far.at + minutes_ahead, far.minutes_by);
   if (!minutes) co_return std::unexpected(minutes.error());
   far.minutes = std::move(*minutes);
-  far.kept = std::clamp<milliseconds>(std::chrono::seconds(max_seconds / topics), least_kept,
-                                      longest_kept);
+  far.kept =
+      std::clamp<milliseconds>(std::chrono::seconds(max_seconds / topics), min_kept, max_kept);
   const std::array<std::pair<const Span*, End*>, 3> ends{
       {{&hour_span, &far.hour}, {&day_span, &far.day}, {&month_span, &far.month}}};
   for (const auto& [span, end] : ends) {

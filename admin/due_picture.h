@@ -80,7 +80,7 @@ class DuePicture : public std::enable_shared_from_this<DuePicture> {
 
   std::optional<Far> far_;
   bool counting_ = false;
-  MonoTime far_again_{};  // Not before,
+  MonoTime far_again_{};  // No count begins before this,
   MonoTime far_soon_{};   //   nor before this when it is hurried.
   bool hurried_ = false;
   std::uint64_t written_ = 0;

@@ -20,7 +20,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// The most groups of one answer; each is asked for its lag.
+// The limit on groups in one answer: each is asked for its lag.
 constexpr std::size_t max_groups_shown = 10'000;
 
 Json summary_json(const broker::GroupSummary& group) {
@@ -61,6 +61,7 @@ Json offset_json(const broker::OffsetStatus& offset) {
   json["topic"] = offset.topic;
   json["partition"] = offset.partition.partition;
   json["committed"] = or_null(offset.committed);
+  // A time of 0 would be shown as one of 1970.
   json["committed_at_ms"] = offset.committed ? Json(to_ms(offset.committed_at)) : Json(nullptr);
   json["metadata"] = offset.metadata;
   json["log_start"] = or_null(offset.log_start);
@@ -93,6 +94,7 @@ asio::awaitable<Json> groups_json(Context& context) {
     const auto status = co_await broker::group_status(context.broker, context.here, group.id, 0);
     body["groups"].back()["lag"] = status ? lag_json(*status) : Json(nullptr);
   }
+  // The list may be cut off, and the reader has to know.
   body["groups_total"] = groups.size();
   co_return body;
 }
@@ -127,6 +129,8 @@ asio::awaitable<Reply> get_group(Call& call) {
   std::int64_t lag = 0;
   for (const auto& offset : group->offsets) {
     body["offsets"].push_back(offset_json(offset));
+    // Here the partitions are opened, so a lag is missing only where there is nothing to compare
+    // with, or beyond ten thousand partitions.
     lag += offset.lag.value_or(0);
   }
   body["lag"] = lag;

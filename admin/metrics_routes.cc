@@ -28,6 +28,7 @@ namespace asio = boost::asio;
 // A label's value for the sum of what is not told apart; no topic and no partition is called so.
 constexpr std::string_view other_label = "(other)";
 
+// Texts are labels of a figure that is always 1, because Prometheus has no texts as values.
 void report_broker(const broker::Broker& broker, MetricSink& sink) {
   const auto& config = broker.identity();
   {
@@ -49,6 +50,7 @@ void report_topics(const broker::TopicSeries& series, MetricSink& sink) {
                records);
   };
   for (const auto& topic : series.pending) pending(topic.topic, topic.records);
+  // The sum over all topics stays right although not each has a line.
   if (series.other_pending > 0) pending(other_label, series.other_pending);
   const auto delivered = [&](std::string_view topic, const broker::TopicDeliveries& of) {
     const MetricLabel label(sink, "topic", topic);
@@ -159,6 +161,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   auto& broker = context.broker;
   const auto all = co_await overview(context);
   const auto max_series = static_cast<std::size_t>(context.here.config().metrics_max_series);
+  // Clients choose the names of topics and groups, so the number of lines is bounded by a setting.
   const auto groups = co_await broker::group_series(broker, context.here, max_series);
   const auto topics = co_await broker::topic_series(broker, context.here, max_series);
   const auto space =

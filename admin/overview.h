@@ -1,6 +1,16 @@
 #pragma once
 
 // Overview: the whole broker at one moment, for the pages that show all of it.
+//
+//   every shard --> ShardStatus --.
+//   counts of pending records ----+--> Overview --> /status, /metrics
+//   disk and process -------------'
+//
+// The shards are asked one after the other, so figures of two shards need not add up exactly.
+// Figures that are expensive to find (the size of the data directory, the first record that is due
+// on disk) are kept in the Context for a while.
+//
+// A coroutine of shard 0, which hops to the others; the result belongs to its request.
 
 #include <cstdint>
 #include <optional>

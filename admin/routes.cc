@@ -39,6 +39,7 @@ struct HandledRoute {
   asio::awaitable<Reply> (*handle)(Call& call);
 };
 
+// Each route has an example, because the answer to a misspelt parameter shows one that works.
 constexpr std::string_view delayed_example =
     "/delayed?topic=orders&from=2026-11-21T09:00:00Z&to=2026-11-22T09:00:00Z&id=order-*&limit=100";
 
@@ -91,12 +92,15 @@ constexpr std::array handled_routes{
     HandledRoute{{"POST", "/backup", Needs::token, "", "", true}, make_backup},
 };
 
+// web/ chooses among routes and knows no handlers, so it gets its part of each; the places are the
+// same in both.
 constexpr auto routes = [] {
   std::array<web::Route, handled_routes.size()> all{};
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = handled_routes[i].route;
   return all;
 }();
 
+// The answer to an unknown path names those that a person may want to type.
 constexpr std::string_view paths =
     "/, /status, /topics, /groups, /clients, /delayed, /events, /wheel, /purgatory, /metrics, "
     "/healthz, /readyz";
@@ -126,6 +130,7 @@ asio::awaitable<Reply> handle(const HandledRoute& route, Call& call, const Quest
     co_return co_await route.handle(call);
   } catch (const Refused& refused) {
     co_return refusal(refused.status, refused.why);
+    // The text may name files and settings, so it goes to the log and not to the client.
   } catch (const std::exception& failure) {
     log_error("admin", "{} {}: {}", question.method, printable(question.target), failure.what());
   }

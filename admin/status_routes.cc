@@ -30,6 +30,7 @@ void put_identity(Json& body, const Context& context, const Shards& shards) {
   body["start_id"] = config.start_id;
   body["node_id"] = config.node_id;
   body["state"] = state_of(shards);
+  // The page makes rates from two answers, by this clock: that of a browser may be wrong.
   body["at_ms"] = to_ms(broker.clock().wall());
   body["uptime_ms"] =
       std::chrono::floor<milliseconds>(broker.clock().mono() - broker.started()).count();
@@ -65,6 +66,7 @@ Json refused_batches_json(const Shards& shards) {
   return reasons.object();
 }
 
+// JsonFields adds up what the shards report under one name.
 Json delayed_json(const PendingStatus& pending, const Shards& shards) {
   JsonFields delayed;
   pending.report(delayed);
@@ -90,6 +92,7 @@ Json storage_json(const Context& context, const Overview& all) {
   all.pending_files.report(storage);
   for (const auto& shard : all.shards) shard.journal.report(storage);
   Json json = storage.object();
+  // In /metrics each directory has figures of its own for these, so here they are no declared ones.
   json["free_bytes"] = all.disk.free_bytes;
   json["total_bytes"] = all.disk.total_bytes;
   json["reserve_bytes"] = context.here.config().disk_reserve_bytes;

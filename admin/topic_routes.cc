@@ -81,6 +81,8 @@ Json slips_json(const delay::HeaderSlips& slips) {
   return json;
 }
 
+// All partitions are asked for together, because each shard is then visited once and not once for
+// each topic.
 std::vector<TopicPartition> partitions_of(const storage::Topic& topic) {
   std::vector<TopicPartition> partitions;
   for (PartitionIndex p = 0; p < topic.partitions; ++p) partitions.push_back({topic.id, p});
@@ -125,6 +127,7 @@ asio::awaitable<Json> topics_event_json(Context& context, std::size_t limit) {
   for (const auto& topic : all)
     topics.emplace_back(context.broker.pending_counts().pending_of(topic->id), topic);
   const auto shown = std::min(limit, topics.size());
+  // The rest stays unsorted: there may be a hundred thousand topics.
   std::ranges::partial_sort(topics, topics.begin() + static_cast<std::ptrdiff_t>(shown),
                             [](const auto& a, const auto& b) {
                               return a.first != b.first ? a.first > b.first
@@ -174,6 +177,7 @@ asio::awaitable<Reply> get_topic(Call& call) {
     each["partition"] = i;
     each["shard"] = status.shard;
     each["open"] = status.open;
+    // Opening reads a directory, so of the rest it is only known that they exist.
     if (status.open) {
       each["fenced"] = status.fenced;
       each["log_start"] = status.log_start;
@@ -206,6 +210,7 @@ asio::awaitable<Reply> delete_topic(Call& call) {
   if (!removed) {
     using protocol::ErrorCode;
     const auto& refused = removed.error();
+    // The number is a field of its own: the page asks a person by it before it forces the deletion.
     if (refused.code == ErrorCode::policy_violation) {
       Json body{{"error", refused.message}};
       body["pending"] = pending;
@@ -213,6 +218,7 @@ asio::awaitable<Reply> delete_topic(Call& call) {
     }
     throw Refused{refused.code == ErrorCode::unknown_topic_id ? 404u : 500u, refused.message};
   }
+  // Pages that are open show pending records, and would keep those of this topic for seconds.
   if (pending != 0) call.context.pending_changed();
   Json body;
   body["result"] = "deleted";

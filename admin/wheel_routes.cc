@@ -130,7 +130,7 @@ class LevelTable {
   std::uint64_t on_disk_ = 0;
 };
 
-// What is told together: where records are, in memory and on disk, and how many there are.
+// The figures of one answer: where records are, in memory and on disk, and how many there are.
 struct LevelsLook {
   std::vector<broker::ShardStatus> shards;
   std::uint64_t total = 0;

@@ -14,7 +14,7 @@ namespace {
 // From this length on ISA-L is faster than the loops below.
 constexpr std::size_t long_input = 256;
 // ISA-L takes an int.
-constexpr std::size_t longest_call = std::size_t{1} << 30;
+constexpr std::size_t max_call = std::size_t{1} << 30;
 
 constexpr std::array<std::uint32_t, 256> make_table() {
   std::array<std::uint32_t, 256> table{};
@@ -65,7 +65,7 @@ std::uint32_t crc32c(std::uint32_t before, Bytes bytes) {
   // continues it as if there had been no end.
   std::uint32_t crc = ~before;
   while (bytes.size() >= long_input) {
-    const std::size_t count = std::min(bytes.size(), longest_call);
+    const std::size_t count = std::min(bytes.size(), max_call);
     // It only reads; its signature forgot to say so.
     crc = crc32_iscsi(const_cast<std::uint8_t*>(bytes.data()), static_cast<int>(count), crc);
     bytes = bytes.subspan(count);

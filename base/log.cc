@@ -114,8 +114,8 @@ bool write_all(int descriptor, std::string_view bytes) {
 }
 
 std::string text_of_dropped(std::uint64_t lines) {
-  const auto text =
-      fmt::format("{} lines were dropped here: stderr was not read, or refused them", lines);
+  const auto text = fmt::format(
+      "{} log lines were dropped here, because writing to stderr blocked or failed", lines);
   // A formatter of its own: this runs on the log's thread, and the sink's belongs to the thread
   // that logs just now.
   return LineFormatter().line_of(spdlog::details::log_msg("log", spdlog::level::warn, text));

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/core.h>
+
 namespace tarry {
 
 std::optional<std::uint64_t> LogThrottle::admit(MonoTime now) {
@@ -17,14 +19,15 @@ std::optional<std::uint64_t> LogThrottle::admit(MonoTime now) {
   return std::exchange(unwritten_, 0);
 }
 
+std::string LogThrottle::suffix(std::uint64_t unwritten) {
+  if (unwritten == 0) return {};
+  return fmt::format(" ({} more since the last such line)", unwritten);
+}
+
 void LogThrottle::write(LogLevel level, MonoTime now, const char* category, std::string_view line) {
   const auto unwritten = admit(now);
   if (!unwritten) return;
-  if (*unwritten == 0) {
-    log_at(level, category, "{}", line);
-  } else {
-    log_at(level, category, "{} ({} more since the last such line)", line, *unwritten);
-  }
+  log_at(level, category, "{}{}", line, suffix(*unwritten));
 }
 
 }  // namespace tarry

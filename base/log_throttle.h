@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/clock.h"
@@ -28,6 +29,8 @@ class LogThrottle {
 
   // When a line may be written now, returns how many were left out since the last one; else empty.
   std::optional<std::uint64_t> admit(MonoTime now);
+  // The end of a line that admit() allowed: empty, or how many were left out.
+  static std::string suffix(std::uint64_t unwritten);
   void warn(MonoTime now, const char* category, std::string_view line) {
     write(LogLevel::warn, now, category, line);
   }

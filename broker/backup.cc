@@ -90,8 +90,8 @@ struct JournalsHeld {
 
 }  // namespace
 
-// A client may have told one shard what another shard told it before this moment; so no shard
-// tells anything until all stand still.
+// A client may have told one shard what another shard answered before this moment; so no shard
+// answers anything until all stand still.
 asio::awaitable<Result<std::vector<Lsn>>> BackupRun::ends_of_journals() {
   const auto held = std::make_shared<JournalsHeld>(broker_, here_, broker_.shard_count());
   for (std::size_t i = 0; i < broker_.shard_count(); ++i)

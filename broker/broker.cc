@@ -379,8 +379,8 @@ Result<> Broker::settle_journals(storage::Recovered& recovered) {
   return pending_->flush();
 }
 
-// A journal that somebody took away begins again at 0, and what it tells then would look as if the
-// store had it already.
+// A journal that somebody took away begins again at 0, and what it reports then would look as if
+// the store had it already.
 Result<bool> Broker::is_ahead_of_journals(const storage::Recovered& recovered) {
   const auto shards = pending_->shards();
   if (!shards) return std::unexpected(shards.error());

@@ -180,7 +180,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.
   RecoverySummary recovery_;
   Sequence sequences_next_ = 1;     // On shard 0: the first that no block has.
-  bool sequences_refused_ = false;  // On shard 0: and told so.
+  bool sequences_refused_ = false;  // On shard 0: and it was logged.
   std::size_t not_ready_ = 0;       // On shard 0: shards that wait for their first.
   std::move_only_function<void()> ready_;
 

@@ -22,7 +22,7 @@ namespace {
 namespace asio = boost::asio;
 using protocol::ErrorCode;
 
-// Both are told on the shard of the partition.
+// Both are called on the shard of the partition.
 struct Written {
   OneShotEvent event;
   Result<> result;
@@ -96,7 +96,7 @@ asio::awaitable<Result<>> write(DeadLetterRoutes routes, Shard& here, TopicParti
   auto appending = append_there(there, name, to, std::move(batch));
   const Result<> result =
       co_await asio::co_spawn(there.executor(), std::move(appending), asio::use_awaitable);
-  // We may be inside what the journal tells of its records, and what follows writes to it.
+  // This may run inside a completion of the journal, and what follows writes to it.
   co_await asio::post(here.executor(), asio::use_awaitable);
   co_return result;
 }

@@ -79,7 +79,7 @@ Result<> Replay::sync_kept() {
 }
 
 Result<Partition*> Replay::open(const TopicPartition& tp) {
-  // The first pass has just told the catalog, and the shards know it by the image alone.
+  // The first pass has just changed the catalog, and the shards know it by the image alone.
   if (!shard_of(tp).topics().find(tp.topic)) {
     const auto image = catalog_.image();
     for (const auto& shard : shards_) shard->set_topics(image);

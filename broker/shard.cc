@@ -25,13 +25,13 @@ constexpr std::size_t groups_a_turn = 256;
 constexpr PartitionIndex dropped_a_turn = 64;
 
 // With less a shard could not keep some tails and what is near at the same time.
-constexpr std::size_t least_delay_memory = 4 << 20;
+constexpr std::size_t min_delay_memory = 4 << 20;
 
 delay::Engine::Options engine_options(const BrokerContext& broker, MonoTime wheel_start) {
   delay::Engine::Options options;
   options.memory_bytes =
       std::max(static_cast<std::size_t>(broker.config.delay_memory_bytes) / broker.shard_count,
-               least_delay_memory);
+               min_delay_memory);
   options.remember = broker.config.delay_remember;
   options.wheel_start = wheel_start;
   return options;
@@ -106,7 +106,7 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
   const bool other_retention = this->config().offsets_retention != config->offsets_retention;
   const bool other_defaults = exchange_config(*config);
   free_space_.look();
-  retention_.look_later_again();
+  retention_.restart_timer();
   if (other_defaults) {
     // Their ids, because partitions may go while others have their turn.
     std::vector<TopicPartition> open;

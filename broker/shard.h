@@ -59,7 +59,7 @@ class Shard final : public ShardContext, private PartitionHost {
         WriteDeadLetters write_dead_letters);
   ~Shard();
 
-  // Opens the journal behind what recovery found.  Blocks; before the threads run.
+  // Opens the journal after what recovery found.  Blocks; before the threads run.
   Result<> open_journal(const storage::RecoveredJournal& recovered);
   // From here on pending records are delivered.  On the shard's thread.
   void start();

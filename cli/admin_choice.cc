@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 // A command that only reads can do without Kafka's answer, so it does not wait long for it.
 constexpr std::chrono::milliseconds max_wait_of_readers = 2s;
 
+// A reader waits for less: what it shows is worth less than a change that must not go astray.
 Result<BrokerRun> kafka_run(const BrokerOptions& options, AdminUse use, const BrokerRun& of_admin) {
   auto settings = options.kafka();
   if (use == AdminUse::reads) settings.timeout = std::min(settings.timeout, max_wait_of_readers);
@@ -27,6 +28,7 @@ Result<BrokerRun> kafka_run(const BrokerOptions& options, AdminUse use, const Br
   return run_of(*kafka, of_admin);
 }
 
+// Two brokers on copies of one directory have one cluster id, which is why start ids exist.
 std::string difference(const BrokerRun& of_admin, const BrokerRun& of_kafka) {
   if (of_admin.cluster_id != of_kafka.cluster_id) {
     return fmt::format("their cluster ids are {} and {}", printable(of_admin.cluster_id),

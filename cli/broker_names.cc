@@ -36,6 +36,8 @@ std::vector<std::string> names_in(const Result<std::vector<Listed>>& listed) {
 }  // namespace
 
 BrokerNames::BrokerNames(const TypedWords& typed) {
+  // CLI11 has not read this line, which is not complete, so options and variables are found by
+  // hand.
   take_address(typed, "--brokers", "TARRY_BROKERS", options_.brokers);
   take_address(typed, "--admin", "TARRY_ADMIN", options_.admin);
   if (const auto data = typed.values.find("--data"); data != typed.values.end())
@@ -46,6 +48,7 @@ BrokerNames::BrokerNames(const TypedWords& typed) {
 std::vector<std::string> BrokerNames::topics() {
   auto admin = KafkaAdmin::open(options_.kafka());
   if (!admin) return {};
+  // Errors give no names, here and below: there is no place for them beside the cursor.
   auto names = names_in(admin->topics());
   // Kafka's own, which nobody reads by hand.
   std::erase_if(names, [](const std::string& name) { return name.starts_with("__"); });

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/number_text.h"
 #include "cli/io/text.h"
 #include "cli/local_time.h"
@@ -51,12 +52,6 @@ constexpr FileSystem file_systems[] = {
      "a network file system may lose locks and syncs; give --data a directory on a local disk"},
 };
 
-std::uint64_t status_number(const Json& status, const char* path) {
-  const Json::json_pointer pointer(path);
-  if (!status.contains(pointer) || !status.at(pointer).is_number()) return 0;
-  return static_cast<std::uint64_t>(std::max(0.0, status.at(pointer).get<double>()));
-}
-
 std::string word_in(const Json& status, const char* name) {
   return status.contains(name) && status[name].is_string() ? status[name].get<std::string>()
                                                            : std::string();
@@ -70,7 +65,7 @@ Finding check_shards(const Json& status) {
   std::string full;
   for (const auto& shard : part_of(status, "shards"))
     if (shard.is_object() && shard.contains("has_room") && shard["has_room"] == false)
-      full += (full.empty() ? "" : ", ") + std::to_string(status_number(shard, "/shard"));
+      full += (full.empty() ? "" : ", ") + std::to_string(number_at(shard, "/shard"));
   if (full.empty()) return {"room for records", Level::ok, "every shard accepts records"};
   return {
       "room for records", Level::problem,
@@ -90,12 +85,10 @@ Finding check_refusals(const Json& status) {
 }
 
 Finding check_deliveries(const Json& status) {
-  const auto overdue = status_number(status, "/delayed/overdue");
-  const auto early = status_number(status, "/delayed/early_total");
-  const auto damaged = status_number(status, "/delayed/damaged_total");
-  const Json::json_pointer p99("/delayed/lag_ms/p99");
-  const double lag =
-      status.contains(p99) && status.at(p99).is_number() ? status.at(p99).get<double>() : 0;
+  const auto overdue = number_at(status, "/delayed/overdue");
+  const auto early = number_at(status, "/delayed/early_total");
+  const auto damaged = number_at(status, "/delayed/damaged_total");
+  const double lag = figure_at(status, "/delayed/lag_ms/p99");
   // Only the worst is reported.
   if (damaged != 0) {
     return {"deliveries", Level::problem,
@@ -119,8 +112,7 @@ Finding check_deliveries(const Json& status) {
 }
 
 Finding check_connections(const Json& status) {
-  const auto now = status_number(status, "/connections"),
-             limit = status_number(status, "/max_connections");
+  const auto now = number_at(status, "/connections"), limit = number_at(status, "/max_connections");
   const std::string text = fmt::format("{} of at most {}", grouped(now), grouped(limit));
   if (limit == 0 || now * 10 < limit * 9) return {"connections", Level::ok, text};
   return {"connections", Level::warning,

@@ -29,6 +29,7 @@ Parameter parameter_of(const CLI::Option& option) {
 }  // namespace
 
 std::vector<const CLI::App*> commands_of(const CLI::App& group) {
+  // CLI11 marks hidden commands by an empty group: `tarry man` is for packages.
   return group.get_subcommands(
       [](const CLI::App* command) { return !command->get_group().empty(); });
 }
@@ -37,6 +38,7 @@ std::vector<Parameter> parameters_of(const CLI::App& command) {
   std::vector<Parameter> parameters;
   for (const auto* option : command.get_options())
     if (!option->get_group().empty()) parameters.push_back(parameter_of(*option));
+  // Positional words come first, as they are typed; otherwise the order of adding stays.
   std::ranges::stable_partition(parameters, &Parameter::is_positional);
   return parameters;
 }

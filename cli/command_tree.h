@@ -1,7 +1,7 @@
 #pragma once
 
 // The parameters of the commands of CLI11's tree, in the words that help, man pages and completions
-// share. Whatever they print is read from the tree, so a flag is described in one place only.
+// share. All that they print is read from the tree, so a flag is described in one place only.
 //
 //   tarry ── topic ── create   parameters_of(): NAME, -b,--brokers, ..., --partitions, --config
 //         │       └── list     examples_of():   "tarry topic list"

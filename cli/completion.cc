@@ -104,6 +104,7 @@ class Completing {
   }
 
   void add_values(std::string_view value, const std::string& word, const std::string& before = {}) {
+    // The names of values in the help also decide how they are completed.
     if (value.ends_with("...")) value.remove_suffix(3);
     if (value == "TOPIC") {
       add_all(names_.topics(), word, before);
@@ -116,6 +117,7 @@ class Completing {
     } else if (value == "DIR") {
       completion_.kind = Completion::Kind::directories;
     } else if ((value == "KEY=VALUE" || value == "KEY") && !word.contains('=')) {
+      // The value after the = is free text, so there is nothing to list for it.
       add_keys(word, value == "KEY=VALUE" ? "=" : "", before);
     } else {
       add_all(choices_in(value), word, before);
@@ -147,6 +149,8 @@ class Completing {
 }  // namespace
 
 TypedWords read_words(const CLI::App& program, const std::vector<std::string>& words) {
+  // CLI11 would refuse a line that is not complete, so the words are read again here, with the same
+  // rules.
   TypedWords typed{&program, {}, {}, {}, false};
   auto parameters = parameters_of(program);
   const Parameter* open = nullptr;

@@ -19,6 +19,7 @@ std::string config_value(std::string_view key, std::string_view value) {
 
 }  // namespace
 
+// Values are brought to Kafka's plain numbers here, as other brokers know no 7d or 1MiB.
 ConfigList config_list(const std::vector<std::string>& words) {
   ConfigList list;
   for (const auto& word : words) {

@@ -58,6 +58,7 @@ std::int64_t DelayedFlow::due(std::uint64_t number) const {
   if (!plan_.is_delayed) return planned(number);
   if (plan_.is_burst) return rounded_up_to_ms(began()) + in_us(plan_.delay);
   const auto window = static_cast<std::uint64_t>(plan_.spread.count()) + 1;
+  // The due time follows from the number, so that the receiver needs no table of what was sent.
   const milliseconds later{static_cast<std::int64_t>(mixed(plan_.seed + number) % window)};
   return rounded_up_to_ms(planned(number)) + in_us(plan_.delay + later);
 }
@@ -118,6 +119,8 @@ FlowFigures DelayedFlow::figures(std::int64_t now) const {
   for (std::size_t i = 0; i < accepted_.word_count(); ++i) {
     const std::uint64_t accepted = accepted_.word(i), arrived = arrived_.word(i);
     not_arrived += static_cast<std::uint64_t>(std::popcount(accepted & ~arrived));
+    // A record may arrive although its producer got no answer, for instance after a lost
+    // connection.
     figures.unconfirmed += static_cast<std::uint64_t>(std::popcount(arrived & ~accepted));
   }
   figures.not_due = not_arrived - figures.lost;

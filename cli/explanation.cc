@@ -21,6 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// So many show whether a cron expression means what was intended.
 constexpr std::size_t runs_shown = 5;
 
 const char* word_of(delay::Schedule::Kind kind) {
@@ -49,6 +50,8 @@ Result<milliseconds> milliseconds_of(std::string_view key, std::string_view valu
   return fail(Errc::invalid, fmt::format("{}: {}", key, duration.error().message));
 }
 
+// Knows only the configs that decide a due time: the broker's own table is in broker/, which
+// commands do not include.
 Result<> set_config(delay::TopicDelay& topic, std::string_view key, std::string_view value) {
   if (key == "tarry.delay.enable") {
     // Without regard to case, as brokers read it.
@@ -61,6 +64,7 @@ Result<> set_config(delay::TopicDelay& topic, std::string_view key, std::string_
   }
   if (key == "tarry.delay.ms" || key == "tarry.delay.max.ms") {
     const bool is_max = key == "tarry.delay.max.ms";
+    // A topic's config says "no limit" so.
     if (is_max && value == "-1") {
       topic.max_delay.reset();
       return {};
@@ -92,6 +96,7 @@ Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic
     if (const auto meant = delay::nearly_named(name); !meant.empty())
       explanation.slips.emplace_back(name, meant);
   }
+  // A record is built and parsed, so that the function that brokers use decides and no copy of it.
   Buffer body;
   records::append_record_body(body, std::nullopt, Bytes{}, views);
   const auto record = records::parse_record_body(body);

@@ -26,7 +26,7 @@ struct Explanation {
   std::string id;                   // Empty: none.
   std::string recurrence;           // For people; empty: it is delivered once.
   std::vector<WallTime> upcoming;   // The first runs of a recurring record, `due` among them.
-  std::string error;                // Why it is refused.
+  std::string error;                // The reason if it is refused.
   // Names that schedule nothing but are one letter off from one that does, and that one.
   std::vector<std::pair<std::string, std::string>> slips;
 };

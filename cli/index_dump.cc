@@ -50,7 +50,7 @@ Result<IndexFile> open_index(storage::Disk& disk, const std::string& path) {
   return index;
 }
 
-// Why an entry of .index does not belong to the batch at its position; empty: it does.
+// How an entry of .index contradicts the batch at its position; empty: it does not.
 std::string mismatch(const IndexFile& index, const storage::IndexEntry& entry) {
   if (!index.log) return {};
   Buffer header(records::batch_header_size);

@@ -123,6 +123,7 @@ struct OperationJson {
     json["start"] = op.start;
     return json;
   }
+  // Values may be passwords, so only their number is shown.
   Json operator()(const st::BrokerConfigsSet& op) const {
     return {{"operation", "BrokerConfigsSet"}, {"configs", op.configs.size()}};
   }
@@ -163,6 +164,7 @@ struct OperationJson {
   }
 };
 
+// LSNs are in hexadecimal, as in the names of journal files.
 std::string lsn_text(Lsn lsn) {
   return fmt::format("{:016x}", lsn);
 }
@@ -260,7 +262,7 @@ class JournalDumper {
     for (std::uint32_t i = 0; i < round.records; ++i) {
       const auto left = payload.size() - place;
       const std::size_t length = left < 4 ? 0 : load_be<std::uint32_t>(payload.data() + place);
-      // Told once: behind a wrong length no further record can be found.
+      // Reported once: after a wrong length no further record can be found.
       if (left < 4 || left - 4 < length) {
         findings_.add(fmt::format("{}: position {}: record {} of {} is longer than its round",
                                   cell(path_), at, i + 1, round.records));

@@ -26,6 +26,7 @@ std::string zoned(WallTime time, bool with_milliseconds, std::string* zone) {
   const int year = local.tm_year + 1900;
   // RFC 3339 has four digits for a year.
   if (year < 0 || year > 9999) return {};
+  // RFC 3339 has whole minutes; zones had seconds only before they were standardised.
   const long offset = std::labs(local.tm_gmtoff) / 60;
   if (zone != nullptr) *zone = local.tm_zone;
   return fmt::format(

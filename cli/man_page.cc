@@ -48,6 +48,7 @@ class Page {
       section("OPTIONS");
       options(parameters_of(command_));
     } else {
+      // A group has one page for all of its commands, because most of their options are the same.
       group(below);
     }
     examples();
@@ -67,6 +68,7 @@ class Page {
   void head() {
     const std::string name = page_name(command_);
     std::string upper = name;
+    // toupper() would follow the locale.
     std::ranges::transform(upper, upper.begin(), [](char c) {
       return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
     });
@@ -160,6 +162,7 @@ class Page {
   }
 
   void environment() {
+    // A map sorts them and has each once, although most commands have the option.
     std::map<std::string, std::string> variables;
     const auto add = [&](const CLI::App& command) {
       for (const auto& parameter : parameters_of(command))
@@ -171,6 +174,7 @@ class Page {
       for (const auto* each : commands_of(command)) self(self, *each);
     };
     add_all(add_all, command_);
+    // The token is no option, as the command line of a process is no secret; so the tree lacks it.
     if (variables.contains("TARRY_ADMIN"))
       variables["TARRY_ADMIN_TOKEN"] = "The admin's token, if --data does not say where it is.";
     variables["NO_COLOR"] = "If it is set and not empty, the output has no colours.";
@@ -186,6 +190,7 @@ class Page {
     section("SEE ALSO");
     std::string all;
     const auto add = [&](const CLI::App& command) {
+      // help and version have no page: that of the program describes them.
       if (&command == &command_ || command.get_name() == "help" || command.get_name() == "version")
         return;
       all += fmt::format("{}\\fB{}\\fR(1)", all.empty() ? "" : ", ", roff(page_name(command)));

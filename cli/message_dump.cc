@@ -14,6 +14,7 @@
 namespace tarry::cli {
 namespace {
 
+// A line may have been written on a system that ends lines with \r\n.
 std::string_view take_word(std::string_view& rest) {
   const auto from = rest.find_first_not_of(" \t\r");
   if (from == rest.npos) {
@@ -26,6 +27,7 @@ std::string_view take_word(std::string_view& rest) {
   return word;
 }
 
+// Keys and versions have 16 bits in the protocol, so a larger number is refused here.
 Result<int> number(std::string_view what, std::string_view word) {
   std::int16_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -44,6 +46,7 @@ int digit(char c) {
 
 Result<Buffer> bytes_of(std::string_view hex) {
   Buffer bytes;
+  // A message may be empty, but its place in the line must not be.
   if (hex == "-") return bytes;
   if (hex.size() % 2 != 0)
     return fail(Errc::invalid, fmt::format("HEX has {} digits, which is odd", hex.size()));
@@ -78,6 +81,8 @@ Result<protocol::Dumped> dump(std::string_view line) {
 std::string dumped_message(std::string_view line) {
   const auto dumped = dump(line);
   if (!dumped) return "error: " + escape_control_characters(dumped.error().message);
+  // The bytes that our encoder makes of the fields follow: where they are not those of the line,
+  // decoder and encoder disagree, which no eye would see in the JSON.
   std::string text = dumped->json + '\t';
   if (dumped->bytes.empty()) text += '-';
   constexpr char digits[] = "0123456789abcdef";

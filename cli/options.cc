@@ -46,6 +46,7 @@ std::string choices(const CLI::App& group) {
   return choice;
 }
 
+// For a better error: options before the command are the most common slip.
 bool is_option_below(const CLI::App& app, const std::string& option) {
   return std::ranges::any_of(commands_of(app), [&](const CLI::App* command) {
     return command->get_option_no_throw(option) != nullptr || is_option_below(*command, option);
@@ -143,7 +144,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
             options.timeout = *parse_duration(word);
             options.timeout_given = true;
           },
-          "How long to wait for the broker, also while it starts (default 10s)")
+          "How long to wait for the broker, including its start (default 10s)")
       ->option_text("D")
       ->check(is_timeout)
       ->take_last();

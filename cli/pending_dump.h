@@ -6,8 +6,8 @@
 //
 // DIR is a data directory or its db/pending.  The records are those that a broker would have after
 // a start there: what db/pending has, changed by the journals since the last checkpoint
-// (pending_changes.h), which come last.  What cannot be read is a finding, and the rest is printed.
-// Nothing is changed; a broker that has the store open is not asked.
+// (pending_changes.h), which come last.  A record that cannot be read is a finding, and the rest is
+// printed. Nothing is changed; a broker that has the store open is not asked.
 
 #include <string>
 

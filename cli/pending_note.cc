@@ -37,6 +37,7 @@ std::string ask_for_pending(const BrokerOptions& options, const std::string& top
     const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));
     return body ? parse_json(*body) : Json();
   };
+  // An answer of another form gives no note, which is better than a wrong one.
   const Json count = of_topic("/delayed/count?");
   if (!count.is_object() || !count.contains("total") || !count["total"].is_number_unsigned())
     return {};
@@ -70,14 +71,14 @@ PendingNote::PendingNote(const BrokerOptions& options, std::string topic)
 // The future's own destructor waits for the thread.
 PendingNote::~PendingNote() = default;
 
-void PendingNote::nothing_came() {
+void PendingNote::on_empty() {
   if (std::exchange(was_asked_, true)) return;
   asked_ = std::async(std::launch::async, [options = options_, topic = topic_] {
     return ask_for_pending(options, topic);
   });
 }
 
-void PendingNote::say_if_known() {
+void PendingNote::print_answer() {
   if (asked_.valid() && asked_.wait_for(0s) == std::future_status::ready) say();
 }
 

@@ -32,16 +32,16 @@ class PendingNote {
   PendingNote& operator=(const PendingNote&) = delete;
 
   // There is nothing to read; asks, the first time.
-  void nothing_came();
+  void on_empty();
   // Says it if the answer is there.
-  void say_if_known();
+  void print_answer();
   // Waits for the answer if it was asked for, and says it.
   void say();
 
  private:
   BrokerOptions options_;
   const std::string topic_;
-  std::future<std::string> asked_;  // Valid from the first nothing_came() until it is said.
+  std::future<std::string> asked_;  // Valid from the first on_empty() until it is said.
   bool was_asked_ = false;
 };
 

@@ -40,6 +40,7 @@ void append_headers(std::string& to, const ConsumedRecord& record) {
     comma = true;
     to += name;
     to += '=';
+    // As kcat: a null value is not an empty one.
     to += value.value_or("NULL");
   }
 }
@@ -49,6 +50,7 @@ void append_headers(std::string& to, const ConsumedRecord& record) {
 Result<RecordFormat> RecordFormat::parse(std::string_view text) {
   RecordFormat format;
   std::string literal;
+  // Neighbouring literals become one part: the format is parsed once, but applied to each record.
   const auto end_literal = [&] {
     if (!literal.empty()) format.parts_.push_back({0, std::move(literal)});
     literal.clear();
@@ -96,6 +98,8 @@ Result<RecordFormat> RecordFormat::parse(std::string_view text) {
         unsigned value = 0;
         const char* from = text.data() + std::min(i + 2, text.size());
         const char* to = text.data() + std::min(i + 4, text.size());
+        // Two digits exactly, so that any text may follow; from_chars() alone would be content with
+        // one.
         const auto [end, error] = std::from_chars(from, to, value, 16);
         if (error != std::errc{} || end != from + 2) return refuse(i, 4);
         literal += static_cast<char>(value);
@@ -156,9 +160,11 @@ std::string json_of(const ConsumedRecord& record, std::string_view topic) {
   json["timestamp"] = record.timestamp;
   put_bytes(json, "key", record.key);
   put_bytes(json, "value", record.value);
+  // An array and no object: names of headers may repeat, and their order counts.
   json["headers"] = Json::array();
   for (const auto& [name, value] : record.headers) {
     Json header;
+    // Kafka does not check that names are UTF-8, so they may need base64 as values do.
     put_bytes(header, "name", name);
     put_bytes(header, "value", value);
     json["headers"].push_back(std::move(header));

@@ -28,6 +28,8 @@ delay::TopicDelay delay_configs_in(const std::vector<ConfigEntry>& configs) {
   for (const auto& config : configs)
     if (config.value && std::ranges::find(ours, config.name) != ours.end())
       words.push_back(fmt::format("{}={}", config.name, *config.value));
+  // A value that this program does not understand comes from a newer broker; then the summary says
+  // less.
   return topic_delay_of(words).value_or(delay::TopicDelay{});
 }
 
@@ -151,6 +153,7 @@ std::string ScheduleSummary::find_line() const {
   std::string line =
       fmt::format("to find {}: tarry delayed list {}", delayed_ == 1 ? "it" : "them", topic_);
   if (!earliest_ || !latest_) return line;
+  // The broker's clock decided the due time, and this one computed it: the range allows for both.
   const auto slack = counts_from_arrival_ ? clock_difference : 0s;
   const auto from = std::chrono::floor<std::chrono::seconds>(*earliest_) - slack;
   const auto to = std::chrono::floor<std::chrono::seconds>(*latest_) + 1s + slack;

@@ -68,7 +68,7 @@ class ScheduleSummary {
   // The due time of a record that arrived when it was sent, and that of a record that arrived when
   // the last one was answered; *earliest_ <= *latest_.  Empty: headers and configs do not tell it.
   std::optional<WallTime> earliest_, latest_;
-  std::string refusal_;  // Why the last dead letter is one.
+  std::string refusal_;  // The reason of the last dead letter.
   std::uint64_t delayed_ = 0, cancellations_ = 0, expired_ = 0, dead_letters_ = 0;
 };
 

@@ -24,6 +24,7 @@ using records::RecordView;
 // (tarry.decompressed.max.bytes).
 constexpr std::size_t max_unpacked_bytes = std::size_t{256} << 20;
 
+// The name of the field says whose clock it was, as in Kafka's dump.
 const char* time_name(const BatchView& batch) {
   return batch.is_log_append_time() ? "LogAppendTime" : "CreateTime";
 }
@@ -49,6 +50,7 @@ std::optional<std::string_view> text_of_bytes(const std::optional<Bytes>& bytes)
 }
 
 std::int32_t sequence_of(const BatchView& batch, const RecordView& record) {
+  // A producer without idempotence numbers nothing.
   if (batch.base_sequence() < 0) return -1;
   // Sequences go on with 0 after 2^31 - 1.
   return static_cast<std::int32_t>((static_cast<std::uint32_t>(batch.base_sequence()) +

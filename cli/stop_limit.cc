@@ -35,6 +35,7 @@ void exit_after(std::chrono::milliseconds limit) {
       "tarry: the broker did not stop within {} ms; everything acknowledged is in the journal\n",
       limit.count());
   text_size = static_cast<std::size_t>(end.out - text.data());
+  // The kernel's timer does it and no thread: when a stop hangs, nothing of ours can be relied on.
   struct sigaction late {};
   late.sa_handler = end_now;
   ::sigaction(SIGALRM, &late, nullptr);

@@ -39,6 +39,7 @@ Result<WallTime> parse_time_word(std::string_view word) {
   if (!shift_word.empty()) {
     const auto shift = parse_shift(shift_word);
     if (!shift) return std::unexpected(shift.error());
+    // Each of the two is in range, but their sum need not be.
     std::int64_t sum = 0;
     if (!__builtin_add_overflow(to_ms(wall_now()), shift->count(), &sum)) return from_ms(sum);
     return fail(Errc::invalid, fmt::format("\"{}\" is too far away", printable(word)));

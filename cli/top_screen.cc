@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t lines_without_terminal = 10;
 
 // An Output whose text is a string.
+// The screen is written in one piece, because a terminal shows half of a picture as a flicker.
 class TextOutput {
  public:
   explicit TextOutput(const TopLayout& layout)

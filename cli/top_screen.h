@@ -50,7 +50,7 @@ struct TopSample {
 struct TopLayout {
   std::size_t columns = 0, rows = 0;  // 0: as many as it takes, and ten lines for each list.
   bool has_colours = false;
-  std::string problem{};  // Why `now` is old; empty: it is not.
+  std::string problem{};  // The reason if `now` is old; empty: it is not.
 };
 
 // Without a newline at its end.  `before` null: there are no rates yet.

@@ -2,10 +2,12 @@
 
 // Accepted: a producer's batch, taken apart: what of it goes to the log at once, what is pending
 // from now on, and what it removes.  Owns all bytes that it refers to.
+//
+// split() is pure and runs on any thread.  From then on the value belongs to its shard's thread:
+// Intake resolves the ids that it takes, and Arriving has it until it is durable.
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/scope_exit.h"
 #include "delay/batch_schedules.h"
 #include "delay/schedule.h"
 #include "delay/sequences.h"
@@ -27,25 +30,6 @@
 namespace tarry::delay {
 
 using storage::PendingKey;
-
-// Calls something when it goes, unless that is called off.
-class OnGoing {
- public:
-  OnGoing() = default;
-  explicit OnGoing(std::move_only_function<void()> call) : call_(std::move(call)) {}
-  OnGoing(OnGoing&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
-  OnGoing& operator=(OnGoing&& other) noexcept {
-    std::swap(call_, other.call_);
-    return *this;
-  }
-  ~OnGoing() {
-    if (call_) call_();
-  }
-  void call_off() { call_ = nullptr; }
-
- private:
-  std::move_only_function<void()> call_;
-};
 
 class Accepted {
  public:
@@ -138,7 +122,7 @@ class Accepted {
   Applied applied_;
   // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
-  OnGoing give_back_;
+  ScopeExit give_back_;
   storage::JournalPlace place_;  // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t late_cancels_ = 0;

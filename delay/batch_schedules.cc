@@ -18,6 +18,8 @@ void count_slips(const records::RecordView& record, HeaderSlips& slips) {
   }
 }
 
+// Producers give all their records the same headers, so the first one stands for the batch: looking
+// at each would cost every batch that has headers of its own.
 bool first_record_slips(const records::CheckedBatch& batch) {
   HeaderSlips slips;
   (void)records::for_each_record(batch.records(), batch.count,
@@ -54,6 +56,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
   if (!may_ask(batch, topic)) return schedules;
   TARRY_ASSERT(batch.opened, "a topic with delays has its batches opened");
 
+  // A larger batch is no mistake as long as none of its records asks for anything.
   const bool too_many = batch.count > max_scheduled_records;
   if (!too_many) schedules.of_records.reserve(static_cast<std::size_t>(batch.count));
   ScheduleErrors errors;
@@ -74,6 +77,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
         }
         if (!schedule) {
           if (bad == 0) errors.reason = schedule.error().reason;
+          // The answer to a client is bounded; all are counted.
           if (bad++ < records::max_bad_records_told)
             errors.records.push_back({record.offset_delta, std::move(schedule.error().message)});
           return true;

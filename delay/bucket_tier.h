@@ -224,7 +224,7 @@ class BucketTier {
     std::size_t chunks = 0;             // Chunks in memory.
     std::size_t records = 0;            // In memory.
     std::size_t homes = 0;              // Hours and months that are known.
-    std::size_t dropped_topics = 0;     // That somebody may still have records of.
+    std::size_t dropped_topics = 0;     // Those of which somebody may still have records.
     std::uint64_t written = 0;          // Records that went to disk,
     std::uint64_t spared = 0;           //   and that were gone before.
     std::uint64_t downgrades = 0;       // Records that came near.

@@ -181,6 +181,7 @@ Parsed<std::uint64_t> set_in(const Field& field, std::string_view text) {
   return set;
 }
 
+// The first character decides, as in cron: */2 counts as no restriction too.
 bool is_restricted(std::string_view day_field) {
   return !day_field.starts_with('*') && !day_field.starts_with('?');
 }
@@ -198,6 +199,7 @@ std::expected<Cron, std::string> Cron::parse(std::string_view text) {
   }
   auto words = words_of(text);
   Cron cron;
+  // An expression has one spelling: it is stored, and compared with what parsing it again gives.
   cron.text_ = fmt::format("{}", fmt::join(words, " "));
   if (words.size() == 1 && words[0].starts_with('@')) {
     std::string_view meant;
@@ -205,9 +207,9 @@ std::expected<Cron, std::string> Cron::parse(std::string_view text) {
       if (equals_in_any_case(words[0], macro.name)) meant = macro.fields;
     }
     if (meant.empty()) {
-      return std::unexpected(
-          fmt::format("{} is none of @yearly @annually @monthly @weekly @daily @midnight @hourly",
-                      printable(words[0], 32)));
+      return std::unexpected(fmt::format(
+          "{} is not known; use one of @yearly @annually @monthly @weekly @daily @midnight @hourly",
+          printable(words[0], 32)));
     }
     words = words_of(meant);
   }
@@ -293,6 +295,8 @@ std::optional<seconds> Cron::last_time(seconds time) const {
   return std::nullopt;
 }
 
+// It goes from month to month and finds days and times by bit scans: 29 February on a certain
+// weekday may be decades away, and going from second to second would take minutes.
 std::optional<local_seconds> Cron::first_match(local_seconds from) const {
   const auto day = floor<days>(from);
   const year_month_day date{day};

@@ -120,7 +120,7 @@ void Deliveries::fill(Filling& filling) {
     for (NearEntry* entry : entries) {
       --filling.taken;
       if (entry->state() == NearEntry::State::abandoned) {
-        queues_.erase(*entry);  // Whoever was answered here has cancelled it.
+        queues_.erase(*entry);  // Its cancel was answered meanwhile.
       } else if (filling.full) {
         queues_.put_back(*entry);
       } else {

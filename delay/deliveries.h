@@ -14,7 +14,7 @@
 //   - Per partition, batches are handed to the sink in (due, sequence) order,
 //     each when all before it are in the journal: a batch that is
 //     refused is overtaken by none.
-//   - A record is in one batch at most.  Whoever asks for it then waits for the outcome.
+//   - A record is in one batch at most.  A cancel or move of it then waits for the outcome.
 //   - What is on its way is bounded, per shard and per partition, and so is the work of a step.
 //
 // Partitions take turns, a batch each.  One whose delivery was refused waits for its own back-off;

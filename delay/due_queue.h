@@ -52,7 +52,7 @@ class DueQueue {
   void push(const Item& item) {
     ++size_;
     if (tail_.is_ended() || tail_.items.back().key < item.key) {
-      if (tail_.items.size() >= longest_run) end_tail();
+      if (tail_.items.size() >= max_run) end_tail();
       tail_.items.push_back(item);
     } else {
       late_.push_back(item);
@@ -101,7 +101,7 @@ class DueQueue {
   // Fewer than these are no run of their own, and their memory is kept when they have left.
   static constexpr std::size_t small = 64;
   // A run's memory is given back when all of it has left.
-  static constexpr std::size_t longest_run = 4096;
+  static constexpr std::size_t max_run = 4096;
 
   enum class Part { runs, tail, heap };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// DurableChanges: what the journal has durably and the rooms of the engine do not know yet, in the
+// DurableChanges: what the journal has durably and the parts of the engine do not know yet, in the
 // order of the journal.
 //
 //   settled transaction --add()--> [ accepted batch | delivery | removal | move | ... ]
@@ -10,7 +10,7 @@
 // Invariants
 //   - The tier changes here alone, in the order of the journal, by what is durable.
 //   - A change begins when those before it have ended.
-//   - A turn of the shard applies about `step_records` records: some milliseconds.  What is left
+//   - A turn of the shard applies about `step_records` records: some milliseconds.  The rest
 //     waits for the engine's next step, and meanwhile its partition delivers nothing: what is
 //     durable may have to leave before what is ready.
 //

@@ -40,7 +40,7 @@
 //   in flight  its delivery is in the journal, or will be refused: a cancel waits for the outcome.
 //              A record that cancels or replaces it cannot wait and comes too late
 //
-// The work is done in rooms, each with an invariant that its header states; a room uses only those
+// The work is done in parts, each with an invariant that its header states; a part uses only those
 // to its left.
 //
 //   Alarm, EngineClock, BucketTier  <  ReadyQueues  <  Leaving, Arriving, Awaiting, DurableChanges

@@ -1,6 +1,6 @@
 #pragma once
 
-// EngineContext: what all rooms of a delay engine share.  It decides nothing.
+// EngineContext: what all parts of a delay engine share.  It decides nothing.
 
 #include <functional>
 #include <memory>

@@ -1,6 +1,13 @@
 #pragma once
 
 // EngineOptions: the bounds of a shard's delay engine.
+//
+// Three kinds: memory (from the settings), the work of one step (so that other tasks of the shard
+// have their turns), and what may be in flight to the log (so that one partition's flood keeps no
+// other waiting).  The defaults of the last two are measured and not settings; tests make them
+// small, so that a few records meet them.
+//
+// Constant while the engine exists, which has a copy.
 
 #include <chrono>
 #include <cstddef>

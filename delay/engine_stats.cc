@@ -3,8 +3,12 @@
 namespace tarry::delay {
 
 void EngineStats::report(MetricSink& sink) const {
-  sink.gauge({"tarry_delay_near", "Near records: pending records that are in memory."}, near);
-  sink.gauge({"tarry_delay_near_bytes", "Memory in use for delayed records."}, bytes);
+  sink.gauge({"tarry_delay_near",
+              "Pending records that have a place in the wheel because they are due soon."},
+             near);
+  sink.gauge({"tarry_delay_near_bytes",
+              "Memory that pending records use: their bodies and their places in the wheel."},
+             bytes);
   sink.gauge({"tarry_delay_overdue", "Records that are due and not delivered yet."}, overdue);
   sink.gauge({"tarry_delay_in_flight", "Overdue records whose delivery is being written."},
              in_flight);

@@ -1,6 +1,12 @@
 #pragma once
 
-// The figures of a shard's delay engine.
+// EngineTotals and EngineStats: the figures of a shard's delay engine.
+//
+// Each part counts in the EngineTotals that all share; EngineStats is a copy of them, with the
+// sizes that are read off the parts when somebody asks.  report() declares each once, for /metrics
+// and JSON (base/metrics.h).
+//
+// The totals belong to the shard's thread.  A copy may go anywhere.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +20,7 @@
 
 namespace tarry::delay {
 
-// The counters of an engine's rooms, since it began.
+// The counters of an engine's parts, since it began.
 struct EngineTotals {
   std::uint64_t delivered_total = 0;
   std::uint64_t early_total = 0;  // Always 0.

@@ -45,6 +45,8 @@ bool is_header_name(std::string_view name) {
                              [](char c) { return c > ' ' && c < 0x7f && c != ',' && c != '='; });
 }
 
+// One for the process, because headers are read on many threads, far from any configuration.  It is
+// set before the first of those threads begins and constant from then on.
 HeaderAliases& the_aliases() {
   static HeaderAliases aliases;
   return aliases;
@@ -65,10 +67,10 @@ Result<HeaderAliases> HeaderAliases::parse(std::string_view text) {
     if (equals == pair.size()) return fail(Errc::invalid, std::string(form));
     const auto original = find_name(originals, trim(pair.substr(0, equals)));
     if (original.empty())
-      return refuse(fmt::format("begins with none of {}", fmt::join(originals, ", ")));
+      return refuse(fmt::format("does not begin with one of {}", fmt::join(originals, ", ")));
     if (!is_header_name(name))
-      return refuse(
-          fmt::format("ends in no alias of 1 to {} visible ASCII characters", max_name_bytes));
+      return refuse(fmt::format("needs an alias of 1 to {} visible ASCII characters after the =",
+                                max_name_bytes));
     if (!find_name(originals, name).empty() || !find_name(added, name).empty())
       return refuse("gives one of Tarry's own names another meaning");
     if (const auto known = all.original_of(name); !known.empty())

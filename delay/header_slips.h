@@ -8,6 +8,9 @@
 // is told.
 //
 // Bounded: so many different names are remembered, and the rest is only counted.
+//
+// A value without a thread: that of a batch is made where the batch is checked, on the pool or the
+// shard, and is added to its topic's on the shard's thread.
 
 #include <cstddef>
 #include <cstdint>

@@ -26,12 +26,12 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
                                           std::int64_t pending) {
   const auto more = static_cast<std::int64_t>(schedules.delayed);
   if (!topic.max_pending || more == 0 || pending + more <= *topic.max_pending) return std::nullopt;
-  return refuse(ScheduleErrors::Kind::busy,
-                fmt::format("the topic has {} pending records and may have {} "
-                            "(tarry.delay.max.pending), but the batch has {}; try again when some "
-                            "are delivered",
-                            pending, *topic.max_pending, more),
-                "delay_max_pending");
+  return refuse(
+      ScheduleErrors::Kind::busy,
+      fmt::format("the topic has {} pending records, the batch would add {}, and the limit is {} "
+                  "(tarry.delay.max.pending); try again later",
+                  pending, more, *topic.max_pending),
+      "delay_max_pending");
 }
 
 const ScheduleErrors in_delivery =
@@ -72,7 +72,7 @@ void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& sch
   context_.tier.read_ids(partition, schedules.ids_taken(), std::move(done));
 }
 
-// Why nothing that is delayed is accepted now; empty: it is.
+// The reason why no delayed record is accepted now; empty: they are.
 std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
                                               const TopicDelay& topic, const TopicId& id) {
   if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
@@ -163,7 +163,7 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
         }
         accepted->held_ = std::make_shared<std::vector<PendingKey>>();
         accepted->give_back_ =
-            OnGoing([this, alive, held = accepted->held_, of = accepted->partition_] {
+            ScopeExit([this, alive, held = accepted->held_, of = accepted->partition_] {
               if (*alive) give_back(of, std::move(*held));
             });
         taking_.push_back({std::move(*accepted), std::move(ids), std::move(done)});
@@ -231,7 +231,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
   transaction.on_appended([this, here = kept.get()](Lsn lsn) noexcept {
     here->place_.lsn = lsn;
     appended(*here);
-    here->give_back_.call_off();
+    here->give_back_.dismiss();
   });
   transaction.on_durable([this, alive = context_.alive, kept = std::move(kept)]() mutable {
     if (!*alive) return;

@@ -11,7 +11,7 @@
 // clock, and what it would be too late for is queued at once.
 //
 // Entries leave the wheel before they are due, so that a million of one millisecond are in order
-// when it comes.  Whoever has the queue keeps them until then.
+// when it comes.  The owner of the queue keeps them until then.
 //
 // The caller of insert() bounds the number of entries: when the horizon moves back, sweep() erases
 // the entries behind it, a few at a time.  Erasing loses nothing: the BucketTier has everything.

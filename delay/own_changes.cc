@@ -45,7 +45,7 @@ void OwnChanges::move(std::unique_ptr<Move> move) {
   transaction.on_settled(
       [this, alive = context_.alive, move = std::move(move)](const Result<>& result) mutable {
         if (!*alive || context_.stopped) return;
-        if (!result) return not_moved(*move, result.error());
+        if (!result) return on_move_refused(*move, result.error());
         const TopicPartition partition = move->record.partition;
         durable_.add(partition, [this, move = std::move(move)](std::size_t&) {
           moved(*move);
@@ -55,7 +55,7 @@ void OwnChanges::move(std::unique_ptr<Move> move) {
   context_.sink.commit(std::move(transaction));
 }
 
-void OwnChanges::not_moved(Move& move, const Error& error) {
+void OwnChanges::on_move_refused(Move& move, const Error& error) {
   stay(move.record.key, move.record.partition);
   leaving_.end(move.record.key.sequence);
   if (move.done) {
@@ -104,7 +104,7 @@ void OwnChanges::remove(std::unique_ptr<Removal> removal) {
   transaction.on_settled(
       [this, alive = context_.alive, removal = std::move(removal)](const Result<>& result) mutable {
         if (!*alive || context_.stopped) return;
-        if (!result) return not_removed(*removal, result.error());
+        if (!result) return on_removal_refused(*removal, result.error());
         const TopicPartition partition = removal->partition;
         durable_.add(partition, [this, removal = std::move(removal)](std::size_t&) {
           removed(*removal);
@@ -130,7 +130,7 @@ void OwnChanges::removed(Removal& removal) {
   end_removal(removal, Controlled{.outcome = ControlOutcome::done});
 }
 
-void OwnChanges::not_removed(Removal& removal, const Error& error) {
+void OwnChanges::on_removal_refused(Removal& removal, const Error& error) {
   for (const auto& one : removal.records) stay(one.key, removal.partition);
   if (!removal.done) queues_.back_off(removal.partition);  // Nobody waits and would try again.
   end_removal(removal, std::unexpected(error));

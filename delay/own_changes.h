@@ -80,10 +80,10 @@ class OwnChanges {
 
  private:
   void removed(Removal& removal);
-  void not_removed(Removal& removal, const Error& error);
+  void on_removal_refused(Removal& removal, const Error& error);
   void end_removal(Removal& removal, const Result<Controlled>& answer);
   void moved(Move& move);
-  void not_moved(Move& move, const Error& error);
+  void on_move_refused(Move& move, const Error& error);
   void stay(const PendingKey& key, const TopicPartition& partition);
   void go_on();
 

@@ -21,6 +21,7 @@ constexpr std::size_t body_at = 9;
 
 void append_recurrence(Buffer& to, const Recurrence& recurrence) {
   const std::size_t at = to.size();
+  // The length comes first, so that a reader without time zones can skip the rule.
   append_be(to, std::uint16_t{0});
   recurrence.append_to(to);
   store_be(to.data() + at, static_cast<std::uint16_t>(to.size() - at - 2));
@@ -101,6 +102,8 @@ void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurr
 void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
                       std::int32_t header_count, Bytes headers, WallTime due,
                       const PendingKey& first) {
+  // Each delivered record gets these two, so their names are encoded once, and nothing is
+  // allocated.
   static const Buffer due_name = encoded_name(header::scheduled_for);
   static const Buffer handle_name = encoded_name(header::schedule_handle);
   std::array<char, 24> due_text;

@@ -16,6 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// It is stored in pending records, which may wait for years: another format needs another number.
 constexpr std::uint8_t version = 1;
 constexpr std::uint8_t cron_flag = 1, until_flag = 2, count_flag = 4;
 
@@ -96,6 +97,8 @@ std::optional<WallTime> Recurrence::next_after(WallTime time) const {
   if (const auto* every = std::get_if<Every>(&rule_)) {
     next = every->anchor;
     if (time >= every->anchor)
+      // The anchor is counted from, so that no rounding and no late delivery adds up over the
+      // years.
       *next += ((time - every->anchor) / every->period + 1) * every->period;
   } else {
     const auto& in_zone = std::get<InZone>(rule_);
@@ -120,6 +123,7 @@ std::optional<WallTime> Recurrence::nth_last(WallTime after, WallTime before,
                                              std::uint32_t n) const {
   auto run = last_before(before);
   if (const auto* every = std::get_if<Every>(&rule_)) {
+    // With a fixed period n runs back is one subtraction, however many were missed.
     if (run) *run -= (n - 1) * every->period;
   } else {
     for (std::uint32_t i = 1; i < n && run && *run > after; ++i) run = last_before(*run);
@@ -140,6 +144,8 @@ Recurrence::Turn Recurrence::turn(WallTime due, WallTime running_since,
       turn.left_out = true;
       last = std::max(here, running_since - milliseconds{1});
     } else {
+      // A broker that was down for a year owes a record each minute: all that are owed would bury
+      // its consumers, so `all` is bounded as well.
       const std::uint32_t kept = policy.runs == MissedRuns::all ? std::max(policy.max, 1u) : 1;
       if (const auto oldest = nth_last(here, running_since, kept)) {
         turn.deliver = last = *oldest;
@@ -147,6 +153,7 @@ Recurrence::Turn Recurrence::turn(WallTime due, WallTime running_since,
       }
     }
   }
+  // A run that was left out does not count: who asks for ten deliveries gets ten.
   const bool was_last = turn.deliver && end_.count && delivered_ + 1 >= *end_.count;
   if (!was_last) turn.next = next_after(last);
   return turn;
@@ -202,6 +209,8 @@ void Recurrence::append_to(Buffer& to) const {
 
 Result<Recurrence> Recurrence::parse(Bytes bytes, const TimeZones& zones) {
   Fields fields(bytes);
+  // Everything is checked again although we wrote it: the constructor asserts these, and a damaged
+  // record must not end the broker.
   const auto given_version = fields.number<std::uint8_t>();
   if (!bytes.empty() && given_version != version) {
     return fail(Errc::unsupported, fmt::format("a stored recurrence has version {}; this program "
@@ -227,19 +236,20 @@ Result<Recurrence> Recurrence::parse(Bytes bytes, const TimeZones& zones) {
   if (!fields.end()) return corrupt("it is truncated or too long");
 
   if (!is_kept(run) || (end.until && (!is_kept(*end.until) || run > *end.until)))
-    return corrupt("a time out of range");
-  if (end.count && delivered >= *end.count) return corrupt("more deliveries than allowed");
+    return corrupt("a time is out of range");
+  if (end.count && delivered >= *end.count)
+    return corrupt("it counts more deliveries than allowed");
   std::optional<Rule> rule;
   if ((flags & cron_flag) == 0) {
     if (every.period < min_period || every.period > max_period || !is_kept(every.anchor) ||
         every.anchor > run)
-      return corrupt("a period out of range");
+      return corrupt("its period is out of range");
     rule = every;
   } else {
     auto cron = Cron::parse(expression);
     if (!cron || cron->text() != expression) return corrupt("its cron expression is not valid");
     if (zone_name.empty() || zone_name.size() > TimeZone::max_name_bytes)
-      return corrupt("the name of its time zone");
+      return corrupt("its time zone name is empty or too long");
     auto zone = zones.find(zone_name);
     if (!zone) return std::unexpected(std::move(zone.error()));
     rule = InZone{std::move(*cron), std::move(*zone)};

@@ -48,9 +48,9 @@ constexpr std::array<std::string_view, 11> taken_out = {
 struct Candidates {
   std::uint16_t exact = 0, near = 0;
 };
-constexpr std::size_t longest_slip = header::schedule_action.size() + 1;
+constexpr std::size_t max_slip = header::schedule_action.size() + 1;
 constexpr auto candidates_of_size = [] {
-  std::array<Candidates, longest_slip + 1> table{};
+  std::array<Candidates, max_slip + 1> table{};
   for (std::size_t i = 0; i < scheduling.size(); ++i) {
     const std::size_t size = scheduling[i].size();
     const auto bit = static_cast<std::uint16_t>(1u << i);
@@ -95,7 +95,7 @@ NamesFound name_at(Bytes bytes, std::size_t at, bool slips_too) {
   // Zigzag: names are shorter than 64 bytes, so their length is one byte, doubled.
   const std::size_t doubled = at == 0 ? 0 : bytes[at - 1];
   const std::size_t size = doubled / 2;
-  if (doubled % 2 != 0 || size > longest_slip) return NamesFound::none;
+  if (doubled % 2 != 0 || size > max_slip) return NamesFound::none;
   const Candidates candidates = candidates_of_size[size];
   if (candidates.near == 0 || size > bytes.size() - at) return NamesFound::none;
   const std::string_view name = as_text(bytes.subspan(at, size));
@@ -404,7 +404,7 @@ bool is_taken_out(std::string_view name) {
 }
 
 std::string_view nearly_named(std::string_view name) {
-  if (name.size() > longest_slip || !header_aliases().original_of(name).empty()) return {};
+  if (name.size() > max_slip || !header_aliases().original_of(name).empty()) return {};
   const unsigned candidates = candidates_of_size[name.size()].near;
   return candidates == 0 ? std::string_view{} : near_one_of(candidates, name);
 }

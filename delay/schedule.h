@@ -75,7 +75,7 @@ NamesFound search_names(Bytes records);
 // The header that schedules from which `name` is one letter off; empty: there is none.
 std::string_view nearly_named(std::string_view name);
 
-// Why a record's headers are refused: a label of /metrics.
+// The reasons to refuse a record's headers: labels of /metrics.
 namespace reason {
 inline constexpr std::string_view unreadable_value = "unreadable_value";
 inline constexpr std::string_view out_of_range = "due_time_out_of_range";  // Another unit, mostly.

@@ -220,7 +220,8 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
   };
   for (std::size_t type = 0; type < types; ++type) {
     if (!is_possible(offset_of(type)))
-      return damaged(fmt::format("an offset of {} s", offset_of(type).count()));
+      return damaged(
+          fmt::format("an offset is {} s, which is out of range", offset_of(type).count()));
   }
   block.first_offset = offset_of(0);
   block.transitions.reserve(times);
@@ -229,10 +230,10 @@ Result<TimeZone::Block> TimeZone::parse_block(Bytes& rest, std::size_t time_byte
     const sys_seconds time{
         seconds{time_bytes == 8 ? load_be<std::int64_t>(at) : load_be<std::int32_t>(at)}};
     if (time <= begin_of_time || time >= end_of_time)
-      return damaged("a transition beyond the end of time");
+      return damaged("a transition lies outside the supported years");
     if (!block.transitions.empty() && time <= block.transitions.back().at)
       return damaged("its transitions are not in ascending order");
-    if (indexes[i] >= types) return damaged("a transition to a type that it does not have");
+    if (indexes[i] >= types) return damaged("a transition names a type that the file lacks");
     block.transitions.push_back({time, offset_of(indexes[i])});
   }
   rest = rest.subspan(size);

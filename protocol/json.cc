@@ -30,6 +30,7 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
 
 }  // namespace
 
+// Names are those of the schema, in which nothing has to be escaped.
 Json& Json::key(std::string_view name) {
   separate();
   text_ += '"';
@@ -42,6 +43,7 @@ Json& Json::key(std::string_view name) {
 void Json::value(double number) {
   separate();
   std::string text = fmt::format("{}", number);
+  // A whole number keeps its .0, so that a reader can tell the two kinds of field apart.
   if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
   text_ += text;
 }
@@ -82,6 +84,8 @@ void Json::value(const Records& records) {
   base64(pieces);
 }
 
+// base/base64 takes one text: here a group of three may lie across two pieces, and records need not
+// be copied into one.
 void Json::base64(const std::vector<Bytes>& pieces) {
   constexpr char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   separate();

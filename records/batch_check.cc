@@ -98,7 +98,7 @@ std::expected<void, BatchError> check_header(const BatchView& batch) {
   return {};
 }
 
-// Why this record may not have this time; empty when it may.
+// The reason why this record may not have this time; empty when it may.
 std::string wrong_time(WallTime time, const CheckLimits& limits) {
   if (time == no_timestamp) return {};
   if (limits.earliest && time < *limits.earliest)

@@ -29,7 +29,7 @@
 
 namespace tarry::records {
 
-// Why a batch is refused; the numbers are Kafka's error codes.
+// The reasons to refuse a batch; the numbers are Kafka's error codes.
 enum class Refusal : std::int16_t {
   corrupt = 2,  // Retried by clients: the bytes were damaged on their way.
   message_too_large = 10,

@@ -4,7 +4,9 @@
 //
 // Objects of a client (topics, queues, messages) are destroyed before it: declare them after it.
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,9 +37,10 @@ using KafkaHeaders = KafkaOwned<rd_kafka_headers_t, rd_kafka_headers_destroy>;
 using KafkaGroupMetadata =
     KafkaOwned<rd_kafka_consumer_group_metadata_t, rd_kafka_consumer_group_metadata_destroy>;
 
-// A time as librdkafka takes it.
+// A time as librdkafka takes it.  It reads -1 as "however long", and accepts no more than an hour
+// for an admin request.
 inline int in_ms(std::chrono::milliseconds time) {
-  return static_cast<int>(time.count());
+  return static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, 3'600'000));
 }
 
 // "key=value" each; a later one overrides an earlier one.  The error names key and value.

@@ -9,7 +9,8 @@ the `code` in Markdown files, and of the comments of all that is written in a la
 - every name `Partition::append`, every call `append()` and every type of two words, such as
   `TimingWheel`, stands in the code;
 - every option `--shards` and every setting `tarry.max.groups` stands in the code;
-- nothing points to a page that is not here: a section, a trap or an issue by its number.
+- nothing points to a page that is not here: a section, a trap or an issue by its number; the
+  names of test cases do not either.
 Names of others (Kafka's classes) are in THEIRS; their headers stand in <>.
 """
 
@@ -63,6 +64,9 @@ TOKENS = {
 }
 
 
+TEST_NAME = re.compile(r'\bTEST_CASE\w*\((?:\s*\w+,)?((?:\s*"(?:\\.|[^"\\\n])*")+)')
+
+
 def parts_of(path, kind):
     """Comments as (line number, text), and the code without them."""
     text = path.read_text()
@@ -82,7 +86,7 @@ def parts_of(path, kind):
     return comments, " ".join(code)
 
 
-files, comments, code = [], [], []
+files, comments, code, test_names = [], [], [], []
 for path in sorted(root.rglob("*")):
     if not path.is_file() or skipped & set(path.relative_to(root).parts):
         continue
@@ -91,6 +95,8 @@ for path in sorted(root.rglob("*")):
         said, rest = parts_of(path, kind)
         comments += [(path, number + i, line) for number, text in said for i, line in enumerate(text.split("\n"))]
         code.append(rest)
+        for name in TEST_NAME.finditer(rest) if path.suffix == ".cc" else ():
+            test_names.append((path, re.sub(r'"\s*"', "", name[1]).strip()))
 ours = {path.name for path in root.iterdir() if path.is_dir()} - skipped
 names = {path.name for path in files} | {path.stem for path in files}
 all_code = "\n".join(code)
@@ -132,6 +138,8 @@ for path, number, line in comments:
     where = f"{path.relative_to(root)}:{number}"
     problems += [f"{where}: names {word}, which is not there" for word in missing(path, line)]
     problems += [f"{where}: points to a page that is not here: {m[0]}" for m in REFUSED.finditer(line)]
+for path, name in test_names:
+    problems += [f"{path.relative_to(root)}: {name} points to a page that is not here: {m[0]}" for m in REFUSED.finditer(name)]
 
 print("\n".join(problems) or f"{len(files)} files: every name in documents and comments exists")
 sys.exit(bool(problems))

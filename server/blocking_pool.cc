@@ -133,8 +133,8 @@ std::unique_ptr<Background> BlockingPool::background_for(boost::asio::io_context
   return std::make_unique<Door>(*queues_.front(), context);
 }
 
-std::unique_ptr<Background> BlockingPool::own_lane_for(boost::asio::io_context& context,
-                                                       std::string name) {
+std::unique_ptr<Background> BlockingPool::dedicated_lane(boost::asio::io_context& context,
+                                                         std::string name) {
   auto own = std::make_unique<Queue>();
   // Before the queue is listed: where the system refuses the thread, nothing is left of it.
   own->add_thread(std::move(name), start_);

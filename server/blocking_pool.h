@@ -50,7 +50,7 @@ class BlockingPool {
   std::unique_ptr<Background> background_for(boost::asio::io_context& context);
 
   // The same with a thread of its own, which has this name and does nothing else.  Before stop().
-  std::unique_ptr<Background> own_lane_for(boost::asio::io_context& context, std::string name);
+  std::unique_ptr<Background> dedicated_lane(boost::asio::io_context& context, std::string name);
 
   // Finishes the work that was handed in, then ends the threads.  Work that is handed in later is
   // dropped, because nothing waits for it any more.

@@ -1,15 +1,14 @@
 #include "server/properties_file.h"
 
-#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
+
+#include "base/read_small_file.h"
 
 namespace tarry::server {
 namespace {
@@ -178,19 +177,10 @@ Result<std::vector<Setting>> parse_properties(std::string_view text, std::string
 }
 
 Result<std::vector<Setting>> read_properties(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const auto read_error = [&](const std::string& why) {
-    return fail(Errc::io, fmt::format("--config {}: the file cannot be read: {}", path, why));
-  };
-  if (!file) return read_error(std::generic_category().message(errno));
-  // One byte more than is allowed, by which a longer file is noticed.
-  std::string text(max_file_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || (file.fail() && !file.eof()))
-    return read_error(std::generic_category().message(errno));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > max_file_bytes) return read_error("it is longer than 1 MiB");
-  return parse_properties(text, path);
+  const auto text = read_small_file(path, max_file_bytes);
+  if (!text)
+    return fail(text.error().code, fmt::format("--config {}: {}", path, text.error().message));
+  return parse_properties(*text, path);
 }
 
 }  // namespace tarry::server

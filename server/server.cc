@@ -399,7 +399,7 @@ Result<> Server::Parts::open() {
   for (std::uint32_t i = 0; i < config.shards; ++i) {
     EventLoop& loop = *loops[i];
     loop.background = pool->background_for(loop.context);
-    loop.round_lane = pool->own_lane_for(loop.context, fmt::format("tarry-round-{}", i));
+    loop.round_lane = pool->dedicated_lane(loop.context, fmt::format("tarry-round-{}", i));
     setup.shards.push_back(
         {i, loop.context.get_executor(), loop.background.get(), loop.round_lane.get()});
   }

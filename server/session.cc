@@ -140,7 +140,7 @@ void Sessions::end(std::string_view reason, std::move_only_function<void()> then
   close_all(reason);
 }
 
-void Sessions::ended_one() {
+void Sessions::on_session_ended() {
   --open_;
   shard_.counters.connections = open_;
   if (open_ > 0 || !on_all_ended_) return;
@@ -189,7 +189,7 @@ Session::~Session() {
   if (next_ != nullptr) next_->previous_ = previous_;
   // A connection that moved to another shard has not ended: the listener counts it still.
   if (!moved_away_ && owner_.on_ended) owner_.on_ended(connection_.peer());
-  owner_.ended_one();
+  owner_.on_session_ended();
 }
 
 template <typename F>
@@ -270,12 +270,12 @@ void Session::close(std::string_view reason, Ending kind) {
     mute_->cancel();
     mute_->held = nullptr;
   }
-  drop_what_is_held();
+  release_memory();
   connection_.close();
 }
 
 // Only requests that run keep their frames.
-void Session::drop_what_is_held() {
+void Session::release_memory() {
   for (const Request& request : waiting_) slots_[request.number - first_slot_].request_bytes = 0;
   requests_bytes_ = 0;
   for (Slot& slot : slots_) {

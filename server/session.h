@@ -91,7 +91,7 @@ namespace tarry::server {
 
 class Session;
 
-// Why a session is closed; every reason except the first is logged.
+// The reasons to close a session; each except the first is logged.
 enum class Ending {
   usual,          // The client went, or the broker stops.
   bad_frame,      // Not a frame, or one that is not allowed.
@@ -156,7 +156,7 @@ class Sessions {
 
  private:
   friend class Session;
-  void ended_one();
+  void on_session_ended();
   // Logs why a session is closed, a bounded number of lines for each kind.
   void log_ending(Ending kind, std::string_view peer, std::string_view reason);
 
@@ -265,7 +265,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   // session may have ended meanwhile.
   std::size_t take(Bytes bytes);
   void count_held();
-  void drop_what_is_held();
+  void release_memory();
   void admit(std::shared_ptr<Frame> frame);
   bool may_be_served(protocol::ApiKey key) const;
   void admit_raw_token(std::shared_ptr<Frame> frame);

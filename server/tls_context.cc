@@ -7,13 +7,10 @@
 #include <openssl/x509.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <iterator>
 #include <new>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,6 +18,7 @@
 
 #include "base/free_by.h"
 #include "base/log.h"
+#include "base/read_small_file.h"
 
 namespace tarry::server {
 namespace {
@@ -53,18 +51,9 @@ Result<Pem> read_file(const ListenerConfig& listener, const char* key) {
   const std::string path(listener.tls_setting(key));
   Pem pem{"", fmt::format("{}{}{}={}", listener.tls_place(), listener.tls_prefix, key,
                           printable(path))};
-  std::ifstream file(path, std::ios::binary);
-  const int error = errno;
-  if (!file) {
-    return fail(Errc::io, fmt::format("{}: the file cannot be read: {}", pem.from,
-                                      std::generic_category().message(error)));
-  }
-  // One byte more than is allowed, by which a longer file is noticed.
-  pem.text.resize(max_pem_bytes + 1);
-  file.read(pem.text.data(), static_cast<std::streamsize>(pem.text.size()));
-  pem.text.resize(static_cast<std::size_t>(file.gcount()));
-  if (pem.text.size() > max_pem_bytes)
-    return fail(Errc::invalid, fmt::format("{}: the file is longer than 4 MiB", pem.from));
+  auto text = read_small_file(path, max_pem_bytes);
+  if (!text) return fail(text.error().code, fmt::format("{}: {}", pem.from, text.error().message));
+  pem.text = std::move(*text);
   return pem;
 }
 

@@ -85,9 +85,9 @@ class TlsHandshakes::Worker {
     const auto now = clock_.mono();
     // Only one that had its chance makes room, or a flood would end every handshake.
     if (all_.size() >= limits_.under_way && now - all_.front()->begun >= limits_.chance)
-      end(all_.front(), fmt::format("{} handshakes are under way, which is the limit, and this is "
-                                    "the oldest",
-                                    all_.size()));
+      end(all_.front(),
+          fmt::format("{} handshakes are in progress, which is the limit; the oldest is ended",
+                      all_.size()));
     const int descriptor = arrival.descriptor;
     const auto handshake =
         std::make_shared<Handshake>(context_, std::move(arrival), std::move(context), now);
@@ -100,8 +100,8 @@ class TlsHandshakes::Worker {
     if (error || stopped_)
       return end(handshake, error ? error.message() : "the broker is stopping");
     if (all_.size() > limits_.under_way)
-      return end(handshake,
-                 fmt::format("{} handshakes are under way, which is the limit", limits_.under_way));
+      return end(handshake, fmt::format("{} handshakes are in progress, which is the limit",
+                                        limits_.under_way));
     handshake->socket.non_blocking(true, error);
     handshake->deadline.expires_after(limits_.time);
     handshake->deadline.async_wait([this, handshake](const boost::system::error_code& why) {

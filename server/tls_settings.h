@@ -1,6 +1,13 @@
 #pragma once
 
 // Reads the values of TLS settings, before there is a context that uses them.
+//
+//   configuration, or a live change --> check_...() --> TlsContext takes the parsed value
+//
+// Kafka's names mean the same here, in OpenSSL's words.  A value that this program cannot honour is
+// refused and never ignored: a cipher that is silently missing would weaken a listener.
+//
+// Pure, on any thread; a PrincipalRules never changes, so all handshakes share it.
 
 #include <optional>
 #include <regex>

@@ -119,7 +119,8 @@ Result<std::vector<std::string>> names_in(int directory, const std::string& path
     return backup_error(path, "fdopendir", errno);
   }
   std::vector<std::string> names;
-  // An error in the middle looks like the end but for errno: a backup would lack what came behind.
+  // An error in the middle looks like the end but for errno: a backup would lack what came after
+  // it.
   for (errno = 0; const auto* entry = ::readdir(stream); errno = 0) {
     const std::string_view name = entry->d_name;
     if (!name.starts_with('.') && entry->d_type != DT_DIR) names.emplace_back(name);
@@ -305,7 +306,7 @@ Backup::~Backup() {
     drop_tree(target_ + "/" + unfinished_backup_name);
 }
 
-// That in DATA last: it says that a backup is running.
+// The one in DATA goes last: it says that a backup is running.
 void Backup::drop_stage() {
   for (const auto& [owned, path] :
        {std::pair(&owns_log_stage_, log_stage()), {&owns_stage_, stage()}}) {
@@ -381,7 +382,7 @@ Result<> Backup::make_target() {
                           : std::string("is not empty; give one that does not exist yet"));
   }
   owns_target_ = true;
-  // From here on, so that finish() is told of each write that fails.
+  // From here on, so that finish() learns of each write that fails.
   target_descriptor_ = ::open(target_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (target_descriptor_ < 0) return backup_error(target_, "open", errno);
   constexpr std::string_view text =
@@ -417,15 +418,15 @@ Result<> Backup::hold_state(Database& meta, BucketStore& pending) {
   if (auto held = checkpoint_of(*pending.tables().rocks, stage() + "/db/pending"); !held)
     return held;
   for (const char* name : {"/db/meta", "/db/pending"})
-    if (auto held = hold_flat(stage() + name, name, true); !held) return held;
+    if (auto held = hold_files(stage() + name, name, true); !held) return held;
   if (fs::exists(source_.data + "/kept")) {
-    if (auto held = hold_flat(source_.data + "/kept", "/kept", false); !held) return held;
+    if (auto held = hold_files(source_.data + "/kept", "/kept", false); !held) return held;
   }
   return {};
 }
 
 // Files that stay where they are.
-Result<> Backup::hold_flat(const std::string& directory, const std::string& name, bool may_link) {
+Result<> Backup::hold_files(const std::string& directory, const std::string& name, bool may_link) {
   HeldDirectory held{directory, target_ + name, may_link, {}};
   std::error_code failed;
   auto each = fs::directory_iterator(directory, failed);
@@ -568,7 +569,7 @@ Result<Backup::HeldDirectory> Backup::hold_journal(std::size_t shard, Lsn end) c
   // The first one is the file that the checkpoint lies in: the last that begins at or before it.
   const auto behind = std::ranges::upper_bound(files, noted->lsn);
   for (auto file = behind == files.begin() ? behind : behind - 1; file != files.end(); ++file) {
-    // Rounds behind `end` are no part of the moment that the backup shows.
+    // Rounds after `end` are no part of the moment that the backup shows.
     const auto until = file + 1 == files.end() ? end : file[1];
     held.files.push_back({journal_file_name(*file), until - *file});
   }

@@ -17,7 +17,7 @@
 // The copy is what a power cut in that one moment might have left: segments and databases are
 // between the journals' checkpoints and the moment, in whatever state each of them was, and the
 // journals have all the rest.  So a start recovers it as it recovers from a crash, and needs
-// nothing else.  All that was durable before the moment is in it, nothing behind it is; and because
+// nothing else.  All that was durable before the moment is in it, nothing after it is; and because
 // it is one moment for all shards, no effect is in it without its cause: no committed offset is
 // beyond its log.
 //
@@ -106,7 +106,7 @@ class Backup {
   Result<> make_log_stage();
   void drop_stage();
   Result<> hold_directory(const std::string& name);
-  Result<> hold_flat(const std::string& directory, const std::string& name, bool may_link);
+  Result<> hold_files(const std::string& directory, const std::string& name, bool may_link);
   Result<HeldDirectory> hold_journal(std::size_t shard, Lsn end) const;
   bool links_reach_target() const;
   Result<> check_space(std::uint64_t bytes) const;

@@ -1,6 +1,13 @@
 #pragma once
 
 // The values that go from a shard to the BucketStore and back.
+//
+//   BucketTier --HomeWrite, Forward, IdChange--> BucketStore
+//   BucketTier <--------Piece, LevelSizes------- BucketStore
+//
+// The two sides are on different threads and share nothing that changes: a value is built, moved
+// over and not touched again by its maker.  Chunks, which are large, are shared and constant; the
+// marks of their entries that are still pending (LiveEntries) are copied beside them.
 
 #include <array>
 #include <chrono>

@@ -198,7 +198,7 @@ Result<PendingPage> page_of(const BucketTables& in, const std::optional<Owner>& 
   Sweep sweep(in, owner);
   const auto ends = [&](const PendingKey& key) {
     if (records.is_full() && !records.wants(key)) return true;
-    // Only where no chunk seen so far reaches on: the next page begins behind the last of them.
+    // Only where no chunk seen so far reaches on: the next page begins after the last of them.
     return sweep.scanned() >= in.limits.scanned_per_page && sweep.reach() < key;
   };
   const auto take = [&](const LoadedChunk& loaded) {
@@ -215,7 +215,8 @@ Result<PendingPage> page_of(const BucketTables& in, const std::optional<Owner>& 
   const bool full = records.is_full(), cut = records.is_cut();
   page.records = records.take();
   if (full && (cut || !*ended)) {
-    // The reader goes on behind what he was given, not behind what was looked at.
+    // The reader goes on after the last record that it was given, not after the last that was
+    // looked at.
     page.next = page.records.back().key;
   } else if (!*ended) {
     page.next = sweep.reach();

@@ -11,7 +11,7 @@ namespace tarry::storage {
 namespace {
 
 constexpr std::size_t event_bytes = 41;
-constexpr std::uint8_t total_mark = 0xff;  // Behind every level.
+constexpr std::uint8_t total_mark = 0xff;  // After every level.
 
 // Signed, so that their order as bytes is theirs.
 void put_ordered(Buffer& out, WallTime time) {
@@ -73,7 +73,8 @@ class CountMerge final : public rocksdb::AssociativeMergeOperator {
  public:
   bool Merge(const rocksdb::Slice&, const rocksdb::Slice* before, const rocksdb::Slice& more,
              std::string* out, rocksdb::Logger*) const override {
-    // A merge that fails makes the row unreadable, which is told; a guess would be kept for good.
+    // A merge that fails makes the row unreadable, which is reported; a guess would be kept for
+    // good.
     if (more.size() != 8 || (before != nullptr && before->size() != 8)) return false;
     const auto number = [](const rocksdb::Slice& of) {
       return load_be<std::uint64_t>(bytes_of(of).data());
@@ -86,7 +87,8 @@ class CountMerge final : public rocksdb::AssociativeMergeOperator {
   const char* Name() const override { return "tarry.sum"; }
 };
 
-// The last events, each where it was told last: a replay tells some again, and all behind them.
+// The last events, each where it was reported last: a replay reports some again, and all after
+// them.
 class IdMerge final : public rocksdb::AssociativeMergeOperator {
  public:
   bool Merge(const rocksdb::Slice&, const rocksdb::Slice* before, const rocksdb::Slice& more,
@@ -273,7 +275,7 @@ bool Marks::add(Bytes key, Bytes value) {
     sequence += delta;
     marks_.push_back({sequence, place});
   }
-  // Bytes behind the last number mean that the count is wrong.
+  // Bytes after the last number mean that the count is wrong.
   return at == value.size();
 }
 

@@ -47,7 +47,7 @@ class BucketSlots {
 
   WallTime from() const { return from_.start; }
   const std::bitset<count>& used() const { return used_; }
-  // There may be others, behind those that are shown.
+  // There may be others, after those that are shown.
   bool later() const { return later_; }
 
  private:

@@ -168,7 +168,7 @@ Result<> BucketStore::write(std::span<const Forward> forwards, std::span<const I
     put(value, forward.now->due);
     batch.Put(rows, slice(key), slice(value));
   }
-  // In the order of their keys: RocksDB looks for the place of a key behind the one before it, and
+  // In the order of their keys: RocksDB looks for the place of a key after the one before it, and
   // in another order that is most of the work.
   std::vector<const IdChange*> sorted;
   sorted.reserve(ids.size());
@@ -194,7 +194,7 @@ Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
   if (!known) return std::unexpected(known.error());
   for (const auto& home : homes) {
     const auto at = known->find(home);
-    // The home was written behind the checkpoint, and a replay has to know how far.
+    // The home was written after the checkpoint, and a replay has to know how far.
     if (at == known->end() || noted < at->second) continue;
     batch.Delete(rows, slice(home_key(row::place, shard, home)));
     // Marks of a former number of shards are for chunks of any owner, as long as there are some.

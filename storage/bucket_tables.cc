@@ -82,7 +82,7 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
     options.compaction_filter = &zero;
   }
   if (name == "ids") {
-    // Most of the ids that are asked for are new ones, of which a look into the filters tells.
+    // Most of the ids that are asked for are new ones, and the filters know that without a read.
     options.memtable_whole_key_filtering = true;
     options.memtable_prefix_bloom_size_ratio = id_filter_share;
     options.merge_operator = id_merge();
@@ -96,7 +96,7 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
 bool ForgottenIds::is_forgotten(Bytes key, Bytes value) const {
   if (Fields fields(key); dropped.load()->contains(fields.topic())) return true;
   const auto events = decode_events(value);
-  // A compaction is no place to tell of damage: the row stays, and its reader does.
+  // A compaction is no place to report damage: the row stays, and its reader does.
   if (!events || events->empty()) return false;
   const ScheduleEvent& last = events->back();
   // An id that is still pending is never forgotten, however old it is.

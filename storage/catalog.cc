@@ -18,7 +18,7 @@ constexpr std::string_view producer_ids_key = "producer.ids";
 constexpr std::string_view sequences_key = "sequences";
 // Users and rules have a row each.
 constexpr std::string_view security_prefix = "security/";
-// '0' is the byte behind '/', so all rows of security_prefix come before it.
+// '0' is the byte after '/', so all rows of security_prefix come before it.
 constexpr std::string_view behind_security = "security0";
 
 // More than so many changes are sorted anew with the rest.
@@ -39,7 +39,7 @@ Configs configs_of(Fields& fields) {
   for (auto count = fields.number<std::uint32_t>(); count > 0; --count) {
     std::string key{as_text(fields.take(fields.number<std::uint32_t>()))};
     std::string value{as_text(fields.take(fields.number<std::uint32_t>()))};
-    if (key.empty()) break;  // Past the end, which good() tells.
+    if (key.empty()) break;  // Past the end, which good() reports.
     out.insert_or_assign(std::move(key), std::move(value));
   }
   return out;
@@ -130,7 +130,7 @@ Catalog::Catalog(Database& meta) : meta_(meta) {}
 
 Result<> Catalog::load() {
   Rocks& rocks = meta_.rocks();
-  // An id has 16 bytes, so this is behind every key.
+  // An id has 16 bytes, so this is after every key.
   const Buffer first, behind_all(32, 0xff);
 
   BoundedIterator topics(rocks, meta_family::topics, first, behind_all);

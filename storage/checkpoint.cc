@@ -41,7 +41,7 @@ Checkpoint::Step Checkpoint::begin(Lsn applied, MonoTime now) {
   TARRY_ASSERT(applied >= noted_, "the applied position never moves back");
   target_ = applied;
   hurried_ = false;
-  // Records at or behind the target are the next one's.
+  // Records at or after the target are the next one's.
   dirty_from_ = applied;
   if (dirty_since_ && dirty_until_ >= applied)
     dirty_since_ = now;

@@ -10,7 +10,7 @@
 //                   as begin()
 //   write_logs      every dirty log's tail up to now to its segment        (Background)
 //   sync_logs       those segments, and the directories of new ones       (Background)
-//   flush_pending   BucketStore::flush(), behind what the shard's tails have for it: the pending
+//   flush_pending   BucketStore::flush(), after what the shard's tails have for it: the pending
 //                   records that came before begin()                      (Background)
 //   flush_meta      Database::flush(), last of all: db/meta notes which generation of db/pending
 //                   belongs to it, and a start refuses one that is older  (Background)

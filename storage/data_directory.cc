@@ -71,7 +71,7 @@ struct DataDirectory::Seen {
 };
 
 Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& path) {
-  // Whether we may look into it at all: what is told apart below is told of a directory.
+  // First whether we may look into it at all: the errors below are about what is in it.
   const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return not_writable(path, errno);
   ::close(directory);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Fields: big-endian numbers and names one behind the other, as the journal's operations and the
+// Fields: big-endian numbers and names one after the other, as the journal's operations and the
 // databases' keys and values have them.
 //
 //   put(out, partition), put(out, due), put_short(out, id)

@@ -190,7 +190,8 @@ Result<std::unique_ptr<File>> PosixDisk::open(const std::string& path, OpenOptio
   if (number < 0 && options.direct && errno == EINVAL) {
     static std::atomic<bool> told = false;
     if (!told.exchange(true))
-      log_warn("storage", "{}: the file system refuses O_DIRECT; going through the page cache",
+      log_warn("storage",
+               "{}: the file system does not support O_DIRECT; writes go through the page cache",
                path);
     // Some file systems create the file before they refuse.
     number = open_with(flags & ~O_EXCL);

@@ -1,7 +1,7 @@
 #pragma once
 
 // A database's column families and its format, which the name of one of them says: the manifest,
-// which is read before anything is opened, then tells a directory of another version.
+// which is read before anything is opened, then recognizes a directory of another version.
 
 #include <string>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace tarry::storage {
 struct FormatFamilies {
   // The beginning of the names of all formats of this database.
   std::string_view prefix;
-  // In the order of Rocks::families behind "default"; the first is the format's.
+  // In the order of Rocks::families after "default"; the first is the format's.
   std::vector<std::string> names;
   // The format before, if this version carries it over; of `names`, those that it lacks.
   std::string former = {};

@@ -24,7 +24,7 @@ Result<> read_entries(const File& file, std::size_t entry_bytes, std::uint32_t f
   const auto got = file.pread(std::uint64_t{first} * entry_bytes, into);
   if (!got) return std::unexpected(got.error());
   if (*got < into.size()) {
-    return fail(Errc::corrupt, fmt::format("{}: entry {} and {} bytes behind it are missing",
+    return fail(Errc::corrupt, fmt::format("{}: entry {} and {} bytes after it are missing",
                                            file.path(), first, into.size()));
   }
   return {};

@@ -53,7 +53,7 @@ struct Journal::Round {
   Lsn synced_to = 0;                // this and
   std::uint32_t payload_bytes = 0;  // this; the Background then writes the header, no more.
   std::uint64_t begins_file = 0;    // The least size of the file that it is the first of; 0: none.
-  std::shared_ptr<JournalFile> new_file;  // That file, as soon as there is one.
+  std::shared_ptr<JournalFile> new_file;  // The file itself, as soon as there is one.
   std::vector<Waiter> waiters;
   bool some_wait_for_write = false;
 
@@ -88,7 +88,7 @@ Journal::~Journal() = default;
 
 template <typename Work, typename Then>
 void Journal::run_on(Background& where, Work work, Then then) {
-  // The Journal may be gone when the work comes back; then nobody is told.
+  // The Journal may be gone when the work comes back; then nobody is notified.
   where.run(std::move(work),
             [alive = std::weak_ptr<bool>(alive_), then = std::move(then)](auto value) mutable {
               if (!alive.expired()) then(std::move(value));
@@ -146,7 +146,7 @@ Result<> Journal::begin(Random& random, const RecoveredJournal& recovered) {
 
   open_first_ = begin_;
   open_bytes_ = file->bytes;
-  // The header's block is synced, so the first round begins behind it.
+  // The header's block is synced, so the first round begins after it.
   durable_ = begin_ + block_bytes;
   data_end_ = stated_ = begin_;
   written_ = file;
@@ -502,7 +502,7 @@ bool Journal::postpone_round(const Outcome& outcome, std::function<void()> again
 }
 
 void Journal::finish_round(Outcome outcome) {
-  if (failure_) return;  // All have been told.
+  if (failure_) return;  // All have been notified.
   if (!outcome.result) return fail_all(outcome.result.error());
 
   const auto round = std::move(in_flight_);
@@ -514,7 +514,7 @@ void Journal::finish_round(Outcome outcome) {
   if (round->begins_file > 0) {
     round->new_file->file = std::move(outcome.opened);
     written_ = std::move(round->new_file);
-    live_.push_back(written_);  // Not before: until now the one before it is the last one.
+    live_.push_back(written_);  // Only now: until here the one before it was the last one.
   }
   ++stats_.syncs;
   ++(round->records > 0 ? stats_.rounds : stats_.idle_notes);
@@ -546,7 +546,7 @@ void Journal::finish_round(Outcome outcome) {
 // In the order of the appends.  Not `all`: those that wait for the write.
 void Journal::complete(Round& round, bool all, const Result<>& result) {
   for (auto& waiter : round.waiters) {
-    // Waiters that were told after the write are empty by the time of the sync.
+    // Waiters that were called after the write are empty by the time of the sync.
     if (!waiter.completion || (!all && waiter.durability != Durability::os)) continue;
     auto completion = std::exchange(waiter.completion, nullptr);
     completion(result);
@@ -562,7 +562,7 @@ void Journal::fail_all(const Error& error) {
   // Before the completions: the host must refuse new work before any waiting request sees the
   // error.
   if (hooks_.on_failure) hooks_.on_failure(*failure_);
-  // The round in flight is the oldest: an error too is told in the order of the appends.
+  // The round in flight is the oldest: an error too is reported in the order of the appends.
   auto rounds = std::exchange(rounds_, {});
   if (in_flight_) rounds.push_front(std::exchange(in_flight_, nullptr));
   for (const auto& round : rounds) complete(*round, true, std::unexpected(*failure_));
@@ -706,7 +706,7 @@ void Journal::release(Lsn lsn) {
   // So many files hold max_bytes; more of them would never be used.
   const auto enough = options_.max_bytes / options_.file_bytes + 1;
   std::vector<std::string> surplus;
-  // A file is passed when the one behind it begins at or before `lsn`.
+  // A file is passed when the one after it begins at or before `lsn`.
   while (!keeping_files_ && live_.size() > 1 && live_[1]->first <= lsn) {
     auto file = std::move(live_.front());
     live_.pop_front();

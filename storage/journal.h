@@ -10,7 +10,7 @@
 // durable its completions run, in the order of the appends, and the next one starts.  So any number
 // of partitions and stores shares one sync.
 //
-//   auto lsn = journal.append(pieces, [](const Result<>& r) { ... });  // Gathers; tells on_ready.
+//   auto lsn = journal.append(pieces, [](const Result<>& r) { ... });  // Gathers; calls on_ready.
 //   journal.start_round();          // By the owner, at the end of the turn in which on_ready came.
 //
 // Invariants
@@ -124,7 +124,7 @@ class Journal {
   // the next start.  Runs on the shard's thread, never inside append(); may append.
   using Completion = std::move_only_function<void(const Result<>&)>;
 
-  // Goes on behind what recover_journal() found (Errc::invalid when there is more), as a new
+  // Goes on after what recover_journal() found (Errc::invalid when there is more), as a new
   // incarnation in a new file; what was cut is out of reach, for ever, when this returns.  Blocks
   // for a few syncs.  All references outlive the Journal.  `clock` is for stats alone.
   static Result<std::unique_ptr<Journal>> open(Disk& disk, Background& background, Random& random,
@@ -186,7 +186,7 @@ class Journal {
 
   // No round starts from here until release_rounds().  `held` is called as soon as none is in
   // flight: in this call, or when that one is durable or the journal fails.  From then on
-  // durable_lsn() stands still, and nobody is told of anything behind it.  Not twice.
+  // durable_lsn() stands still, and no later record is reported.  Called once at most.
   void hold_rounds(std::move_only_function<void()> held);
   void release_rounds();
   // While `keep`, files that a checkpoint has passed stay as they are.
@@ -249,7 +249,7 @@ class Journal {
   Lsn begin_ = 0;
 
   // checkpoint_ <= durable_ <= the LSN of in_flight_, and each round begins where the one before
-  // it ends (behind the file's header, where it begins a file).
+  // it ends (after the file's header, where it begins a file).
   Lsn checkpoint_ = 0;
   Lsn durable_ = 0;
   Lsn data_end_ = 0;               // The end of the last durable round that has records.

@@ -28,7 +28,7 @@ void JournalFileHeader::write(std::span<std::uint8_t> block) const {
   store_be(block.data() + 32, salt);
   store_be(block.data() + 40, first);
   store_be(block.data() + 48, begin);
-  // The checksum covers what stands behind it, so it is written last.
+  // The checksum covers what stands after it, so it is written last.
   store_be(block.data() + 8, crc32c(block.subspan(12)));
 }
 

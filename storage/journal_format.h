@@ -1,6 +1,6 @@
 #pragma once
 
-// The bytes of a journal file.  docs/formats/journal.md tells what a crash may leave of them.
+// The bytes of a journal file.  docs/formats/journal.md says what a crash may leave of them.
 //
 //   journal/SHARD/0000000000000000.journal     the name is the LSN of the file's first byte
 //

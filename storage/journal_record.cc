@@ -33,6 +33,7 @@ enum Type : std::uint8_t {
   security_row_removed = 20,
 };
 
+// The length lets a reader skip to the next operation, and find out that fields are missing.
 constexpr std::size_t operation_header = 1 + 4;
 
 void put_settings(Buffer& out, const Configs& configs) {
@@ -162,6 +163,7 @@ void RecordBuilder::end(std::size_t started, Bytes foreign) {
   const std::size_t length = own_.size() - started - operation_header + foreign.size();
   TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
   store_be(own_.data() + started + 1, static_cast<std::uint32_t>(length));
+  // Batches and records are not copied: the journal writes the pieces in one call.
   parts_.push_back({own_.size(), foreign});
   ++operations_;
   size_ += operation_header + length;
@@ -179,6 +181,7 @@ void RecordBuilder::add(const PendingAdded& op) {
   end(at, op.record);
 }
 void RecordBuilder::add(const EncodedAdditions& additions) {
+  // They were encoded where the batch was taken apart, on the pool if it is long.
   if (additions.operations() == 0) return;
   parts_.push_back({own_.size(), additions.bytes()});
   operations_ += additions.operations();

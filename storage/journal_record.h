@@ -65,7 +65,7 @@ namespace tarry::storage {
 
 using Configs = std::map<std::string, std::string, std::less<>>;
 
-// Why a record is no longer pending.
+// The reasons why a record is no longer pending.
 enum class RemovalReason : std::uint8_t {
   delivered = 1,
   cancelled = 2,
@@ -93,7 +93,7 @@ struct PendingAdded {
   WallTime expires = never_expires;
   std::string_view id;
   Bytes record;
-  // The due time that it had first, which its handle tells for ever; empty: `due`.
+  // The due time that it had first, which its handle names for ever; empty: `due`.
   std::optional<WallTime> first_due = std::nullopt;
 
   void set_first_due(WallTime first) {
@@ -107,7 +107,7 @@ struct PendingRemoved {
   RemovalReason how = RemovalReason::delivered;
   WallTime at;
   std::string_view id;
-  Offset offset = -1;  // The offset of a delivered record; -1: not told.
+  Offset offset = -1;  // The offset of a delivered record; -1: not known.
   std::optional<WallTime> moved_to = std::nullopt;   // The new due time of a moved record.
   std::optional<WallTime> first_due = std::nullopt;  // As of PendingAdded.
 

@@ -258,7 +258,7 @@ class Recovery {
     const auto first = files_[file_];
     const bool header_is_whole = position_ > first;
     // A later round that states a sync beyond this place proves that the broken bytes were durable,
-    // so every block behind it is looked at.
+    // so every block after it is looked at.
     for (auto at = position_ - first + block_bytes;; at += block_bytes) {
       const auto block = reader.view(at, block_bytes);
       if (!block) return std::unexpected(block.error());

@@ -27,9 +27,9 @@ using OnRecord = std::function<Result<>(Lsn lsn, Bytes record)>;
 struct RecoveredJournal {
   bool exists = false;  // There was at least one file.
   Lsn checkpoint = 0;
-  Lsn end = 0;                    // Everything before it is whole; what is behind it is cut.
+  Lsn end = 0;                    // Everything before it is whole; what is after it is cut.
   std::uint64_t incarnation = 0;  // The last one's number.
-  std::uint64_t rounds = 0, records = 0, bytes = 0;  // Read behind the checkpoint.
+  std::uint64_t rounds = 0, records = 0, bytes = 0;  // Read after the checkpoint.
   bool torn = false;  // Something that was never synced has been cut.
 };
 
@@ -59,7 +59,7 @@ Result<std::vector<std::uint32_t>> journal_shards(Disk& disk, const std::string&
 
 // Removes the journal of a shard that no longer exists; one rename takes it out of use, so a crash
 // leaves it whole or out of use.  Called when everything in it is kept elsewhere.  A journal of
-// that number made later must start behind its end (JournalOptions::first_lsn), for LSNs of it may
+// that number made later must start after its end (JournalOptions::first_lsn), for LSNs of it may
 // have been noted.
 Result<> retire_journal(Disk& disk, const std::string& root, std::uint32_t shard);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// JournalTransaction: changes that stand or fall together, and whom the journal tells of them.
+// JournalTransaction: changes that stand or fall together, and whom the journal notifies of them.
 //
 //   JournalTransaction transaction;
 //   transaction.add(LogAppended{...});                    // Operations, in the order of replay.
@@ -18,12 +18,12 @@
 //
 // Invariants
 //   - The operations are one journal record: after any crash all of them are there, or none.
-//   - appended() is told inside commit(), before anything else can be appended.  From then on
+//   - appended() is called inside commit(), before anything else can be appended.  From then on
 //     nothing can refuse the changes, so it must not throw.
-//   - settled() is told exactly once, in the order of the journal among those of one durability;
+//   - settled() is called exactly once, in the order of the journal among those of one durability;
 //     not at all only when the shard is destroyed first, or when commit() throws (std::bad_alloc),
 //     which changes nothing.
-//   - Each is told in the order in which the parts asked to be told.
+//   - Each is called in the order in which the parts registered.
 //
 // Everything runs on the shard's thread.  The bytes that the operations view have to live until
 // commit() returns; a part keeps them in what it gives to on_settled().

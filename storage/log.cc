@@ -76,7 +76,7 @@ Result<FlushDone> Flush::run(bool sync) {
     }
     bool names_unsynced = names_were_unsynced_;
     for (const auto& write : writes_) {
-      // The name of a segment becomes durable before there is one behind it: else a power cut might
+      // The name of a segment becomes durable before there is one after it: else a power cut might
       // keep only the later one, and the log would seem to begin there.
       if (write.is_new && std::exchange(names_unsynced, true)) {
         if (auto synced = disk_->sync_directory(directory_); !synced) return synced;
@@ -454,7 +454,7 @@ RetentionPlan Log::plan_retention(WallTime now, Offset high_watermark) {
 }
 
 void Log::move_start(Offset offset) {
-  TARRY_ASSERT(offset <= end_offset_, "a log does not start behind its end");
+  TARRY_ASSERT(offset <= end_offset_, "a log does not start after its end");
   start_offset_ = std::max(start_offset_, offset);
 }
 

@@ -219,7 +219,7 @@ class Log {
 
   // Batches from the one that contains `from` on (its base may be lower), wholly below `below`,
   // within `max_bytes`; the first even if it alone is larger, when `at_least_one`.  Out of range:
-  // below the start or behind the end.
+  // below the start or after the end.
   LogRead read(Offset from, Offset below, std::size_t max_bytes, bool at_least_one);
   // The read-ahead that the last read() asks for; mostly none.
   std::unique_ptr<ReadAheadTask> take_read_ahead() { return std::move(ahead_); }

@@ -200,7 +200,7 @@ class SegmentRead {
 
   bool took_any() const { return taken_ > 0; }
   bool reached_limit() const { return reached_limit_; }  // The next batch may not be returned.
-  Offset next() const { return next_; }                  // Behind what is taken.
+  Offset next() const { return next_; }                  // After the last batch that was taken.
   std::uint64_t end_position() const { return begin_ + taken_; }
   SharedBytes batches() && {
     const Bytes whole = rest(begin_).first(taken_);
@@ -256,7 +256,7 @@ Result<> SegmentRead::read_at(std::uint64_t at, std::uint64_t count) {
   const auto got = log_.pread(buffer_at_, buffer_->span());
   if (!got) return std::unexpected(got.error());
   if (buffer_at_ + *got < end) {
-    return fail(Errc::corrupt, fmt::format("{}: ends at {}, {} bytes were written to it",
+    return fail(Errc::corrupt, fmt::format("{}: the file has {} bytes, but {} were written",
                                            log_.path(), buffer_at_ + *got, segment_.bytes));
   }
   buffer_->resize(static_cast<std::size_t>(end - buffer_at_));
@@ -275,7 +275,7 @@ Result<SegmentRead::Batch> SegmentRead::batch_at(Bytes bytes) const {
       first + load_be<std::int32_t>(bytes.data() + records::field::last_offset_delta);
   if (*size > left || first <= previous_ || last < first) {
     return fail(Errc::corrupt,
-                fmt::format("it would have {} bytes and the offsets {} to {}, behind {}", *size,
+                fmt::format("its header says {} bytes and offsets {} to {}, after offset {}", *size,
                             first, last, previous_));
   }
   return Batch{first, last, *size};
@@ -288,7 +288,9 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
     return fail(Errc::corrupt, fmt::format("{}: no batch at position {}: {}", log_.path(),
                                            position_, why.message));
   }
-  log_warn("storage", "{}: its index names position {}, but no batch begins there; scanning",
+  log_warn("storage",
+           "{}: the index names position {}, but no batch begins there; reading the segment from "
+           "its start",
            log_.path(), position_);
   by_index_ = false;
   position_ = 0;
@@ -296,7 +298,7 @@ Result<> SegmentRead::scan_from_front(const Error& why) {
   return {};
 }
 
-// One loop over batches: those before `from` are passed over, those behind are taken until a limit
+// One loop over batches: those before `from` are passed over, those after are taken until a limit
 // or the end of what one read has brought.
 Result<> SegmentRead::run() {
   while (position_ < segment_.bytes) {
@@ -353,7 +355,7 @@ std::shared_ptr<const SegmentPiece> DiskRead::find_piece() const {
     return nullptr;
   ReadAheadTask read;
   std::shared_ptr<const SegmentPiece> piece;
-  // Whatever comes of it is said: others may wait for it.
+  // Success and failure are both published: others may wait for it.
   try {
     read.disk_ = disk_;
     read.directory_ = directory_;
@@ -418,7 +420,7 @@ Result<std::optional<TimestampedOffset>> TimestampSearch::run() {
   return max_ ? run_max() : run_first();
 }
 
-// Shows `consider` the bytes of the batches of `segment` that have `begin` or what is behind it,
+// Shows `consider` the bytes of the batches of `segment` that have `begin` or what is after it,
 // and whose largest timestamp is worth it, until it says that it has seen enough.
 template <typename IsWorth, typename Consider>
 Result<> TimestampSearch::search_segment(const SegmentState& segment, Offset begin,
@@ -541,7 +543,7 @@ std::vector<SharedBytes> Log::read_pieces(Offset from, Offset below, std::size_t
     last = piece;
     if (from < piece->end()) break;
     pieces.used_up(hints_->log, piece->begin());
-    // A reader that goes on behind it, when no piece is there by then, need not search.
+    // A reader that goes on after it, when no piece is there by then, need not search.
     hints_->add(from, piece->segment, piece->end_position);
   }
   if (last != nullptr) plan_read_ahead(last->end(), last->segment, last->end_position);
@@ -579,7 +581,7 @@ LogRead Log::read(Offset from, Offset below, std::size_t max_bytes, bool at_leas
   }
 
   std::size_t bytes = 0;
-  // The first batch that ends at `from` or behind it is the one that contains it.
+  // The first batch that ends at `from` or after it is the one that contains it.
   auto batch = std::ranges::lower_bound(tail(), from, {}, &TailBatch::last);
   for (; batch != tail().end() && batch->last < below; ++batch) {
     bytes += batch->bytes.size();

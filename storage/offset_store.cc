@@ -150,7 +150,7 @@ Result<> OffsetStore::load(const std::function<bool(const TopicId&)>& exists,
       }
       offsets.next();
     }
-    // Not before all are there: a vector that grows moves short texts away from under their views.
+    // Only when all are there: a vector that grows moves short texts away from under their views.
     for (std::size_t i = 0; i < metadata.size(); ++i) group.offsets[i].metadata = metadata[i];
     group.id = id_of(key);
     if (!group.value && group.offsets.empty()) continue;  // All were of deleted topics.

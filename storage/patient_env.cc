@@ -39,7 +39,7 @@ rocksdb::IOStatus patiently(const std::string& path, Open open) {
     std::this_thread::sleep_for(between_tries);
     status = open();
   }
-  if (status.ok()) log_info("storage", "{} could be opened now", path);
+  if (status.ok()) log_info("storage", "{} is open: a file descriptor became free", path);
   return status;
 }
 

@@ -226,7 +226,7 @@ std::vector<ProducerStates::Row> ProducerStates::changes(Lsn durable) {
   return rows;
 }
 
-void ProducerStates::not_saved(const std::vector<Row>& rows) {
+void ProducerStates::restore_unsaved(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     changed_ = true;
     const auto known = producers_.find(row.producer);

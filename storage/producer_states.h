@@ -126,7 +126,7 @@ class ProducerStates {
   // The rows that differ from the last call; they have only answers that are durable at `durable`.
   std::vector<Row> changes(Lsn durable);
   // The rows of the last changes() could not be written: the next call gives them again.
-  void not_saved(const std::vector<Row>& rows);
+  void restore_unsaved(const std::vector<Row>& rows);
   // Whether there may be any.
   bool changed() const { return changed_; }
 

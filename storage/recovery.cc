@@ -45,11 +45,9 @@ Result<Bytes> behind(Bytes batches, Offset end) {
     if (!batch) return std::unexpected(batch.error());
     if (batch->base >= end) return batches;
     if (batch->end > end) {
-      return fail(
-          Errc::corrupt,
-          fmt::format(
-              "the journal has a batch of offsets {} to {}, but the log ends between them, at {}",
-              batch->base, batch->end - 1, end));
+      return fail(Errc::corrupt, fmt::format("the journal has a batch of offsets {} to {}, but the "
+                                             "log ends inside it, at offset {}",
+                                             batch->base, batch->end - 1, end));
     }
     batches = batches.subspan(batch->bytes);
   }
@@ -246,7 +244,7 @@ Result<Recovered> recover(Disk& disk, const std::string& root, Catalog& catalog,
     out.bytes += read->bytes;
   }
   out.fenced = replay.fenced();
-  // A crash may have come between what a shard wrote for a topic and what it was told of its end.
+  // A crash may have come between what a shard wrote for a topic and its notice of the topic's end.
   const auto topics = pending.topics();
   if (!topics) return std::unexpected(topics.error());
   for (const TopicId& topic : *topics) {

@@ -80,7 +80,7 @@ class LogReplay {
   // not kept any more and the log begins later.  Once for each log, first.
   virtual Result<Offset> cut(const TopicPartition& partition, Offset base) = 0;
 
-  // Whole batches that begin where the log ends.  Also tells ProducerStates::replay_batches().
+  // Whole batches that begin where the log ends.  Also calls ProducerStates::replay_batches().
   virtual Result<> append(const TopicPartition& partition, Bytes batches, WallTime appended) = 0;
 
   // ProducerStates::replay().

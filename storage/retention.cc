@@ -166,7 +166,7 @@ Result<> LogRemoval::run() {
       // Before a topic of this name may be created again.
       if (auto synced = disk_->sync_directory(directory_of(directory_)); !synced) return synced;
     } else {
-      // Never created, or another topic's; or this ran before and was cut short behind the rename.
+      // Never created, or another topic's; or this ran before and was cut short after the rename.
       const auto left = disk_->list(renamed_);
       if (!left && left.error().code == Errc::not_found) return {};
     }

@@ -4,6 +4,9 @@
 // includes RocksDB's headers.
 //
 // Keys are big-endian numbers and fixed fields, so that their order as bytes is their order.
+//
+// A Rocks belongs to its store and may be used by several threads at once: RocksDB has locks of its
+// own.  A BoundedIterator belongs to one thread, and ends before its Rocks.
 
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
@@ -94,7 +97,7 @@ class BoundedIterator {
   void next() { iterator_->Next(); }
   Bytes key() const { return bytes_of(iterator_->key()); }
   Bytes value() const { return bytes_of(iterator_->value()); }
-  Result<> status() const;  // Why the iterator became invalid: the end, or an error.
+  Result<> status() const;  // An error, if that made it invalid and not the end.
 
  private:
   const Rocks& rocks_;
@@ -103,7 +106,7 @@ class BoundedIterator {
   std::unique_ptr<rocksdb::Iterator> iterator_;
 };
 
-// The first key behind all that begin with `prefix`; empty: there is none.
+// The first key after all that begin with `prefix`; empty: there is none.
 Buffer behind_prefix(Bytes prefix);
 
 }  // namespace tarry::storage

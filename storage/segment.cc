@@ -16,7 +16,7 @@ namespace {
 // The size of one write to the disk.
 constexpr std::size_t write_bytes = 1 << 20;
 
-// Positions are numbers of 32 bits with a sign: no batch begins behind this.
+// Positions are numbers of 32 bits with a sign: no batch begins after this.
 constexpr std::uint64_t max_bytes = std::uint64_t{1} << 31;
 
 constexpr auto never = OpenOptions::Create::never;
@@ -35,8 +35,8 @@ Result<> cut_to(File& file, std::uint64_t size) {
   const auto there = file.size();
   if (!there) return std::unexpected(there.error());
   if (*there < size) {
-    return fail(Errc::corrupt,
-                fmt::format("{}: has {} bytes, {} were written to it", file.path(), *there, size));
+    return fail(Errc::corrupt, fmt::format("{}: the file has {} bytes, but {} were written",
+                                           file.path(), *there, size));
   }
   return *there > size ? file.truncate(size) : Result<>{};
 }
@@ -407,7 +407,7 @@ Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory,
     state.max_timestamp_offset = last->offset;
     return state;
   }
-  // No time index: only the batches can tell.
+  // No time index: only the batches know.
   SegmentScanner scanner(**log, 0, *size);
   for (;;) {
     const auto place = scanner.next();
@@ -434,7 +434,7 @@ Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory
   if (!index) return std::unexpected(index.error());
   const auto times = open_index(disk, times_path, time_entry_bytes);
   if (!times) return std::unexpected(times.error());
-  const std::uint64_t end = std::min(*size, max_bytes);  // Behind it can only be garbage.
+  const std::uint64_t end = std::min(*size, max_bytes);  // Only garbage can follow.
 
   LoadedSegment loaded;
   auto& state = loaded.state;
@@ -548,7 +548,7 @@ Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset 
   }
 
   // Entries of what stays are true, what follows may be anything.  A time entry that closed the
-  // segment goes: it alone stands for a batch behind the last one of .index, and may not be synced.
+  // segment goes: it alone stands for a batch after the last one of .index, and may not be synced.
   const auto index_path = segment_path(directory, base, ".index");
   const auto index = read_index(disk, index_path, index_entry_bytes);
   if (!index) return std::unexpected(index.error());

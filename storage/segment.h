@@ -3,7 +3,7 @@
 // Segments: the files that a partition's batches lie in, in Kafka's own format, so that a
 // stranger's tool can read them (docs/formats/log.md).
 //
-//     00000000000000000000.log        batches one behind the other, as on the wire
+//     00000000000000000000.log        batches one after the other, as on the wire
 //     00000000000000000000.index      last offset of a batch -> its position   (index.h)
 //     00000000000000000000.timeindex  largest timestamp so far -> its batch    (index.h)
 //     00000000000000001042.log        the next one; the name is its base offset
@@ -58,7 +58,7 @@ struct LogConfig {
 // One segment as far as it is written.
 struct SegmentState {
   Offset base = 0;          // The first offset it may hold, and its name.
-  Offset next = 0;          // Behind its last batch; the base when it has none.
+  Offset next = 0;          // The offset after its last batch; the base when it has none.
   std::uint32_t bytes = 0;  // The size of .log.
   std::uint32_t index_entries = 0;
   std::uint32_t time_entries = 0;
@@ -104,13 +104,13 @@ class SegmentScanner {
                  std::size_t piece = 256 << 10);
 
   // The next batch; empty at the end.  Errc::corrupt for bytes that are no batch, or a batch that
-  // goes on behind the end; the position then stays.
+  // goes on after the end; the position then stays.
   Result<std::optional<BatchPlace>> next();
 
   // All bytes of the batch that next() returned last; valid until the following call.
   Result<Bytes> bytes();
 
-  std::uint64_t position() const { return position_; }  // Behind what next() returned.
+  std::uint64_t position() const { return position_; }  // The end of what next() returned.
 
  private:
   // `count` bytes at `at`, read when they are not there yet.
@@ -146,7 +146,7 @@ struct SegmentWrite {
   bool indexes_unsynced = false;  // Their earlier bytes are not synced yet.
 };
 
-// Writes behind before.bytes; what a failed write left there is cut off first.  Errc::corrupt
+// Writes after before.bytes; what a failed write left there is cut off first.  Errc::corrupt
 // when there is less than `before` says.  `sync`: what of the three files is not synced yet; names
 // are the caller's.
 Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrite& write,
@@ -168,14 +168,14 @@ struct LoadedSegment {
 };
 
 // A closed segment, by the sizes of its files and its last time entry; no batch is looked at.
-// `next` is the base offset of the one behind it.
+// `next` is the base offset of the one after it.
 Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory, Offset base,
                                          Offset next);
 // The active segment: batches are checked from the last index entry on.  Index files that do not
 // fit are made anew from all batches.
 Result<LoadedSegment> load_active_segment(Disk& disk, std::string_view directory, Offset base,
                                           const LogConfig& config);
-// Cuts the segment so that `offset` is behind its last batch, index files too; nothing is synced.
+// Cuts the segment so that `offset` is after its last batch, index files too; nothing is synced.
 // Errc::corrupt when no batch ends or begins there; nothing is changed then.
 Result<SegmentState> cut_segment(Disk& disk, std::string_view directory, Offset base, Offset offset,
                                  const LogConfig& config);

@@ -196,7 +196,7 @@ bool DiskRows::has_room() const {
   room_asked_ = now;
   std::error_code failed;
   const auto space = fs::space(rocks_->directory, failed);
-  // If there is none after all, a write will fail and tell.
+  // If there is none after all, a write will fail and report it.
   has_room_ = failed || space.available >= kept_free;
   return has_room_;
 }

@@ -362,7 +362,7 @@ class TimingWheel {
   bool leaves_places_ = false;
   // The place of the timer that was cancelled last, if nobody has taken it since: what is scheduled
   // next is often for the same bucket and may have it, which saves filling and finding the end of
-  // the bucket.  That has other timers, so it counts as non-empty with or without the hole.
+  // the bucket.  The bucket has other timers, so it counts as non-empty with or without the hole.
   static constexpr Place no_hole = 0;
   static constexpr Place no_hole_allowed = 1;  // While buckets are being emptied.
   Place hole_ = no_hole;

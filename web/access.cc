@@ -115,7 +115,7 @@ Result<std::string> read_secret(const std::string& path, std::size_t max_bytes) 
   if ((about.st_mode & 077) != 0) {
     return fail(Errc::invalid,
                 fmt::format("{} has mode {:04o}, so other users could read the token: chmod 600 "
-                            "it, or remove it and a new one is made",
+                            "it, or remove it; the next start creates a new one",
                             path, about.st_mode & 07777));
   }
   // One byte more than is allowed shows that there are more.
@@ -147,7 +147,7 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
   if (!is_token(*text)) {
     return fail(Errc::invalid, fmt::format("{} does not hold a token ({} to {} printable "
-                                           "characters): remove it, and a new one is made",
+                                           "characters): remove it; the next start creates a new one",
                                            path, min_token_bytes, max_token_bytes));
   }
   return Token(std::move(*text));

@@ -1,6 +1,13 @@
 #pragma once
 
-// The parts of a request over HTTP that an admin uses, and its answer.
+// Question, Reply and Refused: a request over HTTP as an admin sees it, and its answer.
+//
+//   http_server --> Question --> an admin --> Reply, or a thrown Refused --> http_server
+//
+// No type of the HTTP library is in it, so that only http_server is compiled with it, and a test
+// asks an admin without a socket.
+//
+// A Question's views live until its reply is sent.  Both belong to the thread of their connection.
 
 #include <memory>
 #include <optional>
@@ -13,7 +20,6 @@ namespace tarry::web {
 
 class ReplyStream;
 
-// The views live as long as the request.
 struct Question {
   std::string_view method;
   std::string_view target;

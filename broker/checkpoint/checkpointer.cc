@@ -234,7 +234,7 @@ void Checkpointer::flush_stores() {
   shard_.background().run([broker = &shard_.broker_context()] { return flush_databases(*broker); },
                           [this](Result<> flushed) {
                             if (!flushed) return give_up(flushed.error());
-                            checkpoint_->finished({});  // What is pending,
+                            checkpoint_->finished({});  // Pending records,
                             checkpoint_->finished({});  // and meta.
                             note_position();
                           });

@@ -9,7 +9,7 @@
 // storage::Checkpoint has the order of the steps; this class carries them out, blocking work on the
 // shard's background.  While nothing is dirty it has no timer.
 //
-// Shard 0 also asks the store of pending records to free what is dead, behind a checkpoint and
+// Shard 0 also asks the store of pending records to free what is dead, after a checkpoint and
 // beside the next ones.
 //
 // Invariants
@@ -116,7 +116,7 @@ class Checkpointer {
   bool posted_ = false;  // begin_if_wanted() is on its way.
   bool closed_ = false;
   std::uint64_t checkpoints_total_ = 0;
-  MonoTime reclaim_from_{};  // Not before.
+  MonoTime reclaim_from_{};  // No reclaim begins before this.
   bool reclaiming_ = false;
   timing::CallbackTimer timer_;
 };

@@ -92,7 +92,7 @@ void FreeSpace::checkpoint_refused(const Error& error) {
   shard_.set_has_room(false);
   if (shard_.stopping()) return set_lack(Lack::checkpoint, 0);
   look_again_later();
-  // The reserve may be short too, which is the reason to tell then.
+  // The reserve may be short too, and then that is the reason to log.
   if (lack_ == Lack::none) look();
 }
 

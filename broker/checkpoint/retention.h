@@ -43,7 +43,7 @@ class Retention {
   // Checks every partition at the configured interval, as long as there are records to expire.
   void look_later();
   // The interval has changed.
-  void look_later_again() {
+  void restart_timer() {
     if (!look_timer_.armed()) return;
     look_timer_.cancel();
     look_later();

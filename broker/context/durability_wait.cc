@@ -47,7 +47,7 @@ void DurabilityWait::on_complete(purgatory::Outcome) {
 boost::asio::awaitable<bool> wait_until_durable(ShardContext& shard, Lsn lsn, purgatory::Kind kind,
                                                 std::chrono::milliseconds timeout,
                                                 CancellationToken& token) {
-  // Its cancellation has been told already, and is not told again.
+  // Its cancellation has been reported already, and is not reported again.
   if (token.cancelled()) co_return false;
   DurabilityWait waiting(shard, kind, lsn, std::nullopt);
   const CancellationToken::Attached attached(token, waiting);

@@ -48,7 +48,7 @@ void Ledger::change(Debtor* debtor, std::size_t before, std::size_t now) {
 void Ledger::publish() {
   const std::size_t more = used_ - std::exchange(published_, used_);
   const std::size_t all = pool_.used_.fetch_add(more, std::memory_order_relaxed) + more;
-  // Whoever asked has its bytes: room is made behind it, or it would have to wait here.
+  // The caller has its bytes already: room is made afterwards, or it would have to wait here.
   if (all > pool_.limit()) relieve_all(pool_.limit(), 0);
 }
 

@@ -26,8 +26,8 @@
 // it alive, once for all that begin with the same byte (SharedViews).
 //
 // A ledger, its debtors and its charges belong to its shard's thread.  The pool is shared by the
-// shards; a ledger tells it only when its sum has moved by some kilobytes, so that shards do not
-// contend for it.
+// shards; a ledger reports to it only when its sum has moved by some kilobytes, so that shards do
+// not contend for it.
 
 #include <atomic>
 #include <cstddef>
@@ -172,7 +172,7 @@ class Charge {
 };
 
 // The bytes of a log's tail that an answer views, charged once for all answers whose views begin
-// with the same byte.  They lie one behind the other in the log, so the longest has them all.
+// with the same byte.  They lie one after the other in the log, so the longest has them all.
 class SharedViews {
  public:
   struct View {

@@ -54,7 +54,7 @@ void Ledger::relieve(std::size_t goal, std::size_t at_least) {
     const auto [largest, freed] = find_largest(at_least);
     if (largest == nullptr) return;
     relieved_ = now;
-    // Before it is told, which may change what it owes.
+    // Before it is called, which may change what it owes.
     largest->foreclosed_ = true;
     largest->foreclose(
         fmt::format("clients hold {} bytes of memory; the limit is {} (tarry.memory.bytes), and "

@@ -1,6 +1,6 @@
 #pragma once
 
-// OncePerTopic: which shard tells the operator of something that is told once for each topic,
+// OncePerTopic: which shard logs something that the operator is told once for each topic,
 // although every shard with partitions of it comes upon it.
 //
 // Any thread; it is asked at most once by each shard for each topic, so the lock is no one's way.

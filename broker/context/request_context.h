@@ -1,6 +1,15 @@
 #pragma once
 
 // RequestContext and Answer: the input and the output of a handler.
+//
+//   frame --> header --> RequestContext --> handler --> Answer --> the connection's next answer
+//
+// The context goes by value into the handler's coroutine and lives in its frame: so the memory that
+// `charge` counts, and the request's bytes, are free as soon as the handler ends, also when it is
+// cancelled.  Broker, shard and connection outlive it.
+//
+// A context is used on the shard of its connection; a part that works on another shard takes from
+// it what it needs.
 
 #include <chrono>
 #include <cstddef>

@@ -81,7 +81,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   assert_on_shard();
   const auto reserve = transaction.reserve();
   const auto durability = transaction.durability();
-  // The journal drops what it refuses, and its parts are still to be told.
+  // The journal drops what it refuses, and its parts have not been notified yet.
   const auto kept = std::make_shared<storage::JournalTransaction>(std::move(transaction));
   const auto pieces = kept->pieces();
   auto lsn = journal_->append(
@@ -89,7 +89,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
       [this, kept](const Result<>& safe) {
         // Its changes are applied first, so that the requests that wait for it find it.
         kept->tell_settled(safe);
-        if (safe) told_through(kept->lsn(), kept->durability());
+        if (safe) advance_watermarks(kept->lsn(), kept->durability());
         record_completed();
         arm_idle_note();
       },
@@ -105,7 +105,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   return lsn;
 }
 
-void ShardContext::told_through(Lsn lsn, storage::Durability durability) {
+void ShardContext::advance_watermarks(Lsn lsn, storage::Durability durability) {
   // Every later record has a larger LSN, so this one's own is behind this number.
   // A durable record is written too; in one round, waits for the write are answered first.
   const auto reached = static_cast<purgatory::Threshold>(lsn);

@@ -5,7 +5,7 @@
 //   partitions, groups, topics, checkpoints, delayed operations
 //        |  time and deadlines         clock, wheel, tick(), purgatory
 //        |  work that blocks           blocking(), background()
-//        |  what must survive          commit() into the shard's journal, and whom it tells
+//        |  what must survive          commit() into the shard's journal, and whom it notifies
 //        |  what clients may hold      ledger()
 //        |  what there is              topics(), config_of()
 //        v
@@ -127,7 +127,7 @@ class ShardContext {
   // The requests that wait for the journal, by the LSN that they wait for.
   purgatory::WatchList durable_waiters;
   purgatory::WatchList written_waiters;  // tarry.durability=os
-  // Everything before this is durable, and the parts of its transactions have been told.
+  // Everything before this is durable, and the parts of its transactions have been notified.
   Lsn durable_through() const {
     assert_on_shard();
     return durable_through_;
@@ -191,13 +191,13 @@ class ShardContext {
   bool exchange_config(const BrokerConfig& config);
 
  private:
-  // Tells the parts of the shard that watch the journal about its records.
+  // Notifies the parts of the shard that watch the journal's records.
   virtual void record_appended(Lsn lsn) noexcept = 0;
   virtual void record_completed() = 0;  // Its completion has run, and those who waited were asked.
   virtual void on_journal_pressure() = 0;  // Half full, or it has refused a record.
   virtual void on_journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
 
-  void told_through(Lsn lsn, storage::Durability durability);
+  void advance_watermarks(Lsn lsn, storage::Durability durability);
   void arm_idle_note();
 
   const BrokerContext& broker_;

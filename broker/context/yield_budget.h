@@ -32,7 +32,7 @@ class YieldBudget {
     return spent_ > budget;
   }
 
-  // Resumes behind all other work of the shard.  False if no client waits for the answer any more.
+  // Resumes after all other work of the shard.  False if no client waits for the answer any more.
   boost::asio::awaitable<bool> yield();
 
  private:

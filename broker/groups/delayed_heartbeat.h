@@ -12,6 +12,9 @@
 //
 // Every heartbeat moves the deadline to later, which leaves the timer where it is in the wheel
 // until its old deadline comes.
+//
+// Its group owns it, one for each member and each member id that was given out.  On the thread of
+// the group's shard.
 
 #include <chrono>
 #include <string>

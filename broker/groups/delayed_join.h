@@ -17,6 +17,8 @@
 //   cancelled   the client has gone, or the broker stops.  The member stays until its session
 //               ends; one that was never told its id (versions 0 to 3) can never come back and is
 //               removed at once
+//
+// It lives in the coroutine of its request, on the thread of the group's shard.
 
 #include "broker/groups/group_reply.h"
 #include "protocol/messages/join_group.h"

@@ -12,6 +12,8 @@
 //               for offsets.commit.timeout.ms: if it is late no member is removed, the parked ones
 //               get COORDINATOR_NOT_AVAILABLE, and all must join again
 //   cancelled   the client has gone, or the broker stops.  The member stays until its session ends
+//
+// It lives in the coroutine of its request, on the thread of the group's shard.
 
 #include "broker/groups/group_reply.h"
 #include "protocol/messages/sync_group.h"

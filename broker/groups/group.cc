@@ -21,7 +21,7 @@ using protocol::SyncGroupRequest;
 using protocol::SyncGroupResponse;
 using std::chrono::milliseconds;
 
-// A client id may have 32 KiB, and a member's id is told to everybody.
+// A client id may have 32 KiB, and a member's id goes to all members.
 constexpr std::size_t max_prefix_bytes = 255;
 
 // While all members are gone and their sessions go on: how often the group looks whether one is
@@ -29,7 +29,7 @@ constexpr std::size_t max_prefix_bytes = 255;
 constexpr milliseconds look_again{1000};
 
 // A client that is given a member id joins with it at once.
-constexpr milliseconds longest_pending{10'000};
+constexpr milliseconds max_pending_time{10'000};
 
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
@@ -163,7 +163,7 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     if (pending_.size() >= max_size) pending_.erase(most_similar(pending_, id));
     const milliseconds session_timeout{request.session_timeout_ms};
     auto session =
-        std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, longest_pending));
+        std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, max_pending_time));
     pending_.emplace(std::move(id), std::move(session));
     return reply.give(std::move(answer));
   }
@@ -181,7 +181,7 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
   // As in Kafka, a leader that joins a stable group again asks for a rebalance.
   const bool leads = member.id == leader_;
-  // A generation that has begun is told once more to a member that has missed the answer.
+  // A member that has missed the answer gets the generation that has begun once more.
   if ((is(GroupState::completing_rebalance) && same) ||
       (is(GroupState::stable) && same && !leads)) {
     member.session->heard();
@@ -390,7 +390,7 @@ void Group::take_assignments(const SyncGroupRequest& request) {
 void Group::assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
                                ErrorCode error) {
   if (storing_ == generation) storing_.reset();
-  // A rebalance has begun meanwhile: those who asked were told.
+  // A rebalance has begun meanwhile: those who asked have their answers.
   if (generation != generation_ || !is(GroupState::completing_rebalance)) return;
   if (error != ErrorCode::none) {
     refuse_syncs(error);
@@ -542,7 +542,7 @@ void Group::complete_join_if_all_joined() {
   if (joined_ == members_.size() && pending_.empty()) begin_generation();
 }
 
-// A tick behind the requests that wait for the phase's end: they expire, and end it then.  The
+// A tick after the requests that wait for the phase's end: they expire, and end it then.  The
 // timer is for when there are none.
 void Group::arm_phase_timer() {
   host_.wheel().schedule(phase_timer_, phase_end_ + 1);
@@ -562,7 +562,7 @@ void Group::on_join_timeout() {
   if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
 }
 
-// Members that have not joined go, a leader is found, and all who have joined are told of the
+// Members that have not joined go, a leader is found, and all who have joined get the
 // generation.
 void Group::begin_generation() {
   phase_timer_.cancel();
@@ -577,7 +577,7 @@ void Group::begin_generation() {
     remove(member, ErrorCode::unknown_member_id);
   }
   if (!members_.empty() && !elect_joined_leader()) {
-    // Nobody is there who could assign anything: the sessions will tell.
+    // Nobody is there who could assign anything: the sessions will end it.
     phase_end_ = host_.tick_after(std::max(members_.rebalance_timeout(), look_again));
     return arm_phase_timer();
   }

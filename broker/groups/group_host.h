@@ -1,6 +1,15 @@
 #pragma once
 
 // GroupHost: the services that a consumer group needs.  Groups implements it, or a test.
+//
+//   Group --store(record)--> GroupHost --> journal
+//     ^                          |
+//     '------- then(error) ------'  later, never inside store()
+//
+// A group decides and its host provides: time, chance, the journal and the memory that all groups
+// share.  So a simulation can run thousands of groups with a clock and failures of its own.
+//
+// It outlives its groups.  All calls are on the shard's thread, and none of them waits.
 
 #include <chrono>
 #include <cstddef>
@@ -18,7 +27,6 @@ namespace tarry::broker {
 
 class Group;
 
-// Outlives its groups.
 class GroupHost {
  public:
   virtual const BrokerConfig& config() const = 0;

@@ -154,7 +154,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
       done.offsets.push_back(view_of(partition, offset));
     if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
       return shard.journal_failed(applied.error());
-    if (state->owner == nullptr) return;  // Its removal stands behind this in the journal.
+    if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
     // The last that the group waited for, and nothing of it is left.
     if (state->owner->empty() && commits.empty()) return state->on_empty();
     std::optional<WallTime> due;

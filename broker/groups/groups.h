@@ -100,7 +100,7 @@ class Groups final : private GroupHost {
   boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(
       std::vector<std::string_view> ids, std::shared_ptr<CancellationToken> token);
 
-  // These visit at most so many groups behind `after`, which moves on.  False: there are no more.
+  // These visit at most so many groups after `after`, which moves on.  False: there are no more.
   bool topic_deleted(const TopicId& topic, std::string& after, std::size_t groups);
   // offsets.retention.minutes has changed: so have the times at which offsets expire.
   bool retention_changed(std::string& after, std::size_t groups);

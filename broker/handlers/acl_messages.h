@@ -1,6 +1,10 @@
 #pragma once
 
-// What the requests about rules have in common.
+// The parts that DescribeAcls, CreateAcls and DeleteAcls share: Kafka's filter as ours, and the
+// measures by which a long list of rules yields its thread and is charged for its memory.
+//
+// The number of rules and of filters is a client's choice, so a search is paid for in time (it
+// yields its shard's thread) and in memory (text_bytes()).  Pure; on any thread.
 
 #include <cstddef>
 #include <optional>

@@ -1,6 +1,12 @@
 #pragma once
 
 // The handlers, one file each; their header comments name the versions and the guarantees.
+//
+//   server/session --> table.h: which handler, which versions --> run_...() --> Answer
+//
+// They are declared together because table.cc alone calls them.  A handler takes its context by
+// value, starts on the shard of its connection and ends there, whatever hops are between; what it
+// throws ends that connection alone.
 
 #include <boost/asio/awaitable.hpp>
 

@@ -67,7 +67,7 @@ bool authorize_on(Shard& here, const RequestContext& context, AclOperation opera
   log_warn("audit", "{} from {} on listener {} may not {} {} {}: denied{}",
            printable(connection.principal()), connection.peer(), connection.listener().name,
            name(operation), name(resource), printable(resource_name),
-           *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
+           LogThrottle::suffix(*unwritten));
   return false;
 }
 

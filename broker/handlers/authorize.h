@@ -18,7 +18,7 @@ namespace tarry::broker {
 
 bool authorize(const RequestContext& context, AclOperation operation, AclResource resource,
                std::string_view name);
-// The same, and nobody is told.
+// The same, without a count or a line in the log.
 bool is_allowed(const RequestContext& context, AclOperation operation, AclResource resource,
                 std::string_view name);
 // For a request that runs on another shard than its connection's.

@@ -71,7 +71,7 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
 
   void begin(std::int64_t step) {
     step_ = step;
-    // Bytes that have come since the first look are told at once.
+    // Bytes that have come since the first look are reported at once.
     tell(count_.take_all());
     std::vector<purgatory::Watching> watching;
     count_.add_watching(step_, watching);
@@ -87,7 +87,8 @@ class DelayedFetch::Away final : public purgatory::DelayedOperation {
   }
 
  private:
-  // Only what ends the whole fetch satisfies it.  Asked for growth, it tells it home and waits on.
+  // Only what ends the whole fetch satisfies it.  For mere growth it reports to its home shard and
+  // waits on.
   bool is_satisfied() override {
     const auto which = asked_for();
     if (!which) return !count_.all_readable();
@@ -161,7 +162,7 @@ bool DelayedFetch::is_satisfied() {
   const auto which = asked_for();
   if (!which) return missing_ <= 0 || !own_.all_readable();
   const std::size_t i = *which;
-  // The list behind the partitions is our own: another shard has told something.
+  // The list behind the partitions is our own: another shard has reported something.
   if (i == own_.size()) return missing_ <= 0 || unreadable_;
   if (!own_.is_readable(i)) return true;
   missing_ -= own_.take(i);

@@ -25,8 +25,8 @@
 // satisfies it.  With k of them it is the 2k-th part: a partition that has grown by a step costs
 // O(log n), its growth is taken off what is missing, and when the steps have become too long for
 // what is left all k are counted and given a shorter one.  That is log2(missing) times at most.
-// (The steps that have not been told, k * (step - 1) bytes, are always less than what is missing,
-// so it cannot be reached unseen.)  A partition counts up to its partition_max_bytes.
+// (The steps that have not been reported, k * (step - 1) bytes, are always less than what is
+// missing, so it cannot be reached unseen.)  A partition counts up to its partition_max_bytes.
 //
 // It waits where its partitions are.  When they stand on several shards that is the connection's
 // own, and on each other shard a watch counts the partitions there, and posts home what they have

@@ -5,7 +5,7 @@
 //
 //   satisfied   each of its changes is made, durable and known to every shard, or was refused
 //   expired     its timeout_ms has passed: REQUEST_TIMED_OUT for those that are not; one that is
-//               under way may still be made, those behind it are not begun.  AlterConfigs and
+//               under way may still be made, those after it are not begun.  AlterConfigs and
 //               IncrementalAlterConfigs have no timeout.  Metadata, which creates an unknown topic,
 //               answers LEADER_NOT_AVAILABLE after a while: the next request finds the topic
 //   cancelled   the client has gone, or the broker stops: as when expired, without an answer

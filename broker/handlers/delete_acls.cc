@@ -1,5 +1,5 @@
-// DeleteAcls (key 31), versions 1 to 3: removes the rules that each filter selects, and tells them.
-// Needs ALTER on the cluster.
+// DeleteAcls (key 31), versions 1 to 3: removes the rules that each filter selects, and returns
+// them.  Needs ALTER on the cluster.
 
 #include "protocol/messages/delete_acls.h"
 
@@ -24,7 +24,7 @@ namespace {
 
 // Each looks at every rule.
 constexpr std::size_t max_filters = 1000;
-// That all filters together may select: as many as one that selects all of them.
+// The limit for all filters together: as many rules as one filter may select that matches all.
 constexpr std::size_t max_selected = 100'000;
 
 struct Selecting {

@@ -27,7 +27,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Each shard is told once of its share of so many, and removes them in one round of its journal.
+// Each shard gets its share of so many at once, and removes them in one round of its journal.
 constexpr std::size_t removals_together = 256;
 
 struct Removal {

@@ -61,7 +61,7 @@ void fill_in(OnShard<DeletionItem>& there) {
   const Shard& shard = *there.shard;
   for (DeletionItem& item : there.items) {
     if (item.answer->error_code != ErrorCode::none) continue;
-    // A log start that is not durable may come back after a crash, so it is not told as one.
+    // A log start that is not durable may come back after a crash, so it is not answered as one.
     if (item.wait_for && shard.durable_through() <= *item.wait_for) {
       item.answer->error_code = ErrorCode::request_timed_out;
       continue;

@@ -62,7 +62,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
       refuse_deletion(answer, ErrorCode::topic_deletion_disabled, "delete.topic.enable is false");
       continue;
     }
-    // Whether there is such a topic is told to those who may see it.
+    // Only those who may see it learn whether there is such a topic.
     if (topic.name && !authorize_topic(context, AclOperation::remove, *topic.name)) {
       refuse_deletion(answer, ErrorCode::topic_authorization_failed, "Authorization failed.");
       continue;

@@ -146,7 +146,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
     result.resource_name = asked.resource_name;
-    // Known only behind the resource that went past it, so one too many may be told.
+    // It is noticed only after the resource that went past it, so one too many may be answered.
     if (bytes > max_answer_bytes) {
       result.error_code = ErrorCode::invalid_request;
       result.error_message = "The response would be too large; request fewer configs at once.";

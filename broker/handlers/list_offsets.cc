@@ -90,7 +90,7 @@ asio::awaitable<FoundOffset> find_offset(Shard& shard, TopicPartition id, std::i
 asio::awaitable<void> find_offsets(OnShard<OffsetItem>& there, CancellationToken& token) {
   YieldBudget budget(*there.shard, nullptr);
   for (OffsetItem& item : there.items) {
-    // The answers behind the last one stay empty, and nobody reads them.
+    // The answers after the last one stay empty, and nobody reads them.
     if (budget.spend() && (!co_await budget.yield() || token.cancelled())) co_return;
     const FoundOffset found = co_await find_offset(*there.shard, item.id, item.target);
     item.answer->error_code = found.error;

@@ -3,9 +3,9 @@
 // run(): the first and the last step of every handler.
 //
 // Decodes the request, calls the handler, encodes its response in the request's version.  A body
-// that cannot be decoded ends the connection: the rest of the stream means nothing.  Bytes behind
-// it in the frame are ignored, as by Kafka's brokers: librdkafka 2.0.2 sends some behind
-// ListGroups 4, and behind OffsetFetch 7 when that asks for all topics.
+// that cannot be decoded ends the connection: the rest of the stream means nothing.  Bytes after
+// it in the frame are ignored, as by Kafka's brokers: librdkafka 2.0.2 sends some after
+// ListGroups 4, and after OffsetFetch 7 when that asks for all topics.
 
 #include <cstddef>
 #include <cstdint>

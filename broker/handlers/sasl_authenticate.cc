@@ -1,7 +1,7 @@
 // SaslAuthenticate (key 36), versions 0 to 2, and the bare tokens of older clients: a step of a
 // login by PLAIN, SCRAM or OAUTHBEARER.
 //
-// A failure is answered after a while (security/failed_logins.h), with words that do not tell
+// A failure is answered after a while (security/failed_logins.h), with words that do not say
 // whether there is such a user, and ends the connection.  The log says who tried, and never the
 // password.
 
@@ -37,7 +37,7 @@ struct LoginStep {
   std::string user;
   std::optional<WallTime> expires = std::nullopt;  // When the shown credential ends.
   std::optional<std::chrono::milliseconds> lifetime = std::nullopt;  // How long the login lasts.
-  std::string refused = {};  // Why, when the token says so and the error comes later.
+  std::string refused = {};  // The reason, if the token gives one and the error comes later.
 };
 
 Result<LoginStep> take_plain(const RequestContext& context, std::string_view token) {
@@ -46,7 +46,7 @@ Result<LoginStep> take_plain(const RequestContext& context, std::string_view tok
   auto users = parse_plain_users(line == settings.end() ? std::string() : line->second);
   if (!users) return std::unexpected(users.error());
   auto user = check_plain(*users, token);
-  // For the log; the client is told the same whatever is wrong.
+  // For the log; the client gets the same words whatever is wrong.
   if (user.empty()) return fail(Errc::invalid, "no such user, or a wrong password");
   return LoginStep{{}, std::move(user)};
 }
@@ -183,7 +183,7 @@ asio::awaitable<protocol::SaslAuthenticateResponse> sasl_authenticate(
   if (!context.connection.sasl) {
     response.error_code = ErrorCode::illegal_sasl_state;
     response.error_message = "SaslAuthenticate request received without a SaslHandshake before it";
-    // Behind a login this is an error of one request, and ends nothing.
+    // After a login this is an error of one request, and ends nothing.
     context.connection.ends_when_answered = context.connection.needs_login();
     co_return response;
   }
@@ -209,7 +209,7 @@ asio::awaitable<Answer> run_sasl_authenticate(RequestContext context) {
 asio::awaitable<Answer> run_raw_token(RequestContext context) {
   if (!context.connection.sasl) co_return Answer{{}, "a SASL token after the login"};
   const auto step = co_await take_token(context, as_text(context.header.body));
-  // There is no way to tell the client why.
+  // The protocol has no place for the reason.
   if (!step) co_return Answer{{}, "its login failed"};
   Buffer frame;
   append_be(frame, static_cast<std::int32_t>(step->token.size()));

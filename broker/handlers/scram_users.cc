@@ -36,7 +36,7 @@ constexpr std::size_t max_salt_bytes = 1024;
 using DescribeUsersRequest = protocol::DescribeUserScramCredentialsRequest;
 using DescribeUsersResponse = protocol::DescribeUserScramCredentialsResponse;
 
-// The rows of one user are neighbours: one for each mechanism.  Returns the row behind them.
+// The rows of one user are neighbours: one for each mechanism.  Returns the row after them.
 SecurityImage::Users::const_iterator describe_user(SecurityImage::Users::const_iterator row,
                                                    const SecurityImage::Users& users,
                                                    DescribeUsersResponse::Result& result) {
@@ -193,7 +193,7 @@ void take_upsertion(UserChange& user, const Upsertion& wanted) {
                           .with_previous = !user.changes.empty()});
 }
 
-// By the users' names.  What is refused as a whole has no changes, and nothing is computed for it.
+// By the users' names.  A request that is refused as a whole has no changes, and costs no hashing.
 asio::awaitable<UserChanges> changes_of(const protocol::AlterUserScramCredentialsRequest& request,
                                         const SecurityImage& image,
                                         const std::optional<Refusal>& all_refused,

@@ -14,8 +14,8 @@ namespace {
 
 using protocol::ApiKey;
 
-// max_bytes stands near the front of a Fetch request, behind max_wait_ms and min_bytes, and until
-// version 14 behind replica_id: it is found without decoding the rest.
+// max_bytes stands near the front of a Fetch request, after max_wait_ms and min_bytes, and until
+// version 14 after replica_id: it is found without decoding the rest.
 std::size_t max_fetched(const RequestContext& context) {
   const std::size_t at = context.version() < 15 ? 12 : 8;
   const Bytes body = context.header.body;
@@ -97,7 +97,7 @@ std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
   switch (handler.key) {
     case ApiKey::produce:  // Its records stay in the frame; it counts its batches itself.
       return 0;
-    case ApiKey::fetch:  // What it keeps while it waits.
+    case ApiKey::fetch:  // The partitions that it keeps while it waits.
       return 4 * request_bytes;
     case ApiKey::join_group:
     case ApiKey::sync_group:

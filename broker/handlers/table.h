@@ -23,7 +23,7 @@ struct Handler {
   std::int16_t min_served;
   std::int16_t max_version;
   // Started while earlier requests of its connection still wait.  The others wait for those
-  // before them, and those behind wait for them.
+  // before them, and those after wait for them.
   bool pipelined;
   boost::asio::awaitable<Answer> (*run)(RequestContext context);
   // The bytes that its answer may hold, so that the session starts it when there is room for them;

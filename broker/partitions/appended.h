@@ -1,5 +1,15 @@
 #pragma once
 
+// Appended: what became of a produced batch, from its partition to the Produce handler.
+//
+//   Partition::append() --> [ queue, checks, journal ] --> done(Appended) --> answer, after
+//   wait_for
+//
+// An answer may be made only when the journal has wait_for durably: the offset alone is no promise.
+// A refused batch has an error, and nothing of it was taken, whatever it held.
+//
+// A value: made on the partition's shard, it goes with the request to the shard of its connection.
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,11 +23,10 @@
 
 namespace tarry::broker {
 
-// The result of a produced batch.
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   std::string message;  // The text of an error; may be empty.
-  // Why the partition refused it: a label of /metrics.  A literal.
+  // The reason of a refusal by the partition: a label of /metrics.  A literal.
   std::string_view reason;
   std::vector<records::BadRecord> bad_records;
 

@@ -8,14 +8,14 @@ namespace tarry::broker {
 namespace {
 
 // Kafka's limit.
-constexpr std::size_t longest_topic_name = 249;
+constexpr std::size_t max_topic_name = 249;
 
 }  // namespace
 
 std::string dead_letter_topic(std::string_view topic) {
   // Letters of dead letters would make topics without end.
   if (topic.ends_with(dead_letter_suffix)) return {};
-  if (topic.size() + dead_letter_suffix.size() > longest_topic_name) return {};
+  if (topic.size() + dead_letter_suffix.size() > max_topic_name) return {};
   return std::string(topic).append(dead_letter_suffix);
 }
 

@@ -35,7 +35,7 @@ records::CheckLimits check_limits(const BrokerConfig& broker, const TopicConfig&
   limits.zstd_allowed = zstd_allowed;
   if (config.timestamp_type == TimestampType::create_time) {
     const std::int64_t ms = to_ms(now);
-    // A limit that lies before 1970 or behind the last time is none.
+    // A limit that lies before 1970 or after the last time is none.
     if (config.timestamp_before_max_ms <= ms)
       limits.earliest = from_ms(ms - config.timestamp_before_max_ms);
     if (config.timestamp_after_max_ms <= std::numeric_limits<std::int64_t>::max() - ms) {
@@ -53,7 +53,7 @@ records::BatchView first_batch(Bytes bytes) {
 }
 
 // The batch in memory that is ours to change, kept by `stored`.
-records::MutableBatch as_ours(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
+records::MutableBatch writable_batch(const Arrival& arrival, Bytes batch, SharedBytes& stored) {
   // A batch that is most of its request is kept in the request's memory, without a copy.
   if (arrival.memory != nullptr) {
     stored = SharedBytes(arrival.memory, batch);
@@ -190,7 +190,7 @@ Appended Partition::already_answered(const storage::ProducerStates::Duplicate& d
   out.log_start = log_.start_offset();
   if (duplicate.lsn < shard_.journal().durable_lsn()) return out;
   // It waits for what the first one waits for, whatever the topic says by now: of one that waits
-  // for its write nobody is told when it is synced.
+  // for its write nobody is notified when it is synced.
   out.wait_for = duplicate.lsn;
   const auto first = std::ranges::lower_bound(syncing_, duplicate.lsn, {}, &Syncing::lsn);
   if (first != syncing_.end() && first->lsn == duplicate.lsn) out.durability = first->durability;
@@ -400,7 +400,7 @@ Partition::LogBatch Partition::log_batch(const Arrival& arrival,
     bytes = *checked_arrival.repacked;
     out.bytes = SharedBytes(checked_arrival.repacked, bytes);
   } else if (!accepted) {
-    bytes = as_ours(arrival, checked.batch.bytes(), out.bytes);
+    bytes = writable_batch(arrival, checked.batch.bytes(), out.bytes);
   } else if (!accepted->appends_nothing()) {
     auto immediate = std::make_shared<Buffer>(accepted->take_immediate());
     bytes = *immediate;
@@ -443,8 +443,8 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
 }
 
 // Throws only while nothing has changed.
-// Whatever may refuse the batch comes first.  Then one transaction has its part for the log, its
-// delayed records and its producer's answer.
+// All checks that may refuse the batch come first.  Then one transaction has its part for the log,
+// its delayed records and its producer's answer.
 Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, Parts parts) {
   const WallTime now = shard_.clock().wall();
   const records::BatchView& batch = checked.batch.batch;
@@ -573,7 +573,7 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
     if (!safe) return done(std::unexpected(safe.error()));
     done(base);
   });
-  (void)shard_.commit(std::move(transaction));  // `done` is told.
+  (void)shard_.commit(std::move(transaction));  // `done` gets the outcome.
 }
 
 Offset Partition::durable_end() const {
@@ -590,7 +590,7 @@ void Partition::forget_synced() {
 
 void Partition::move_high_watermark(LogEnd end) {
   forget_synced();
-  // A write of an `os` topic may be told before a sync that was begun earlier.
+  // A write of an `os` topic may be reported before a sync that was begun earlier.
   if (end.offset <= visible_.offset) return;
   visible_ = end;
   fetches.advance_to(visible_.bytes);

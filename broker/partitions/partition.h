@@ -16,7 +16,7 @@
 //   - A batch is in the log exactly when its journal record is: a batch that cannot be journaled
 //     is refused before anything has changed.
 //
-// Damage behind the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its files are
+// Damage after the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its files are
 // kept, the log says so once, and the rest of the broker serves.
 //
 // Belongs to its shard and its thread.
@@ -138,7 +138,7 @@ class Partition {
     return producers_.changes(durable);
   }
   void producers_not_saved(const std::vector<storage::ProducerStates::Row>& rows) {
-    producers_.not_saved(rows);
+    producers_.restore_unsaved(rows);
   }
 
   // --- For retention
@@ -245,7 +245,7 @@ class Partition {
   };
   std::deque<Syncing> syncing_;
   Offset durable_end_;
-  std::optional<std::string> fenced_;  // Why.
+  std::optional<std::string> fenced_;  // The reason; none: it is in service.
   std::optional<std::string> damage_;
   bool retired_ = false;
   std::shared_ptr<AppendQueue> append_queue_;  // Null until a batch had to wait.

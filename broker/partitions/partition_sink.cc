@@ -59,7 +59,7 @@ void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
 }
 
 void PartitionSink::commit(storage::JournalTransaction transaction) {
-  (void)shard_.commit(std::move(transaction));  // The engine's parts of it are told.
+  (void)shard_.commit(std::move(transaction));  // The engine's parts of it get the outcome.
 }
 
 void PartitionSink::store_failed(const Error& error) {

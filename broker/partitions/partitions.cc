@@ -61,7 +61,7 @@ std::optional<Partitions::Loading> Partitions::loading_of(const TopicPartition& 
 
 void Partitions::with(TopicPartition tp, Take take) {
   shard_.assert_on_shard();
-  // Also while those who waited are being told: who comes then stands behind them.
+  // Also while the waiting callers are being called: a later one comes after them.
   if (const auto opening = opening_.find(tp); opening != opening_.end()) {
     opening->second.waiting.push_back(std::move(take));
     return;
@@ -100,14 +100,14 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
     unopened_.erase(tp);
     host_.opened(**answer);
   } else if (auto& told = unopened_[tp]; told != loaded.error().message) {
-    // Every request for it tries again; what it comes to is told when it is something else.
+    // Every request for it tries again; the outcome is logged when it is another one.
     told = loaded.error().message;
     log_error("broker", "partition {}-{} cannot be opened: {}",
               shard_.topics().find(tp.topic)->name, tp.partition, told);
   }
-  // In the order of asking.  A caller that is told may go on at once and ask again.
+  // In the order of asking.  A caller may go on at once and ask again.
   auto& waiting = opening_.at(tp).waiting;
-  // By index, because those that are told may add to the list.
+  // By index, because those that are called may add to the list.
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     auto take = std::move(waiting[i]);
     take(answer);

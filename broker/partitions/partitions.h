@@ -81,7 +81,7 @@ class Partitions {
   PartitionHost& host_;
   Map open_;
   std::unordered_map<TopicPartition, Opening> opening_;
-  std::unordered_map<TopicPartition, std::string> unopened_;  // Why, as the operator was told.
+  std::unordered_map<TopicPartition, std::string> unopened_;  // With the reason that was logged.
   // A partition of a deleted topic.  Completions of journal records before `appended` point to it.
   struct Retired {
     std::unique_ptr<Partition> partition;

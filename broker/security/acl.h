@@ -62,7 +62,7 @@ struct AclBinding {
 
   auto operator<=>(const AclBinding&) const = default;
 
-  // Why it cannot be a rule; empty: it can.
+  // The reason why it cannot be a rule; empty: it can.
   std::string refusal_reason() const;
 
   // The key under which it is kept, and back.

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t max_user_bytes = 1024;
-// The year 9999, past which a time cannot be told.
+// The year 9999, past which a time cannot be written.
 constexpr double max_seconds = 253'402'300'799.0;
 
 // An object; nothing else is ever expected.

@@ -12,11 +12,11 @@ namespace {
 
 // Names may be as long as a client likes; two long ones that share this much and their CRC share
 // a rate.
-constexpr std::size_t longest_kept_name = 256;
+constexpr std::size_t max_kept_name = 256;
 
 std::string kept_name(std::string_view name) {
-  if (name.size() <= longest_kept_name) return std::string(name);
-  return fmt::format("{}{}{}/{}", name.substr(0, longest_kept_name), '\0', name.size(),
+  if (name.size() <= max_kept_name) return std::string(name);
+  return fmt::format("{}{}{}/{}", name.substr(0, max_kept_name), '\0', name.size(),
                      crc32c(as_bytes(name)));
 }
 

@@ -58,7 +58,7 @@ struct ClientMeters {
     explicit operator bool() const { return meter != nullptr; }
   };
 
-  std::shared_ptr<const SecurityImage> image;  // That they were looked up in.
+  std::shared_ptr<const SecurityImage> image;  // The meters were looked up in it.
   std::string user, client_id;
   std::array<Metered, quota_kinds> of;
 

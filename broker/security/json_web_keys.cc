@@ -79,7 +79,7 @@ KeyPtr make_ec(const Json& from) {
   return make_key("EC", builder.get());
 }
 
-// A token has two numbers behind each other, OpenSSL takes them as ASN.1.
+// A token has two numbers in a row, OpenSSL takes them as ASN.1.
 std::string ec_signature(std::string_view two_numbers) {
   if (two_numbers.size() != 2 * ec_part_bytes) return {};
   const std::unique_ptr<ECDSA_SIG, FreeBy<ECDSA_SIG_free>> signature(ECDSA_SIG_new());

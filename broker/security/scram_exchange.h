@@ -10,6 +10,9 @@
 // The nonce of the last message has to be the client's and ours, whole (CVE-2024-56128).  A user
 // that is not known gets a salt all the same, always the same one, and fails at the end, as one
 // with a wrong password does.
+//
+// It belongs to the login of one connection and runs on the thread of its shard: the arithmetic is
+// cheap, because the costly iterations are the client's.
 
 #include <functional>
 #include <string>

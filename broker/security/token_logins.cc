@@ -5,11 +5,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/read_small_file.h"
 
 namespace tarry::broker {
 namespace {
@@ -57,16 +57,13 @@ Result<> TokenLogins::read(bool always) {
   last_file_ = std::move(mark);
   if (!is_there) return unusable(std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return unusable("it is not a regular file");
-  // One byte more than is allowed, by which a longer file is noticed.
-  std::string text(max_key_file_bytes + 1, '\0');
-  std::ifstream file(key_file_, std::ios::binary);
-  if (!file) {
-    last_file_.clear();  // Perhaps only now, so it is tried again.
-    return unusable("it cannot be read");
+  const auto text = read_small_file(key_file_, max_key_file_bytes);
+  if (!text) {
+    // It may become readable without a change of the file that its mark would show.
+    if (text.error().code == Errc::io) last_file_.clear();
+    return unusable(text.error().message);
   }
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  auto parsed = JsonWebKeys::parse(text);
+  auto parsed = JsonWebKeys::parse(*text);
   if (!parsed) return unusable(parsed.error().message);
   // Only for the exchange, so that logins do not wait for the disk.
   const std::lock_guard lock(mutex_);

@@ -42,7 +42,7 @@ class TokenLogins {
   const TokenTerms terms_;
   std::atomic<MonoTime::rep> next_look_{0};
   std::mutex reading_;     // Held while the file is read.
-  std::string last_file_;  // Size, time and inode, which tell it from another.
+  std::string last_file_;  // Size, time and inode, which distinguish it from another.
   mutable std::mutex mutex_;
   std::shared_ptr<const JsonWebKeys> keys_;
 };

@@ -64,7 +64,7 @@ boost::asio::awaitable<Result<>> LiveSecurity::write(std::span<const Change> cha
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
     co_return std::unexpected(lsn.error());
   co_await settled_event.wait();
-  // A journal that failed has told of it already.
+  // A journal that failed has been reported already.
   if (is_ours) shard_.journal_failed(result.error());
   co_return result;
 }

@@ -131,7 +131,7 @@ asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change chan
   });
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
     co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
-  // From here on it holds: the next change builds on it, and stands behind it in the journal.
+  // From here on it holds: the next change builds on it, and comes after it in the journal.
   log_changes(shard_.config(), std::exchange(latest_, next), next);
   co_await settled_event.wait();
   if (!result) {

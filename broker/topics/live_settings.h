@@ -41,7 +41,7 @@ class LiveSettings {
   LiveSettings(ShardContext& shard, SettingsHost& host, storage::Catalog& catalog,
                const SettingsTable* table);
 
-  // Why a setting cannot be changed, whatever its value.
+  // Refuses a setting that cannot be changed, whatever its value.
   TopicResult<void> check_key(std::string_view key) const;
 
   // Replaces the dynamic settings of the broker or of the cluster by the result of `change`.

@@ -2,7 +2,7 @@
 
 // The connected clients, for the admin's pages.
 //
-// Each shard tells of the connections that came to it last; the others are only counted.  So the
+// Each shard answers for the connections that came to it last; the others are only counted.  So the
 // time that it takes does not grow with their number.
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct ClientStatus {
   std::string address;
   std::string listener;
   std::string principal;
-  std::string software_name;  // As ApiVersions told; empty: it did not.
+  std::string software_name;  // From ApiVersions; empty: it had none.
   std::string software_version;
   std::chrono::milliseconds age{0};
   std::uint64_t requests = 0;

@@ -266,7 +266,7 @@ std::vector<PartitionEvent> folded(PartitionIndex partition,
   std::vector<PartitionEvent> out;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const ScheduleEvent& event = events[i];
-    // It follows a move, which has told of it, or a delivery of a record that recurs.
+    // It follows a move, which has shown it, or a delivery of a record that recurs.
     if (event.kind == Kind::scheduled && event.key.due != event.first) continue;
     PartitionEvent told{partition, event.kind, event.at, event.key.due, event.offset};
     const ScheduleEvent* const next = i + 1 < events.size() ? &events[i + 1] : nullptr;
@@ -328,7 +328,7 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
     auto record = taken_apart(*topic, std::move(pending));
     if (!matches(query, record)) continue;
     answer.records.push_back(std::move(record));
-    // The page is full before the store's own page ends, so the next one begins behind this record.
+    // The page is full before the store's own page ends, so the next one begins after this record.
     if (answer.records.size() == query.limit && !is_last) {
       answer.next = storage::encode_handle(key);
       co_return answer;
@@ -485,7 +485,7 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
   for (const auto& shard : items) {
     for (const auto& item : shard.items) {
       if (!item.told) {
-        // Told when all have answered: the others may have carried it out.
+        // Reported when all have answered: the others may have carried it out.
         failed = item.told.error();
       } else if (item.told->outcome != ControlOutcome::unknown) {
         answer.push_back({item.partition, *item.told});

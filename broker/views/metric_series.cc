@@ -40,7 +40,7 @@ struct RawGroups {
 // The place at which a walk through a shard's groups goes on.
 struct Cursor {
   std::string group;
-  std::optional<TopicPartition> partition;  // Behind which; empty: from the group's first.
+  std::optional<TopicPartition> partition;  // Goes on after it; empty: from the group's first.
   bool begun = false;
 };
 

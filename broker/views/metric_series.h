@@ -6,7 +6,8 @@
 //                                                                         sum of the rest
 //
 // A step takes a few thousand entries, so that no shard is held by a broker with many.  Bounds: at
-// most `max_series` figures are told apart, and at most max_offsets committed offsets are read.
+// most `max_series` figures have series of their own, and at most max_offsets committed offsets are
+// read.
 //
 // The copies are of one moment in each step, not of one moment in all.  Everything here starts and
 // ends on the thread of `here`, which is shard 0.
@@ -37,7 +38,7 @@ struct GroupLag {
 
 struct GroupSeries {
   // The lags of partitions with a committed offset, by group, topic and partition.  Partitions that
-  // are told apart are opened to know their end; of the rest, the open ones count.
+  // have series of their own are opened to know their end; of the rest, the open ones count.
   std::vector<GroupLag> lags;
   std::uint64_t other_lags = 0;
   bool has_others = false;

@@ -101,7 +101,8 @@ void ShardStatus::report(MetricSink& sink) const {
               "longest_turn_seconds"},
              static_cast<double>(turn_us.recent.max()) / 1e6);
   sink.gauge({"tarry_broker_longest_turn_cpu_seconds",
-              "The same in time of the CPU: without waits for a lock, or for other processes.",
+              "CPU time of the longest turn in the last minutes, without waits for locks or other "
+              "processes.",
               "longest_turn_cpu_seconds"},
              static_cast<double>(longest_busy_turn_us) / 1e6);
   delay.report(sink);
@@ -110,9 +111,11 @@ void ShardStatus::report(MetricSink& sink) const {
 }
 
 void report(const delay::BucketTier::Stats& overflow, MetricSink& sink) {
-  sink.gauge({"tarry_delay_memory_records", "Pending records that are in memory."},
+  sink.gauge({"tarry_delay_memory_records",
+              "Pending records whose bodies are in memory, near or waiting to be written."},
              overflow.records);
-  sink.gauge({"tarry_delay_memory_bytes", "Memory that pending records use."},
+  sink.gauge({"tarry_delay_memory_bytes",
+              "The part of tarry_delay_near_bytes for the bodies of pending records."},
              overflow.memory_bytes);
   sink.gauge({"tarry_delay_memory_chunks", "Chunks of pending records that are in memory."},
              overflow.chunks);
@@ -124,9 +127,9 @@ void report(const delay::BucketTier::Stats& overflow, MetricSink& sink) {
   sink.counter({"tarry_delay_spared_total",
                 "Records that were removed before they were written to the disk."},
                overflow.spared);
-  sink.counter({"tarry_delay_came_near_total",
-                "Records whose due time came near: they stay in memory until they are delivered."},
-               overflow.downgrades);
+  sink.counter(
+      {"tarry_delay_came_near_total", "Records that were loaded because their due time came near."},
+      overflow.downgrades);
   sink.counter(
       {"tarry_delay_pulled_back_total",
        "How many times records near their due time left the memory again because it was short."},

@@ -112,6 +112,7 @@ class AclPrinter {
   template <typename Acl>
   void row(std::int8_t type, const std::string& name, std::int8_t pattern, const Acl& rule) {
     const auto* permission = rule.permission_type == acl::deny ? "deny" : "allow";
+    // Brokers store no other forms; `any` and `match` are only for filters.
     const auto* form = pattern == acl::prefixed ? "prefixed" : "literal";
     if (json_) {
       out_.line(text_of(Json{{"principal", rule.principal},
@@ -144,6 +145,7 @@ int add_acl(const AclOptions& options) {
     return usage_error("acl add: give one of --topic, --group and --cluster");
   if (!options.principal || options.operations.empty())
     return usage_error("acl add: give --principal and --operation");
+  // A rule always has a host: this is Kafka's word for every address.
   const std::string host = options.host.value_or("*");
   protocol::CreateAclsRequest request;
   for (const auto& operation : options.operations) {

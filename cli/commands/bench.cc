@@ -31,6 +31,7 @@ struct TimersOptions {
   bool json = false;
 };
 
+// More digits would only differ from run to run.
 double rounded(double number) {
   return std::round(number * 100) / 100;
 }
@@ -94,6 +95,7 @@ int run_timers(const TimersOptions& options) {
       options.bench, [&](int part, int) { progress.at(static_cast<std::uint64_t>(part)); });
   progress.clear();
   if (!options.json) show(options, bench, out);
+  // People get the line too, as the last one: it can be kept and compared with a later run.
   out.line(text_of(json_of(options, bench)));
   return out.end(done);
 }

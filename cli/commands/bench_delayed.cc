@@ -39,10 +39,10 @@ constexpr std::uint64_t max_records = 1'000'000'000;  // A quarter of a gigabyte
 constexpr std::uint64_t max_rate = 10'000'000;
 constexpr std::size_t max_size = 1'000'000;
 constexpr unsigned max_clients = 64;
-constexpr milliseconds longest_floor = 10s;
+constexpr milliseconds max_floor = 10s;
 // So that none is due before it is cancelled.
 constexpr milliseconds delay_of_cancelled = 1h;
-constexpr milliseconds longest_delay = std::chrono::hours{24 * 3650};
+constexpr milliseconds max_delay = std::chrono::hours{24 * 3650};
 
 // How fast the records of a burst are accepted, at least, so that all are before they are due.
 constexpr std::uint64_t burst_accept_rate = 50'000;
@@ -112,13 +112,13 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     // The floor is measured at a rate, and only where deliveries are measured.
     if (rate > 0 && bench.goal == BenchGoal::deliver) {
       const double planned = static_cast<double>(plan.count) / plan.rate;
-      longest = std::min(longest_floor, milliseconds{std::llround(planned * 1000)});
+      longest = std::min(max_floor, milliseconds{std::llround(planned * 1000)});
     }
   }
   for (const auto& [name, time] : {std::pair{"--delay", plan.delay}, {"--spread", plan.spread}}) {
-    if (time > longest_delay) {
+    if (time > max_delay) {
       return std::unexpected(fmt::format("{}: {} is too long; the limit is {}", name,
-                                         format_duration(time), format_duration(longest_delay)));
+                                         format_duration(time), format_duration(max_delay)));
     }
   }
   bench.floor = std::min(duration_of(options.floor, longest), milliseconds{std::chrono::hours{1}});
@@ -365,10 +365,10 @@ int measure(const Options& options, const DelayedBenchOptions& bench, std::int32
   // Before the lines on stderr, which would otherwise come first.
   out.flush();
   if (const auto late = result->delayed.figures.accepted_late; late > 0) {
-    complain(
-        fmt::format("{} accepted after the due time, so the lag is not only the broker's; give a "
-                    "longer --delay",
-                    counted(late, "record was", "records were")));
+    complain(fmt::format(
+        "{} accepted after the due time, so the lag includes the time until acceptance; "
+        "give a longer --delay",
+        counted(late, "record was", "records were")));
   }
   if (const auto delivered = result->delayed.figures.delivered;
       bench.goal == BenchGoal::cancel && delivered > 0) {

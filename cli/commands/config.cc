@@ -39,6 +39,7 @@ Result<std::int32_t> broker_of(const ConfigOptions& options, KafkaAdmin& admin) 
   if (options.id) return *options.id;
   const auto ids = admin.brokers();
   if (!ids) return std::unexpected(ids.error());
+  // Taking the first of several would be a guess: brokers differ in what this command shows.
   if (ids->size() == 1) return ids->front();
   std::string all;
   for (const auto id : *ids) all += (all.empty() ? "" : ", ") + std::to_string(id);
@@ -73,6 +74,7 @@ int get(const ConfigOptions& options) {
     if (options.changed && config.source == "default") continue;
     const char* changes = config.is_read_only ? "restart" : "live";
     if (options.broker.json) {
+      // No value means a secret one, which brokers do not give away.
       out.line(text_of(Json{{"config", config.name},
                             {"value", config.value ? Json(*config.value) : Json(nullptr)},
                             {"source", config.source},
@@ -99,7 +101,9 @@ int set(const ConfigOptions& options) {
     return set_quotas(options.broker, options.quotas, options.words, options.unset);
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
+  // Names and values are checked by the broker, which may be newer than this program.
   const auto changes = config_list(options.words);
+  // The owner stands in each line of JSON, so that a line can be understood alone.
   Json of;
   if (options.topic) {
     of["topic"] = *options.topic;
@@ -113,6 +117,8 @@ int set(const ConfigOptions& options) {
     if (!altered) return failure(altered.error().message);
   }
   Output out;
+  // The broker's answer does not repeat the values: the lines are what was asked for and has been
+  // confirmed.
   const auto say = [&](const std::string& key, const std::string* value) {
     if (!options.broker.json)
       return out.line(value != nullptr ? fmt::format("{}={}", cell(key), cell(*value))
@@ -149,6 +155,8 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
                    ->check(is_partition)
                    ->take_last()
                    ->excludes(topic);
+    // Quotas are another request of the protocol, but to an operator they are settings like the
+    // others.
     add_quota_owner(*added.first, added.second->quotas, {topic, id});
     return added;
   };

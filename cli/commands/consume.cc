@@ -80,10 +80,10 @@ class Printing {
 
   // All that there was has been read.
   void at_end() {
-    if (count_ == 0) note_.nothing_came();
+    if (count_ == 0) note_.on_empty();
   }
   void say_note() {
-    if (count_ == 0) note_.say_if_known();
+    if (count_ == 0) note_.print_answer();
   }
 
   // The broker has answered, so --idle counts from now on.

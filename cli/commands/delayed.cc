@@ -41,8 +41,11 @@ int list(const DelayedOptions& options) {
                  field(record, "handle"), field(record, "key"), field(record, "value_bytes")},
                 style_of(record));
     }
+    // When the reader has gone, such as `head`, no further page is asked for.
     return !out.is_over();
   };
+  // The table is printed page by page: there may be millions of records, and the first ones are
+  // wanted at once.
   const auto listed = for_each_pending(*admin, options, "", take, [&] { table.print(out); });
   if (!listed) return out.end(failure(listed.error().message));
   return out.end(done);
@@ -74,6 +77,7 @@ void show_record(const Json& record, Output& out) {
   std::string value = "-";
   if (record.contains("value") && record["value"].is_string()) {
     const auto bytes = from_base64(record["value"].get<std::string>());
+    // A value may be any bytes; cell() keeps control characters from the terminal.
     value = bytes ? cell(*bytes) : field(record, "value");
   }
   table.row({"value", value});
@@ -110,6 +114,7 @@ int get(const DelayedOptions& options) {
   }
   show_record(*record, out);
   const int status = out.end(done);
+  // The note goes to stderr, so the record has to be out first, or it would stand in its middle.
   if (!options.partition) say_other_partitions(*record, options.ids[0]);
   return status;
 }
@@ -126,6 +131,7 @@ int count(const DelayedOptions& options) {
     out.line(text_of(*answer));
     return out.end(done);
   }
+  // The total stands alone, so that a script can read it as a number.
   if (!options.by) {
     out.line(field(*answer, "total"));
     return out.end(done);
@@ -168,6 +174,7 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
                           "Shows pending records; cancels, moves and delivers them");
   const auto add = [&](const char* name, const char* help, DelayedRun run) {
     auto added = add_broker_command<DelayedOptions>(*group, chosen, name, help, run);
+    // All of them ask the admin, which may want the token in the data directory.
     add_data_option(*added.first, added.second->broker);
     return added;
   };

@@ -99,6 +99,7 @@ std::string query_of(const DelayedOptions& options) {
   };
   if (options.topic) add("topic", *options.topic);
   if (options.partition) add("partition", std::to_string(*options.partition));
+  // Times go as numbers: `in 1h` means the clock of this machine, and the broker's may differ.
   if (options.from) add("from", std::to_string(epoch_ms(*options.from)));
   if (options.to) add("to", std::to_string(epoch_ms(*options.to)));
   if (options.glob) add("id", *options.glob);
@@ -169,6 +170,7 @@ Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,
     if (!page->contains("records") || !(*page)["records"].is_array())
       return fail(Errc::io, "the admin's answer has no records");
     for (const auto& record : (*page)["records"]) {
+      // A page may have more than its limit: records that a search finds by their id come on top.
       if (left == 0) break;
       --left;
       if (!take(record)) return {};

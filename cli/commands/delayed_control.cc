@@ -148,7 +148,7 @@ class ByName {
   Output out_;
   Table table_{{{"ID"}, {"RESULT"}, {""}}};
   std::string first_reason_;
-  std::optional<std::string> stopped_;  // Why the rest is not asked for.
+  std::optional<std::string> stopped_;  // The reason why the rest is not asked for.
   std::size_t names_ = 0, not_done_ = 0;
 };
 

@@ -45,6 +45,7 @@ int export_records(const DelayedOptions& options) {
     // A reader that has gone ends the export, or it would read all pages for nobody.
     return !out.is_over();
   };
+  // The lines are JSON with or without --json, because they are for `import`.
   const auto all = for_each_pending(*admin, options, "&values=true", take, [] {});
   progress.clear();
   if (!all) return out.end(failure(all.error().message));
@@ -194,8 +195,8 @@ class Import {
     }
     out.flush();
     if (refused_ != 0) {
-      std::string text = fmt::format("{}, {} not; the first of them is line {}: {}", accepted,
-                                     refused_, first_refused_, first_reason_);
+      std::string text = fmt::format("{}, {} refused; the first refused one is line {}: {}",
+                                     accepted, refused_, first_refused_, first_reason_);
       // Often the records failed for the same reason.
       if (!read && !read.error().message.ends_with(first_reason_)) {
         text += "; the import ended with: " + read.error().message;
@@ -252,6 +253,7 @@ class Import {
     KafkaProducer& producer = *at->second;
     // An id names one record in its partition, so each record goes back to its own.
     auto partition = line.partition;
+    // librdkafka would report it late, and as a failure of the record alone.
     if (partition && static_cast<std::size_t>(*partition) >= producer.partition_count()) {
       return fail(Errc::invalid,
                   fmt::format("{} has no partition {}, only {}", line.topic, *partition,

@@ -39,7 +39,10 @@ struct SegmentOptions {
 int dump_segments(const SegmentOptions& options) {
   storage::PosixDisk disk;
   Output out;
+  // The files are read as they are, without the directory's lock, so a broker may be writing them:
+  // what looks torn at the end of the last one may be on its way.
   Progress progress("batches");
+  // The error names the first finding and counts the others: one damaged place makes many.
   std::uint64_t wrong = 0, before = 0;
   std::string first;
   for (const auto& path : options.files) {
@@ -105,11 +108,14 @@ int dump_pending_stores(const OfflineOptions& options) {
 
 int dump_messages() {
   Output out;
+  // The output is flushed while no line is there, so that a program can ask line by line.
   LineReader lines(STDIN_FILENO, "standard input", [&] { out.flush(); });
   while (!out.is_over()) {
     const auto line = lines.next();
     if (!line) return out.end(failure(line.error().message));
     if (!*line) break;
+    // A line that cannot be decoded is answered with a line as well, so that both sides stay in
+    // step.
     out.line(dumped_message(**line));
   }
   return out.end(done);

@@ -32,6 +32,7 @@ struct ExplainOptions {
   bool json = false;
 };
 
+// The sentence is for people; programs compare the word.
 std::string meaning_of(const std::string& result) {
   if (result == "delayed") return "held until it is due";
   if (result == "immediate") return "delivered at once: it is due when it arrives";
@@ -46,6 +47,8 @@ void print(const Explanation& explanation, WallTime at, Output& out) {
   table.row({"meaning", meaning_of(explanation.result)});
   if (explanation.due) {
     table.row({"due", format_time(*explanation.due)});
+    // The time is shown in UTC, as logs have it, and as the clock on the wall has it: most slips
+    // are of an hour or two.
     if (const auto local = local_text(*explanation.due); !local.empty())
       table.row({"local time", local});
     table.row({"in", format_duration(*explanation.due - at)});
@@ -88,6 +91,7 @@ Json json_of(const Explanation& explanation, WallTime at) {
 int run_explain(const ExplainOptions& options) {
   RecordHeaders headers;
   for (const auto& word : options.headers) {
+    // The option's check makes sure that there is one.
     const auto equals = word.find('=');
     headers.emplace_back(word.substr(0, equals), word.substr(equals + 1));
   }
@@ -101,6 +105,7 @@ int run_explain(const ExplainOptions& options) {
   } else if (explanation.error.empty()) {
     print(explanation, at, out);
   }
+  // JSON has the refusal too, but a script that only looks at the exit status must notice it.
   if (!explanation.error.empty()) return out.end(failure("refused: " + explanation.error));
   return out.end(done);
 }

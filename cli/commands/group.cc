@@ -63,6 +63,8 @@ struct Row {
 
   std::optional<Offset> lag() const {
     if (!offset || !end) return std::nullopt;
+    // A topic that was deleted and created again ends before an offset that was committed for the
+    // old one.
     return std::max<Offset>(*end - *offset, 0);
   }
 };
@@ -72,6 +74,7 @@ Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
   // topic.
   const auto committed = admin.committed(group.name);
   if (!committed) return std::unexpected(committed.error());
+  // The map's order is that of the output.
   std::map<std::pair<std::string, PartitionIndex>, Row> rows;
   const auto row = [&](const std::string& topic, PartitionIndex partition) -> Row& {
     Row& found = rows[{topic, partition}];
@@ -136,6 +139,7 @@ int describe(const GroupOptions& options) {
   if (!admin) return failure(admin.error().message);
   const auto group = admin->group(options.name);
   if (!group) return failure(group.error().message);
+  // Kafka answers so for a group that it does not know, and without an error.
   if (group->state == "Dead")
     return failure(fmt::format("{}: there is no such group", cell(options.name)));
   const auto rows = rows_of(*admin, *group);

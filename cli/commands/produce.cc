@@ -72,6 +72,7 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
     return std::to_string(to_ms(*parse_time_word(word)));
   };
   if (options.delay)
+    // Durations and times are sent as numbers, so that brokers of every version read them alike.
     headers.emplace_back("x-delay", std::to_string(parse_duration(*options.delay)->count()));
   if (options.at) headers.emplace_back("x-deliver-at", epoch_ms(*options.at));
   if (options.id) headers.emplace_back("x-schedule-id", *options.id);
@@ -178,6 +179,7 @@ class Production {
     }
     if (options_.files.empty()) {
       if (::isatty(STDIN_FILENO) == 1)
+        // Otherwise a person who forgot the input waits for a program that waits for the person.
         complain("reading records from the terminal, one per line; Ctrl-D ends the input");
       return send_lines(STDIN_FILENO, "standard input");
     }
@@ -222,6 +224,7 @@ class Production {
     // An interrupted read may have half the value only, so nothing is sent then.
     while (true) {
       const std::size_t size = value.size();
+      // A device or a pipe may have no end, so the limit is checked while it is read.
       if (size > LineReader::max_line_bytes) {
         return fail(Errc::too_large, fmt::format("{}: longer than {} bytes", cell(path),
                                                  LineReader::max_line_bytes));
@@ -288,6 +291,7 @@ class Production {
     Json json;
     json["record"] = delivery.number;
     json["topic"] = options_.topic;
+    // A record that was refused before it was sent has no partition.
     json["partition"] = delivery.partition < 0 ? Json(nullptr) : Json(delivery.partition);
     json["offset"] = delivery.offset ? Json(*delivery.offset) : Json(nullptr);
     if (has_schedule) put_schedule(json);
@@ -317,6 +321,7 @@ class Production {
                      : fate == Fate::expired      ? "expired"
                                                   : "dead-letter";
     if (!explanation.id.empty()) json["id"] = explanation.id;
+    // Without the topic's configs the due time may not be known.
     if (fate != Fate::delayed || !explanation.due) return;
     json["due"] = format_time(*explanation.due);
     json["due_ms"] = to_ms(*explanation.due);

@@ -27,6 +27,8 @@ using Describe = protocol::DescribeClientQuotasRequest;
 using Alter = protocol::AlterClientQuotasRequest;
 using Described = protocol::DescribeClientQuotasResponse::Entry;
 
+// Kafka's numbers.  The second is the default of a kind: it holds for each that has no quotas of
+// its own.
 enum Match : std::int8_t { match_name = 0, match_any_of_all = 1 };
 
 // A part of an owner: Kafka's type, and the name; no name: the default.
@@ -66,6 +68,8 @@ Json json_of_owner(const std::vector<OwnerPart>& parts) {
 std::vector<OwnerPart> parts_of(const Described& entry) {
   std::vector<OwnerPart> parts;
   for (const auto& part : entry.entity) {
+    // An OwnerPart does not own its type, so it gets the literal.  A kind that a newer broker adds
+    // is left out.
     for (const auto* type : {"user", "client-id", "ip"}) {
       if (part.entity_type == type) parts.push_back({type, part.entity_name});
     }
@@ -78,6 +82,7 @@ std::optional<double> value_in(std::string_view quota, std::string_view text) {
   if (quota.ends_with("_byte_rate")) {
     if (const auto size = parse_size(text)) return static_cast<double>(*size);
   }
+  // The C library's function would follow the locale and be content with a number at the front.
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -120,6 +125,7 @@ void add_quota_owner(CLI::App& command, QuotaOwner& owner,
       command.add_option("--ip", owner.ip, "The quotas of this address")->option_text("ADDRESS"),
       command.add_flag("--any-ip", owner.any_ip,
                        "The quotas of each address that has none of its own"));
+  // Kafka has no quotas of an address together with a user or a client id.
   for (auto* address : addresses)
     for (auto* client : clients) address->excludes(client);
 }
@@ -144,6 +150,7 @@ int get_quotas(const BrokerOptions& broker, const QuotaOwner& owner,
   Table table({{"OF", false, true}, {"QUOTA"}, {"VALUE", true}});
   for (const auto& entry : answer->entries.value_or(std::vector<Described>{})) {
     const auto parts = parts_of(entry);
+    // The protocol's request can name owners but no quotas, so they are selected here.
     for (const auto& [quota, value] : entry.values) {
       if (!names.empty() && std::ranges::find(names, quota) == names.end()) continue;
       if (broker.json) {
@@ -164,11 +171,14 @@ int set_quotas(const BrokerOptions& broker, const QuotaOwner& owner,
                const std::vector<std::string>& words, const std::vector<std::string>& unset) {
   const auto parts = parts_of(owner);
   Alter request;
+  // All changes are of one entry, which a broker carries out whole or not at all.
   auto& entry = request.entries.emplace_back();
   for (const auto& [type, name] : parts) entry.entity.push_back({type, name});
   for (const auto& word : words) {
     const auto equals = word.find('=');
     const auto quota = std::string_view(word).substr(0, equals);
+    // Values are read before the broker is asked, so that a wrong word is wrong usage even when no
+    // broker can be reached.
     const auto value = value_in(quota, std::string_view(word).substr(equals + 1));
     if (!value) return usage_error(fmt::format("{}: the value is not a number", printable(word)));
     entry.ops.push_back({quota, *value, false});
@@ -184,6 +194,7 @@ int set_quotas(const BrokerOptions& broker, const QuotaOwner& owner,
       return failure(why(result.error_code, result.error_message));
   }
   Output out;
+  // The answer names the owner alone, so the lines repeat what was asked for and is confirmed.
   for (const auto& op : entry.ops) {
     if (broker.json) {
       Json json = json_of_owner(parts);

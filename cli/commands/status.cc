@@ -17,6 +17,7 @@
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/number_text.h"
 #include "cli/io/output.h"
 #include "cli/io/table.h"
@@ -39,20 +40,18 @@ struct StatusOptions {
   bool watch = false;
 };
 
-// The values of an answer by their path; "-" for a value that it does not have.
+// The values of an answer as cells of a table; "-" for a value that it does not have.
 class Answer {
  public:
   explicit Answer(const Json& json) : json_(json) {}
 
-  const Json* find(const char* path) const {
-    const Json::json_pointer pointer(path);
-    return json_.contains(pointer) && !json_.at(pointer).is_null() ? &json_.at(pointer) : nullptr;
-  }
+  const Json* find(const char* path) const { return find_at(json_, path); }
   std::string text(const char* path) const {
     const Json* value = find(path);
     if (value == nullptr) return "-";
     if (value->is_number_unsigned()) return grouped(value->get<std::uint64_t>());
     if (value->is_number_float()) return figure_text(value->get<double>());
+    // Text from the network may hold control characters, which cell() makes visible.
     return cell(value->is_string() ? value->get<std::string>() : text_of(*value));
   }
   std::string number(const char* path) const {  // Without grouping: an id, a port.
@@ -77,11 +76,10 @@ class Answer {
   }
   // "2026-11-21T11:00:00.250+01:00, in 29m" on a terminal.
   std::string time(const char* path, const Output& out) const {
-    const Json* value = find(path);
-    if (value == nullptr || !value->is_number_integer()) return "-";
-    const auto at = from_ms(value->get<std::int64_t>());
-    if (!out.is_terminal()) return format_time(at);
-    return fmt::format("{}, {}", local_time(at, true), rough_distance(at - wall_now()));
+    const auto at = time_at(json_, path);
+    if (!at) return "-";
+    if (!out.is_terminal()) return format_time(*at);
+    return fmt::format("{}, {}", local_time(*at, true), rough_distance(*at - wall_now()));
   }
 
  private:
@@ -108,6 +106,7 @@ void show(const Json& json, Output& out) {
                                  status.text("/max_connections")));
   row("pending", status.text("/delayed/pending"));
   row("next due", status.time("/delayed/next_due", out));
+  // Records are overdue for a moment only, so a line that stays red deserves a look.
   row("overdue", status.text("/delayed/overdue"),
       status.number("/delayed/overdue") == "0" ? Style::plain : Style::red);
   row("delivered", fmt::format("{}, {} of them early", status.text("/delayed/delivered_total"),
@@ -122,6 +121,7 @@ void show(const Json& json, Output& out) {
   if (const Json* purgatory = status.find("/purgatory");
       purgatory != nullptr && purgatory->is_object()) {
     std::string waiting;
+    // The kinds are the broker's own words: one that is added there is shown without a change here.
     for (const auto& [kind, counts] : purgatory->items()) {
       waiting += fmt::format("{}{} {}", waiting.empty() ? "" : ", ", cell(kind),
                              Answer(counts).text("/waiting"));
@@ -139,11 +139,13 @@ int run(const StatusOptions& options) {
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
   Output out;
+  // --watch is ended by Ctrl-C as a rule, which must not cut an answer off in the middle.
   end_in_order_on_signals();
   for (bool first = true;; first = false) {
     const auto body = admin->get("/status");
     if (!body) return out.end(failure(body.error().message));
     const Json status = parse_json(*body);
+    // Some other server may listen at that address.
     if (!status.is_object())
       return out.end(
           failure(fmt::format("the admin's answer is not a JSON object: {}", printable(*body))));
@@ -153,6 +155,7 @@ int run(const StatusOptions& options) {
       if (options.watch && out.is_terminal()) {
         out.write("\x1b[H\x1b[2J");  // To the top of an empty screen.
       } else if (!first) {
+        // A pipe or a file cannot be cleared, so an empty line separates the answers.
         out.line("");
       }
       show(status, out);

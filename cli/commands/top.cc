@@ -19,6 +19,7 @@
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/output.h"
 #include "cli/io/screen.h"
 #include "cli/io/style.h"
@@ -34,37 +35,13 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t due_asked = 40;
-constexpr auto shortest_interval = 200ms;
+constexpr auto min_interval = 200ms;
 
 struct TopOptions {
   BrokerOptions broker;
   std::string every = "2s";
   bool once = false;
 };
-
-// The values of an answer by their path; 0 or "" for one that it does not have.
-std::uint64_t number_at(const Json& json, const char* path) {
-  const Json::json_pointer pointer(path);
-  if (!json.contains(pointer) || !json.at(pointer).is_number()) return 0;
-  const double value = json.at(pointer).get<double>();
-  return value <= 0 ? 0 : static_cast<std::uint64_t>(value);
-}
-double figure_at(const Json& json, const char* path) {
-  const Json::json_pointer pointer(path);
-  return json.contains(pointer) && json.at(pointer).is_number() ? json.at(pointer).get<double>()
-                                                                : 0;
-}
-std::string text_at(const Json& json, const char* path) {
-  const Json::json_pointer pointer(path);
-  return json.contains(pointer) && json.at(pointer).is_string()
-             ? json.at(pointer).get<std::string>()
-             : std::string();
-}
-std::optional<WallTime> time_at(const Json& json, const char* path) {
-  const Json::json_pointer pointer(path);
-  if (!json.contains(pointer) || !json.at(pointer).is_number_integer()) return std::nullopt;
-  return from_ms(json.at(pointer).get<std::int64_t>());
-}
 
 // One look at the broker.
 class Looking {
@@ -231,7 +208,7 @@ int live(Looking& looking, milliseconds every) {
 
 int run(const TopOptions& options) {
   const auto every = *parse_duration(options.every);
-  if (every < shortest_interval)
+  if (every < min_interval)
     return usage_error(
         fmt::format("--every: {} is too short; give 200ms or more", printable(options.every)));
   auto admin = choose_admin(options.broker, AdminUse::reads);

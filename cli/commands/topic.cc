@@ -81,6 +81,7 @@ int list(const TopicOptions& options) {
   Output out;
   Table table({{"TOPIC"}, {"PARTITIONS", true}, {"REPLICAS", true}});
   for (const auto& topic : *topics) {
+    // The first partition stands for all: they were created with the same number.
     const auto replicas = topic.partitions.empty() ? 0 : topic.partitions[0].replicas.size();
     if (options.broker.json) {
       out.line(text_of(Json{
@@ -191,6 +192,7 @@ int remove(const TopicOptions& options) {
   if (removed) return print_result(options, "deleted");
   // in_use: pending records keep the topic.
   if (removed.error().code != Errc::in_use) return failure(removed.error().message);
+  // The number is worth a second question: it says what --force would destroy.
   const auto pending = pending_of(options, *admin);
   if (!pending) {
     return failure(removed.error().message +

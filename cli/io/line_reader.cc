@@ -69,6 +69,7 @@ Result<std::optional<std::string_view>> LineReader::next() {
       return fail(Errc::too_large, fmt::format("{}: line {} is longer than {} bytes", name_,
                                                lines_ + 1, max_line_bytes));
     }
+    // Lines are erased only when more has to be read: each erasing moves the rest of the buffer.
     buffer_.erase(0, std::exchange(from_, 0));
     scanned_ = buffer_.size();
     const auto more = read_more();

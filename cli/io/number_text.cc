@@ -11,6 +11,7 @@
 
 namespace tarry::cli {
 
+// A space divides groups, because a comma and a point mean different things in different places.
 std::string grouped(std::uint64_t number) {
   std::string text = std::to_string(number);
   for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ' ');

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t gap = 2;
 // A cell that may be cut keeps so much as long as there are columns that may be left out, and so
 // much in the end.
-constexpr std::size_t readable = 20, least_readable = 8;
+constexpr std::size_t readable = 20, min_readable = 8;
 
 }  // namespace
 
@@ -27,6 +27,8 @@ void Table::row(std::vector<std::string> cells, Style style) {
   rows_.push_back({std::move(cells), style});
 }
 
+// Programs get tabs and no padding, so that cut and awk find the columns; cell() has escaped the
+// tabs within cells.
 void Table::print_plain(Output& to) const {
   for (const auto& [cells, style] : rows_) {
     for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -74,7 +76,7 @@ void Table::fit(std::size_t width) {
       if (next == columns_.size() || columns_[i].leaves < columns_[next].leaves) next = i;
     }
     if (next == columns_.size()) {
-      shrink(width, least_readable);
+      shrink(width, min_readable);
       return;
     }
     is_left_out_[next] = true;
@@ -116,6 +118,7 @@ void Table::print(Output& to) {
   };
   const bool has_head =
       std::ranges::any_of(columns_, [](const Column& column) { return !column.head.empty(); });
+  // A table that is printed page by page has one head, and its columns grow but never shrink.
   if (has_head && !std::exchange(head_printed_, true)) {
     std::vector<std::string> heads;
     for (const auto& column : columns_) heads.push_back(column.head);

@@ -48,6 +48,8 @@ std::string shortened(std::string_view utf8, std::size_t width) {
   return std::string(utf8.substr(0, end)) + "…";
 }
 
+// Code points are counted and no display widths: wide characters are rare in names and ids, and a
+// table of them would have to follow Unicode's versions.
 std::size_t width_of(std::string_view utf8) {
   return static_cast<std::size_t>(
       std::ranges::count_if(utf8, [](char c) { return (byte(c) & 0xc0) != 0x80; }));

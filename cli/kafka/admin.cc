@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 // The error in the answer to a request about one topic.
+// Requests here name one topic each, so that an error is about that one.
 Result<> topic_result(KafkaConnection& connection, const std::string& topic,
                       const rd_kafka_topic_result_t** results, std::size_t count) {
   if (count != 1) return fail(Errc::io, topic + ": the broker's answer does not name it");
@@ -97,6 +98,7 @@ Result<std::string> KafkaAdmin::start_id(std::int32_t broker) {
     return fail(configs.error().code,
                 "its tarry.start.id cannot be read: " + configs.error().message);
   }
+  // The id is a read-only setting, because librdkafka has no other request that could carry it.
   const auto found = std::ranges::find(*configs, "tarry.start.id", &ConfigEntry::name);
   return found == configs->end() ? std::string() : found->value.value_or("");
 }
@@ -113,7 +115,7 @@ Result<std::vector<TopicInfo>> KafkaAdmin::topics() {
 }
 
 Result<TopicInfo> KafkaAdmin::topic(const std::string& name) {
-  const TopicHandle topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
+  const KafkaTopic topic(rd_kafka_topic_new(connection_->client(), name.c_str(), nullptr));
   if (!topic) return connection_->error_of(name_text(name), rd_kafka_last_error());
   // Asked once, because nothing creates the topic meanwhile.
   return find_topic(*connection_, name, topic.get(), 0ms);
@@ -298,7 +300,7 @@ Result<std::vector<CommittedOffset>> KafkaAdmin::committed(const std::string& gr
 
 Result<> KafkaAdmin::commit(const std::string& group, const std::string& topic,
                             const PartitionOffsets& offsets) {
-  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
+  const KafkaPartitions list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
   for (const auto& [partition, offset] : offsets)
     rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = offset;
   const AlterGroupOffsets wanted(rd_kafka_AlterConsumerGroupOffsets_new(group.c_str(), list.get()));

@@ -7,7 +7,7 @@ namespace tarry::cli {
 
 using namespace std::chrono_literals;
 
-Result<Event> ask_admin(
+Result<KafkaEvent> ask_admin(
     KafkaConnection& connection, rd_kafka_admin_op_t kind,
     const std::function<void(rd_kafka_AdminOptions_t*, rd_kafka_queue_t*)>& send) {
   const AdminOptions options(rd_kafka_AdminOptions_new(connection.client(), kind));
@@ -25,10 +25,10 @@ Result<Event> ask_admin(
     return fail(Errc::invalid, wrong.data());
   }
   // The answer has a queue of its own, so this can be called within a callback of librdkafka.
-  const Queue queue(rd_kafka_queue_new(connection.client()));
+  const KafkaQueue queue(rd_kafka_queue_new(connection.client()));
   send(options.get(), queue.get());
   // A second longer than the request, whose own error says more than a missing answer.
-  Event event(rd_kafka_queue_poll(queue.get(), in_ms(connection.timeout() + 1s)));
+  KafkaEvent event(rd_kafka_queue_poll(queue.get(), in_ms(connection.timeout() + 1s)));
   if (!event) return connection.timeout_error();
   if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return connection.error_of("the broker", error, rd_kafka_event_error_string(event.get()));

@@ -130,7 +130,7 @@ void ClientTls::Free::operator()(ssl_st* session) const {
   SSL_free(session);
 }
 
-bool ClientTls::send_what_is_ready() {
+bool ClientTls::flush_output() {
   std::array<std::uint8_t, 16 * 1024> bytes;
   for (;;) {
     const int ready = BIO_read(SSL_get_wbio(session_.get()), bytes.data(), bytes.size());
@@ -154,7 +154,7 @@ int ClientTls::until_done(Step step) {
     const int done = step(session_.get());
     const int why = SSL_get_error(session_.get(), done);
     // Also after a step that failed: what is ready may be the alert that tells the broker why.
-    if (!send_what_is_ready()) return 0;
+    if (!flush_output()) return 0;
     if (done > 0) return done;
     // A BIO in memory takes all that is written, so OpenSSL never waits for that.
     if (why != SSL_ERROR_WANT_READ) return done;

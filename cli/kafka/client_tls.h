@@ -40,7 +40,7 @@ class ClientTls {
 
   template <typename Step>
   int until_done(Step step);
-  bool send_what_is_ready();
+  bool flush_output();
 
   int descriptor_;
   std::unique_ptr<ssl_st, Free> session_;

@@ -41,7 +41,7 @@ Result<> set_properties(rd_kafka_conf_t* config, const std::vector<std::string>&
 }  // namespace
 
 Result<> check_property(std::string_view key_value) {
-  const ClientConfig config(rd_kafka_conf_new());
+  const KafkaConf config(rd_kafka_conf_new());
   return set_property(config.get(), key_value);
 }
 
@@ -63,7 +63,7 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
                                       printable(settings.brokers)));
   }
   KafkaConnectionPtr connection(new KafkaConnection(settings, std::move(callbacks)));
-  ClientConfig config(rd_kafka_conf_new());
+  KafkaConf config(rd_kafka_conf_new());
   // librdkafka's own pauses between two attempts grow to ten seconds, for which a person would
   // wait.
   const std::vector<std::string> common{"client.id=tarry",
@@ -82,7 +82,8 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
   static_cast<void>(config.release());  // The client owns it now.
   // They are in bootstrap.servers already; here only their number counts.
   if (rd_kafka_brokers_add(connection->client_, settings.brokers.c_str()) == 0) {
-    return fail(Errc::invalid, fmt::format("{}: no HOST:PORT in it", printable(settings.brokers)));
+    return fail(Errc::invalid,
+                fmt::format("{}: give at least one HOST:PORT", printable(settings.brokers)));
   }
   return connection;
 }
@@ -160,7 +161,7 @@ void KafkaConnection::watch(rd_kafka_topic_t* topic) {
     answers_ = 0;
     return;
   }
-  const Metadata owned(metadata);
+  const KafkaMetadata owned(metadata);
   // The first answer is not enough: errors from before it may still be queued, and would look like
   // another loss.  The caller polls before the second answer, which takes them.
   if (++answers_ == 2) mark_connected();

@@ -55,6 +55,7 @@ Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
     return connection_->error_of(fmt::format("{} partition {}", name_text(name_), partition),
                                  rd_kafka_last_error());
   }
+  // Errors need it: the broker does not repeat which offset was asked for.
   next_[partition] = from;
   return {};
 }
@@ -88,7 +89,8 @@ Result<> KafkaConsumer::take(milliseconds wait, const UseValues& use) {
   // With a timeout it would wait until so many have come.
   const auto more = rd_kafka_consume_batch_queue(queue_.get(), 0, &found[1], found.size() - 1);
   const auto count = static_cast<std::size_t>(std::max<ssize_t>(more, 0)) + 1;
-  std::vector<Message> owned(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<KafkaMessage> owned(found.begin(),
+                                  found.begin() + static_cast<std::ptrdiff_t>(count));
   values_.clear();
   for (const auto& message : owned) {
     if (is_connection_error(message->err)) continue;

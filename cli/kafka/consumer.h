@@ -73,14 +73,14 @@ class KafkaConsumer {
 
   KafkaConnectionPtr connection_;  // The members that follow are of its client.
   std::string name_;               // The topic's.
-  TopicHandle topic_;              // Null after a move.
-  Queue queue_;                    // librdkafka puts the records of all partitions here.
+  KafkaTopic topic_;               // Null after a move.
+  KafkaQueue queue_;               // librdkafka puts the records of all partitions here.
   std::vector<PartitionIndex> partitions_;
   // The next offset of each partition that was started; log_start or log_end before its first
   // record.
   std::map<PartitionIndex, Offset> next_;
   std::set<PartitionIndex> begun_;        // The partitions that have brought a record.
-  Message last_;                          // The record that next() gave last views it.
+  KafkaMessage last_;                     // The record that next() gave last views it.
   std::vector<std::string_view> values_;  // The values of take(), kept for their memory.
 };
 

@@ -40,6 +40,7 @@ Buffer request_of(const std::string& topic, const ConsumedRecord& record, Buffer
   builder.append(from_ms(record.timestamp), bytes(record.key), bytes(record.value), headers);
   batch = builder.finish();
   protocol::ProduceRequest request;
+  // No broker takes a batch with such acks, but Tarry checks it first and says what is wrong.
   request.acks = refused_acks;
   request.timeout_ms = 1000;
   auto& to = request.topic_data.emplace_back();
@@ -71,6 +72,7 @@ asio::awaitable<Buffer> ask(asio::io_context& io, std::string host, int port, Bu
   asio::ip::tcp::socket socket(io);
   for (const auto& found :
        co_await resolver.async_resolve(host, std::to_string(port), use_awaitable)) {
+    // localhost is often two addresses, of which the broker has one.
     boost::system::error_code error;
     co_await socket.async_connect(found.endpoint(), asio::redirect_error(use_awaitable, error));
     if (!error) break;

@@ -59,6 +59,7 @@ std::string connection_error_text(std::string_view reason) {
   return printable(reason, 500);
 }
 
+// A broker may answer anything, of any length, and the text goes to a terminal.
 std::string broker_text(std::string_view text) {
   return escape_control_characters(text.substr(0, 1000));
 }

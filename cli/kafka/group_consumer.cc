@@ -59,7 +59,7 @@ Result<> KafkaGroupConsumer::join() {
     return std::unexpected(info.error());
   // From here on next() brings the callbacks too.
   rd_kafka_poll_set_consumer(client);
-  const PartitionList topics(rd_kafka_topic_partition_list_new(1));
+  const KafkaPartitions topics(rd_kafka_topic_partition_list_new(1));
   rd_kafka_topic_partition_list_add(topics.get(), topic_name_.c_str(), RD_KAFKA_PARTITION_UA);
   if (const auto error = rd_kafka_subscribe(client, topics.get());
       error != RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -97,7 +97,7 @@ std::optional<std::vector<PartitionIndex>> KafkaGroupConsumer::assigned() {
   std::vector<PartitionIndex> partitions;
   if (rd_kafka_assignment(connection_->client(), &given) != RD_KAFKA_RESP_ERR_NO_ERROR)
     return partitions;
-  const PartitionList list(given);
+  const KafkaPartitions list(given);
   for (int i = 0; i < list->cnt; ++i) partitions.push_back(list->elems[i].partition);
   return partitions;
 }
@@ -120,7 +120,7 @@ Result<KafkaGroupConsumer::Next> KafkaGroupConsumer::next(milliseconds wait) {
 }
 
 void KafkaGroupConsumer::store_offset(PartitionIndex partition, Offset next) {
-  const PartitionList list(rd_kafka_topic_partition_list_new(1));
+  const KafkaPartitions list(rd_kafka_topic_partition_list_new(1));
   rd_kafka_topic_partition_list_add(list.get(), topic_name_.c_str(), partition)->offset = next;
   // librdkafka refuses when the partition has just been taken from us; then another member commits.
   static_cast<void>(rd_kafka_offsets_store(connection_->client(), list.get()));

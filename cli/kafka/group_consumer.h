@@ -70,8 +70,8 @@ class KafkaGroupConsumer {
   const std::string group_;
   const BeforeRevoke before_revoke_;
   KafkaConnectionPtr connection_;  // Constant after open(), like topic_.
-  TopicHandle topic_;
-  Message last_;              // The record that next() gave last views it.
+  KafkaTopic topic_;
+  KafkaMessage last_;         // The record that next() gave last views it.
   bool is_member_ = false;    // Joined, and not left yet.
   bool is_assigned_ = false;  // The group has given us partitions, perhaps none of them.
 };

@@ -62,6 +62,7 @@ GroupInfo group_of(const struct rd_kafka_group_info& found, bool& all_decodable)
         protocol::assigned_partitions({static_cast<const std::uint8_t*>(member.member_assignment),
                                        static_cast<std::size_t>(member.member_assignment_size)});
     all_decodable = all_decodable && assigned && is_decodable(*assigned);
+    // A client may have assignments of a form of its own; its member is shown without partitions.
     if (!assigned) continue;
     for (const auto& [topic, partitions] : *assigned)
       for (const auto partition : partitions) shown.assigned.emplace_back(topic, partition);

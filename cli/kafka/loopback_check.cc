@@ -22,6 +22,7 @@ bool is_refused(const addrinfo& address) {
   const int socket = ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   // Without IPv6 nobody listens there.
   if (socket < 0) return errno == EAFNOSUPPORT;
+  // A blocking connect could take minutes, while loopback refuses at once, if it does.
   int error = ::connect(socket, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
     pollfd ready{socket, POLLOUT, 0};
@@ -47,6 +48,7 @@ bool is_refused_on_loopback(std::string_view broker) {
   if (::getaddrinfo(at->host.c_str(), at->port.c_str(), &hints, &found) != 0) return false;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    // One address that does not refuse may be the broker, and librdkafka tries all.
     if (!is_refused(*each)) return false;
   }
   return found != nullptr;

@@ -33,8 +33,8 @@ const char* acks_value(Acks acks) {
   return "all";
 }
 
-Headers make_headers(const std::vector<KafkaHeader>& headers) {
-  Headers made;
+KafkaHeaders make_headers(const std::vector<KafkaHeader>& headers) {
+  KafkaHeaders made;
   if (headers.empty()) return made;
   made.reset(rd_kafka_headers_new(headers.size()));
   for (const auto& [name, text] : headers) {
@@ -79,7 +79,7 @@ Result<> KafkaProducer::send(std::uint64_t number, const std::optional<std::stri
                              const std::optional<std::string_view>& value,
                              const std::vector<KafkaHeader>& headers,
                              std::optional<PartitionIndex> partition) {
-  Headers own_headers = make_headers(headers);
+  KafkaHeaders own_headers = make_headers(headers);
   std::vector<rd_kafka_vu_t> parts;
   const auto part = [&](rd_kafka_vtype_t type) -> auto& {
     auto& added = parts.emplace_back();

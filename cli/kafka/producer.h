@@ -85,10 +85,10 @@ class KafkaProducer {
 
   const Report report_;
   KafkaConnectionPtr connection_;  // Constant after open(), like the three below it.
-  TopicHandle topic_;
+  KafkaTopic topic_;
   std::optional<RefusalReasons> reasons_;
   std::size_t partition_count_ = 0;
-  std::string given_up_;  // Why the records that are left are not sent; empty: they are.
+  std::string given_up_;  // The reason why the rest is not sent; empty: it is.
   std::uint64_t sent_ = 0;
   std::uint64_t reported_ = 0;
 };

@@ -26,12 +26,12 @@ class RefusalReasons {
  public:
   explicit RefusalReasons(KafkaConnection& connection) : connection_(connection) {}
 
-  // Why a record was refused: Kafka's name of the error and what the broker says about it.
+  // The reason of a refusal: Kafka's name of the error and what the broker says about it.
   std::string reason_of(const rd_kafka_message_t& message);
 
-  // Why a broker that answers takes no record of `topic` for now; librdkafka then sends the records
-  // again and again and does not say why.  Nullopt: the partitions that were asked take records, or
-  // do not answer.
+  // The reason why a broker that answers takes no record of `topic` for now; librdkafka then sends
+  // the records again and again and does not say why.  Nullopt: the partitions that were asked take
+  // records, or do not answer.
   std::optional<std::string> topic_refusal(rd_kafka_topic_t* topic);
 
  private:

@@ -12,13 +12,13 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-Result<Metadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
-                                milliseconds timeout) {
+Result<KafkaMetadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
+                                     milliseconds timeout) {
   const struct rd_kafka_metadata* metadata = nullptr;
   const auto error = rd_kafka_metadata(connection.client(), topic == nullptr ? 1 : 0, topic,
                                        &metadata, in_ms(timeout));
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return connection.error_of("metadata", error);
-  return Metadata(metadata);
+  return KafkaMetadata(metadata);
 }
 
 Result<TopicInfo> find_topic(KafkaConnection& connection, const std::string& name,
@@ -51,6 +51,7 @@ TopicInfo topic_info(const rd_kafka_metadata_topic& topic) {
     one.replicas.assign(partition.replicas, partition.replicas + partition.replica_cnt);
     one.in_sync.assign(partition.isrs, partition.isrs + partition.isr_cnt);
   }
+  // Brokers answer in an order of their own.
   std::ranges::sort(info.partitions, {}, &PartitionInfo::partition);
   return info;
 }
@@ -58,7 +59,8 @@ TopicInfo topic_info(const rd_kafka_metadata_topic& topic) {
 Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::string& topic,
                                       const std::vector<PartitionIndex>& partitions,
                                       std::int64_t when) {
-  const PartitionList list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+  const KafkaPartitions list(
+      rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
   for (const auto partition : partitions)
     rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = when;
   const auto error =
@@ -67,6 +69,7 @@ Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::st
   PartitionOffsets offsets;
   for (int i = 0; i < list->cnt; ++i) {
     const auto& one = list->elems[i];
+    // One partition that fails fails all: half of the offsets would pass for the whole.
     if (one.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
       return connection.error_of(fmt::format("{} partition {}", name_text(topic), one.partition),
                                  one.err);

@@ -21,8 +21,8 @@
 namespace tarry::cli {
 
 // About all topics, or about `topic` alone, which may have an error of its own.
-Result<Metadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
-                                std::chrono::milliseconds timeout);
+Result<KafkaMetadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
+                                     std::chrono::milliseconds timeout);
 
 // `name` as the broker knows it.  Asks again for at most `patience` while the topic, or its leader,
 // does not exist yet: a broker that creates topics by itself takes a moment.

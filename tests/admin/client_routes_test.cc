@@ -81,7 +81,9 @@ TEST_SUITE("client routes") {
     CHECK(admin.get("/clients?limit=x").status == 400);
   }
 
-  TEST_CASE("of a client id so much is kept as a hostile client may make every connection hold") {
+  TEST_CASE(
+      "a client id is stored only up to the length that a hostile client may make every connection "
+      "hold") {
     Admin admin;
     Guest guest(admin, 0, "peer", std::string(30'000, 'x'));
     CHECK(admin.get_json("/clients")["clients"][0]["client"] == std::string(255, 'x'));

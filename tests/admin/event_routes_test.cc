@@ -441,7 +441,7 @@ TEST_SUITE("what is due") {
     }
   }
 
-  TEST_CASE("what is later than a month does not change when other records go") {
+  TEST_CASE("the number of records due after a month does not change when other records go") {
     Admin admin;
     create_topic(admin.world, "t");
     for (int i = 0; i < 4; ++i) schedule(admin, "t", 40min, "soon-" + std::to_string(i));

@@ -59,7 +59,7 @@ TEST_SUITE("histogram") {
   }
 
   TEST_CASE(
-      "of nothing the quantiles are 0, and beyond the last bucket they are the largest value") {
+      "the quantiles of nothing are 0, and beyond the last bucket they are the largest value") {
     Histogram histogram;
     CHECK(histogram.p99() == 0);
     CHECK(histogram.quantile(1) == 0);

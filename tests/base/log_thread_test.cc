@@ -73,7 +73,7 @@ TEST_SUITE("log thread") {
     CHECK(count(text, "\n") == 3);
   }
 
-  TEST_CASE("as JSON every line is one object, whatever the message holds") {
+  TEST_CASE("every line in JSON is one object, whatever the message holds") {
     Pipe pipe;
     LogThread log(pipe.writing);
     const JsonLog json;
@@ -152,7 +152,7 @@ TEST_SUITE("log thread") {
     REQUIRE(::dup2(pipe.writing, descriptor) == descriptor);
     log_warn("base", "kept");
     const auto text = pipe.read_until("kept\n");
-    CHECK(text.find("log: 1 lines were dropped here") < text.find("kept"));
+    CHECK(text.find("log: 1 log lines were dropped here") < text.find("kept"));
     CHECK(count(text, "lost") == 0);
     REQUIRE(flush_log(20s));
     ::close(full);

@@ -214,7 +214,7 @@ TEST_SUITE("bearer token") {
     CHECK(with(R"("sub":"a","name":"b","scope":["x","y"])") == "b");
   }
 
-  TEST_CASE("what is too long, too deep or no token costs nothing and is refused") {
+  TEST_CASE("input that is too long, too deep or no token is refused at no cost") {
     const TokenWorld world;
     CHECK(world.check(std::string(max_token_bytes + 1, 'a')).contains("too long"));
     CHECK(world.check_claims(fmt::format(R"({{"sub":"{}"}})", std::string(20'000, 'a')))

@@ -500,7 +500,7 @@ TEST_SUITE("delayed fetch") {
     world.restart();
   }
 
-  TEST_CASE("of several shards it is over when the first of them stops, with what there is") {
+  TEST_CASE("a fetch over several shards ends when the first of them stops") {
     Fetches world;
     create_topic(world, "t", 8);
     const PartitionIndex a = world.own(), b = world.other();
@@ -553,7 +553,7 @@ TEST_SUITE("delayed fetch") {
     CHECK(nothing_left());
   }
 
-  TEST_CASE_FIXTURE(Fetches, "of no partitions at all, or with no time, it does not wait") {
+  TEST_CASE_FIXTURE(Fetches, "a fetch without partitions, or without time, does not wait") {
     create_topic(*this, "t", 1);
     protocol::FetchRequest nothing;
     nothing.max_wait_ms = 10'000;

@@ -35,7 +35,7 @@ std::string text_of(const Offsets& offsets) {
 }
 
 TEST_SUITE("offsets simulation") {
-  TEST_CASE("whatever is answered is there after any kill, with any number of shards") {
+  TEST_CASE("every answered commit survives any kill, with any number of shards") {
     const std::uint64_t first = first_seed();
     for (std::uint64_t seed = first; seed < first + 3; ++seed) {
       CAPTURE(seed);

@@ -74,7 +74,7 @@ TEST_SUITE("quotas") {
     CHECK(used >= 1000 * (seconds - 2));
   }
 
-  TEST_CASE("what was used is forgotten after all windows, and not before") {
+  TEST_CASE("use is forgotten after all windows, and not before") {
     RateMeter meter({});
     meter.record(10'000, 1000, begun_at);
     CHECK(meter.rate(begun_at + 10s) == doctest::Approx(1000));
@@ -84,7 +84,7 @@ TEST_SUITE("quotas") {
     CHECK(meter.record(10'000, 1000, begun_at + 11s) == 0ms);
   }
 
-  TEST_CASE("what was taken back was not used") {
+  TEST_CASE("use that was taken back does not count") {
     RateMeter meter({});
     CHECK(meter.record(20'000, 1000, begun_at) > 0ms);
     meter.take_back(20'000, begun_at);
@@ -105,7 +105,7 @@ TEST_SUITE("quotas") {
 
   // --- The quota that holds
 
-  TEST_CASE("of all quotas that concern a client the one that Kafka takes holds") {
+  TEST_CASE("the quota that Kafka would choose holds") {
     const std::vector<QuotaEntity> in_order = {
         entity("u", "c"),          entity("u", "*"),          entity("u", std::nullopt),
         entity("*", "c"),          entity("*", "*"),          entity("*", std::nullopt),
@@ -284,7 +284,7 @@ TEST_SUITE("quotas") {
     CHECK(refused({{"group", 0, "a"}}) == ErrorCode::unsupported_version);
   }
 
-  TEST_CASE("where there are as many quotas as there may be, they can be changed and replaced") {
+  TEST_CASE("quotas at their limit can still be changed and replaced") {
     World world;
     std::vector<std::string> names;
     for (int i = 0; i < 10'000; ++i) names.push_back(std::to_string(i));
@@ -329,7 +329,7 @@ TEST_SUITE("quotas") {
     CHECK(describe(world).entries->size() == 1);
   }
 
-  TEST_CASE("who may not see or change configs of the cluster may not see or change quotas") {
+  TEST_CASE("a client without rights on cluster configs may neither see nor change quotas") {
     World world({.configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
     CHECK(alter(world, altered("user", "alice", "producer_byte_rate", 1)) ==
           ErrorCode::cluster_authorization_failed);

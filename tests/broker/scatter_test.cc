@@ -193,7 +193,7 @@ TEST_SUITE("scatter") {
     CHECK(one->ended);
   }
 
-  TEST_CASE_FIXTURE(Scattering, "what one throws is thrown when all have ended") {
+  TEST_CASE_FIXTURE(Scattering, "an exception of one shard's work is thrown when all have ended") {
     for (const std::size_t throws : {0, 1, 2}) {
       CAPTURE(throws);
       items = {};

@@ -98,7 +98,7 @@ TEST_SUITE("security requests") {
     CHECK(log.text().find("cannot be read") == std::string::npos);
   }
 
-  TEST_CASE("where there are as many rules and users as there may be, those can be changed") {
+  TEST_CASE("rules and users at their limit can still be changed") {
     World world({.shards = 1, .configure = [](BrokerConfig& config) {
                    config.authorizer.enabled = true;
                    config.authorizer.super_users = {"User:ANONYMOUS"};

@@ -224,7 +224,7 @@ TEST_SUITE("security") {
     CHECK_FALSE(rules.allow("User:b", AclOperation::describe, "secrets"));
   }
 
-  TEST_CASE("of prefixes of several lengths each counts, and none that is longer than the name") {
+  TEST_CASE("prefixes of several lengths each count, and none longer than the name does") {
     const Rules rules(
         {rule("User:a", AclOperation::read, "p", AclPermission::allow, AclPattern::prefixed),
          rule("User:b", AclOperation::read, "pp.", AclPermission::allow, AclPattern::prefixed),

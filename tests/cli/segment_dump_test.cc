@@ -137,7 +137,7 @@ TEST_CASE("a transaction's marker is a control batch") {
   CHECK(markers == 2);
 }
 
-TEST_CASE("as text the fields have the names of Kafka's dump") {
+TEST_CASE("the text dump has Kafka's field names") {
   SegmentFile segment(golden_batches()[1].bytes);
   segment.dump({.records = true});
   CHECK(segment.text.starts_with(

@@ -335,7 +335,7 @@ TEST_SUITE("bucket tier") {
     CHECK(world.store->places(0)->empty());
   }
 
-  TEST_CASE("trap 2: tails that were written before a kill are not there twice after the replay") {
+  TEST_CASE("tails that were written before a kill are not there twice after the replay") {
     World world;
     for (Sequence s = 1; s <= 100; ++s)
       world.add(record(s, static_cast<std::int64_t>(s) * 1'000'000));
@@ -383,7 +383,7 @@ TEST_SUITE("bucket tier") {
     CHECK(tier.stats().records == 0);
   }
 
-  TEST_CASE("trap 10: the next occurrence is in the record of the delivery, and is there once") {
+  TEST_CASE("the next occurrence is in the record of the delivery, and is there once") {
     World world;
     world.add(record(1, 1'000));
     world.checkpoint();
@@ -876,7 +876,7 @@ TEST_SUITE("bucket tier") {
     }
   }
 
-  TEST_CASE("whatever happens, the pending records are those of a simple model") {
+  TEST_CASE("the pending records are always those of a simple model") {
     const char* const given = std::getenv("TARRY_SEED");
     const int first = given != nullptr ? std::atoi(given) : 1;
     const char* const runs = std::getenv("TARRY_RUNS");

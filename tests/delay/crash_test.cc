@@ -379,7 +379,8 @@ Controls forget_removals(storage::RemovalReason how) {
 }
 
 TEST_SUITE("crash") {
-  TEST_CASE("whatever step the process dies at, nothing is lost, twice, early or back again") {
+  TEST_CASE(
+      "nothing is lost, delivered twice, early or revived, at whatever step the process dies") {
     set_log_level(LogLevel::off);
     const char* const given = std::getenv("TARRY_CRASHES");
     std::size_t crashes = 0;

@@ -161,7 +161,8 @@ TEST_SUITE("cron") {
     CHECK(refusal("** * * * *") == "minute ** is not in 0-59");
     CHECK(refusal("\x1b[2J * * * *") == "minute \\x1b[2J is not in 0-59");
     CHECK(refusal("@reboot") ==
-          "@reboot is none of @yearly @annually @monthly @weekly @daily @midnight @hourly");
+          "@reboot is not known; use one of @yearly @annually @monthly @weekly @daily @midnight "
+          "@hourly");
     for (const char* count : {"", " ", "*", "* * * *", "* * * * * * *", "@daily 5"}) {
       CAPTURE(count);
       CHECK(refusal(count).find(
@@ -188,7 +189,7 @@ TEST_SUITE("cron") {
           "2128-02-28T23:00:00.000Z");
   }
 
-  TEST_CASE("whatever parses fires, of random expressions of all forms") {
+  TEST_CASE("every random expression that parses fires") {
     const auto seed = std::random_device{}();
     CAPTURE(seed);
     SeededRandom random(seed);

@@ -181,7 +181,8 @@ TEST_SUITE("accept") {
     const auto refused = host.produce(orders, {other});
     REQUIRE(!refused.has_value());
     CHECK(refused.error().kind == ScheduleErrors::Kind::busy);
-    CHECK(refused.error().message.find("has 2 pending records and may have 2") !=
+    CHECK(refused.error().message.find(
+              "has 2 pending records, the batch would add 1, and the limit is 2") !=
           std::string::npos);
     CHECK(host.produce(orders, {{"plain", {}}}).has_value());
     CHECK(host.produce(orders, {{"due", {{"x-delay", "0"}}}}).has_value());

@@ -218,7 +218,7 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.tier->stats().memory_bytes == 0);
   }
 
-  TEST_CASE("what a batch was told of its ids counts as memory until the batch has gone") {
+  TEST_CASE("rows read for a batch's ids count as memory until the batch has gone") {
     IdWorld world;
     std::vector<std::string> ids;
     for (int i = 0; i < 1'000; ++i) ids.push_back("id-" + std::to_string(i));

@@ -159,7 +159,7 @@ def _(ctx):
         refused = client.produce(topic, [wire.record("v", postpone="soon")], check=False)
         assert refused.error == 87 and "postpone stands for x-delay" in str(refused.record_errors), refused
     broker.stop()
-    for value, word in (("x-delay=x-until", "Tarry's own"), ("x-later=postpone", "begins with none of"),
+    for value, word in (("x-delay=x-until", "Tarry's own"), ("x-later=postpone", "does not begin with one of"),
                         ("x-delay=a,x-deliver-at=A", "a second time")):
         broker.settings[aliases] = value
         started = subprocess.run(broker.command(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)

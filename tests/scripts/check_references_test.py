@@ -62,6 +62,10 @@ class CheckReferences(MadeUpTree):
         for page in ("DESIGN section 5", "trap 7", "section 3", "issue 12", "INTERFACE"):
             self.refuses("points to a page that is not here", **{"storage/b.cc": f"// As {page} says.\n"})
 
+    def test_the_name_of_a_test_case_points_to_no_page_either(self):
+        for case in ('TEST_CASE("trap 7: all is lost") {}', 'TEST_CASE_FIXTURE(World,\n                  "all is "\n                  "lost: issue 7") {}'):
+            self.refuses("points to a page that is not here", **{"tests/storage/b_test.cc": case + "\n"})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -133,7 +133,7 @@ TEST_SUITE("blocking_pool") {
     BlockingPool pool(1);
     Lane lane;
     const auto background = pool.background_for(lane.context);
-    const auto own = pool.own_lane_for(lane.context, "tarry-round-0");
+    const auto own = pool.dedicated_lane(lane.context, "tarry-round-0");
     std::promise<void> let_go;
     background->run([wait = let_go.get_future()]() mutable { return wait.wait(), 0; }, [](int) {});
     std::atomic<int> behind = 0;

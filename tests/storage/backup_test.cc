@@ -219,7 +219,7 @@ TEST_SUITE("backup") {
     }
   }
 
-  TEST_CASE("of a journal it has what lies between the checkpoint and the moment") {
+  TEST_CASE("a backup has a journal's bytes from the checkpoint to its moment") {
     BackupRig rig;
     auto begun = rig.begin();
     REQUIRE(begun);
@@ -294,7 +294,8 @@ TEST_SUITE("backup") {
   }
 
   TEST_CASE(
-      "what does not fit beside the reserve is refused before it is copied, and the words say so") {
+      "a backup that does not fit beside the reserve is refused before it is copied, with words "
+      "that say so") {
     BackupRig rig;
     rig.segment("orders-0", 0, "records");
     auto begun = rig.begin(std::uint64_t{1} << 60);

@@ -256,7 +256,7 @@ TEST_SUITE("bucket store") {
     CHECK(found->front()->id == "id");
   }
 
-  TEST_CASE("trap 1: a crash keeps a write of several families whole or not at all") {
+  TEST_CASE("a crash keeps a write of several families whole or not at all") {
     int flushed_by_itself = 0;
     for (int writes = 20; writes <= 200; writes += 60) {
       StoreFixture f({.write_buffer_bytes = 64u << 10});  // RocksDB flushes when it likes.
@@ -275,7 +275,7 @@ TEST_SUITE("bucket store") {
     CHECK(flushed_by_itself > 0);
   }
 
-  TEST_CASE("trap 2: a write states how far its home is written, so a replay can skip the rest") {
+  TEST_CASE("a write states how far its home is written, so a replay can skip the rest") {
     StoreFixture f;
     f.write(hour, {{1, 100}});
     f.write(bucket_of(BucketLevel::hour, after(hour_ms)), {{2, hour_ms}});
@@ -288,7 +288,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.is_pending(100, 1));
   }
 
-  TEST_CASE("trap 2: a write in several batches that a crash cut short leaves nothing") {
+  TEST_CASE("a write in several batches that a crash cut short leaves nothing") {
     const std::string body(2'000, 'b');
     StoreFixture f({.step_bytes = 20'000});
     f.write(hour, {{1, 100}});
@@ -313,7 +313,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.load().size() == 101);
   }
 
-  TEST_CASE("trap 4: an hour that is downgraded is there once, whatever a crash cuts off") {
+  TEST_CASE("an hour that is downgraded is there once, whatever a crash cuts off") {
     const std::string body(1'000, 'b');
     StoreFixture f({.step_bytes = 100'000});
     std::vector<Record> many;
@@ -339,7 +339,7 @@ TEST_SUITE("bucket store") {
     }
   }
 
-  TEST_CASE("trap 5: a chunk that comes while its bucket is dealt is not deleted with the others") {
+  TEST_CASE("a chunk that comes while its bucket is dealt is not deleted with the others") {
     StoreFixture f;
     const auto known = f.write(hour, {{1, 100}, {2, 60'000}});
     const auto late = f.write(hour, {{3, 100}});
@@ -350,7 +350,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.is_pending(100, 3));
   }
 
-  TEST_CASE("trap 7: ids that ended long ago are removed by a compaction, and not earlier") {
+  TEST_CASE("ids that ended long ago are removed by a compaction, and not earlier") {
     StoreFixture f;
     const auto tell = [&](const std::string& id, std::vector<ScheduleEvent> events) {
       const IdChange change{orders, id, std::move(events)};
@@ -457,7 +457,7 @@ TEST_SUITE("bucket store") {
     CHECK(knows_none(orders));
   }
 
-  TEST_CASE("trap 8: a bucket of which most is cancelled is rewritten without it") {
+  TEST_CASE("a bucket of which most is cancelled is rewritten without it") {
     const std::string body(1'000, 'b');
     StoreFixture f({.step_bytes = 30'000});
     std::vector<Record> many;
@@ -526,7 +526,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.store->sweep(f.owner, hour, {}, {}, 1'000)->freed == 0);
   }
 
-  TEST_CASE("trap 9: records of a dropped topic are seen by nobody, and its mark goes after them") {
+  TEST_CASE("records of a dropped topic are seen by nobody, and its mark goes after them") {
     StoreFixture f;
     f.write(hour, {{1, 100}, {2, 200, others}});
     // Once more: a replay drops it again, and then there is nothing to count.

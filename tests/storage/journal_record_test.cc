@@ -47,7 +47,7 @@ Buffer one_of_each() {
 }
 
 TEST_SUITE("journal record") {
-  TEST_CASE("where a record was delivered, where it was moved to and its first due time are kept") {
+  TEST_CASE("an id's events keep its offset, its new due time and its first due time") {
     RecordBuilder record;
     PendingRemoved removed{{topic(1), 2}, 3,   from_ms(4), RemovalReason::delivered,
                            from_ms(8),    "id"};

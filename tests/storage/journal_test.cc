@@ -756,7 +756,7 @@ TEST_SUITE("journal") {
     }
   }
 
-  TEST_CASE("whoever holds the rounds is told when the journal fails meanwhile, and when it had") {
+  TEST_CASE("the holder of the rounds is told when the journal fails, or had failed") {
     Rig rig;
     REQUIRE(rig.open());
     int held = 0;

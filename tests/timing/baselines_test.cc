@@ -119,7 +119,7 @@ TEST_CASE_TEMPLATE(
   CHECK(peer.log.take() == Ids{1, 2});
 }
 
-TEST_CASE_TEMPLATE("who is cancelled does not fire, and cancel says whether he was pending", Peer,
+TEST_CASE_TEMPLATE("a cancelled timer does not fire, and cancel says whether it was pending", Peer,
                    TARRY_PEERS) {
   if constexpr (Peer::can_cancel) {
     Bench<Peer> peer(4);

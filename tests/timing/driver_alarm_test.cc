@@ -133,7 +133,7 @@ struct Service {
       shard.waiting.push_back(deadline);
       earlier = shard.earliest.lower_to(deadline);
     }
-    if (earlier) driver_alarm.told_of(deadline, [this](Tick at) { set_alarm(at); });
+    if (earlier) driver_alarm.on_earlier_deadline(deadline, [this](Tick at) { set_alarm(at); });
   }
 
   // A pass of the driver.

@@ -413,7 +413,7 @@ TEST_SUITE("timing wheel") {
     }
   }
 
-  TEST_CASE("whatever comes after a cancel, the place that it left counts as empty") {
+  TEST_CASE("a place left by a cancel counts as empty, whatever comes after") {
     // Timers `first` and then `second` of `count` in one bucket leave; then something else comes.
     for (int count = 1; count <= 64; count += count < 4 ? 1 : 20) {
       for (int first = 0; first < count; ++first) {

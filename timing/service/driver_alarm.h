@@ -87,7 +87,7 @@ class DriverAlarm {
 
   // By a thread that has lowered an `earliest` to `deadline`.
   template <class Set>
-  void told_of(Tick deadline, Set set) {
+  void on_earlier_deadline(Tick deadline, Set set) {
     Points::between();
     if (deadline >= at_.load()) return;
     const std::lock_guard lock(lock_);

@@ -164,7 +164,7 @@ Scheduled TimerService::add(TimePoint deadline, TimerCallback& callback,
     id = shard.id_of(node);
     earlier = shard.earliest.lower_to(tick);
   }
-  if (earlier) told_of(tick);
+  if (earlier) on_earlier_deadline(tick);
   return id;
 }
 
@@ -204,7 +204,7 @@ std::optional<TimerId> TimerService::replace(TimerId old, TimePoint deadline,
     id = shard.id_of(*node);
     earlier = shard.earliest.lower_to(tick);
   }
-  if (earlier) told_of(tick);
+  if (earlier) on_earlier_deadline(tick);
   return id;
 }
 
@@ -309,7 +309,7 @@ RescheduleResult TimerService::reschedule_at(TimerId id, TimePoint deadline) noe
     shard.arm(*node, deadline, tick);
     earlier = shard.earliest.lower_to(tick);
   }
-  if (earlier) told_of(tick);
+  if (earlier) on_earlier_deadline(tick);
   return RescheduleResult::moved;
 }
 

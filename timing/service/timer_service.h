@@ -215,7 +215,7 @@ class TimerService {
   bool end_pass();
   bool on_driver_thread() const;
   Tick earliest() const;
-  void told_of(Tick deadline);
+  void on_earlier_deadline(Tick deadline);
   void set_alarm(Tick at);
   Tick after_stop() const;
   void drive();

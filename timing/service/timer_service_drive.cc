@@ -204,8 +204,8 @@ Tick TimerService::earliest() const {
 }
 
 // By a thread that has scheduled something which is its shard's earliest.
-void TimerService::told_of(Tick deadline) {
-  alarm_.told_of(deadline, [this](Tick at) {
+void TimerService::on_earlier_deadline(Tick deadline) {
+  alarm_.on_earlier_deadline(deadline, [this](Tick at) {
     alarms_.fetch_add(1, std::memory_order_relaxed);
     if (!stopping_) set_alarm(at);
   });
