@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "delay/batch_schedules.h"
+#include "delay/coming.h"
 #include "delay/schedule.h"
 #include "delay/sequences.h"
 #include "delay/sink.h"
@@ -65,6 +66,7 @@ class Accepted {
 
   std::size_t delayed() const { return added_.size(); }  // How many are.
   bool is_empty() const { return added_.empty() && removed_.empty(); }
+  std::size_t memory_bytes() const;  // About.
 
   // A batch of which each shard's turn does but a part: it has many records, or its immediate ones
   // are many bytes to compress.
@@ -136,6 +138,7 @@ class Accepted {
   // removed_.
   std::unordered_map<std::string_view, std::size_t> by_id_;
   Applied applied_;
+  Coming coming_;  // From its acceptance on.
   // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   OnGoing give_back_;

@@ -144,6 +144,27 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == 600);
   }
 
+  TEST_CASE("batches that wait to be applied count as memory for delayed records") {
+    Engine::Options options;
+    options.memory_bytes = 1 << 20;
+    TestHost host(options);
+    host.checks_store = false;
+    std::size_t accepted = 0;
+    // They are durable at once, and no step of the engine applies them.
+    for (std::uint8_t topic = 10; topic < 60; ++topic) {
+      const auto batch = host.produce_in_steps(partition_of(topic), many(2'000, "1h", ""));
+      for (int i = 0; i < 10 && !batch->answer; ++i) host.background.run_all();
+      REQUIRE(batch->answer);
+      if (*batch->answer) ++accepted;
+      host.sync();
+    }
+    CHECK(accepted >= 2);
+    CHECK(accepted <= 10);
+    host.settle();
+    CHECK(host.total() == accepted * 2'000);
+    CHECK(host.produce(jobs, many(1, "1h", "")).has_value());
+  }
+
   TEST_CASE("a long batch, half applied when memory goes to the disk, is whole after a crash") {
     Engine::Options options;
     options.memory_bytes = 128 << 10;
