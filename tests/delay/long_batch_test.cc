@@ -83,6 +83,46 @@ TEST_SUITE("long batches") {
   }
 
   TEST_CASE(
+      "who looks up a record of a batch that is not applied yet waits, and is told the truth") {
+    TestHost host;
+    host.checks_store = false;
+    host.park(jobs, "before", "2h", "order-1499");
+    host.park(jobs, "cancelled", "2h", "gone");
+    host.settle();
+    const auto batch = host.produce_in_steps(jobs, many(1'500, "1h", "order-"));
+    accept_all(host, *batch);
+    host.cancel_by_record(jobs, "gone");
+    const auto not_durable = host.look_id(jobs, "order-1490");
+    host.sync();
+    const auto not_applied = host.look_id(jobs, "order-1499");
+    const auto cancelled = host.look_id(jobs, "gone");
+    const auto& last = host.pending().rbegin()->second;
+    REQUIRE(last.value == "v1499");
+    const auto by_handle = host.look_handle(last.handle());
+    const auto unknown = host.look_id(jobs, "nobody");
+    std::optional<std::size_t> events;
+    host.engine->trace(jobs, "order-1499", [&](auto told) { events = told.value().size(); });
+    host.background.run_all();
+    CHECK(host.engine->stats().arriving > 900);
+    CHECK(!*not_durable);
+    CHECK(!*not_applied);
+    CHECK(!*cancelled);
+    CHECK(!*by_handle);
+    CHECK(!events);
+    CHECK(*unknown);
+    host.settle();
+    REQUIRE(*not_durable);
+    CHECK((*not_durable)->record->id == "order-1490");
+    REQUIRE(*not_applied);
+    CHECK((*not_applied)->record->key.sequence == last.key.sequence);
+    REQUIRE(*by_handle);
+    CHECK((*by_handle)->record->id == "order-1499");
+    REQUIRE(*cancelled);
+    CHECK(!(*cancelled)->record);
+    CHECK(events == 3);  // Scheduled, replaced, scheduled.
+  }
+
+  TEST_CASE(
       "a record that a long batch replaces is replaced once, whatever was delivered meanwhile") {
     TestHost host;
     host.checks_store = false;
