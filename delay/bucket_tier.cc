@@ -784,6 +784,16 @@ bool BucketTier::is_ended(const Home& home) const {
          !home.on_disk && !home.foreign;
 }
 
+// Nothing needs its place and its marks any more.  The hour that is coming near is about to be used
+// again.
+bool BucketTier::may_forget(const Bucket& id, const Home& home) const {
+  const bool is_now = id.start <= horizon_.due && horizon_.due < id.end();
+  if (!is_ended(home) || noted_ < home.written || is_now) return false;
+  // What is gone of a month that is not dealt yet is marked in its hours.
+  const auto month = homes_.find(bucket_of(BucketLevel::month, id.start));
+  return id.level == BucketLevel::month || month == homes_.end() || is_ended(month->second);
+}
+
 std::optional<Bucket> BucketTier::next_home(WallTime from) const {
   for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, from)); home != homes_.end();
        ++home)

@@ -423,6 +423,7 @@ class BucketTier {
   void count_back(const Home& home, const PendingKey& horizon);
   void evict(Home& home);
   bool is_ended(const Home& home) const;
+  bool may_forget(const storage::Bucket& id, const Home& home) const;
   void look_for_earliest(const Homes::value_type& at, std::optional<Earliest>& first,
                          std::size_t& entries) const;
   std::optional<storage::Bucket> next_home(WallTime from) const;

@@ -540,7 +540,7 @@ bool BucketTier::begin_forget() {
   if (!forget_next_) return false;
   std::set<Bucket> ended;
   for_homes(forget_next_, [&](const Bucket& id, const Home& home) {
-    if (is_ended(home) && home.written <= noted_ && id.end() <= horizon_.due) ended.insert(id);
+    if (may_forget(id, home)) ended.insert(id);
     return true;
   });
   if (ended.empty()) return forget_next_.has_value();
@@ -549,7 +549,7 @@ bool BucketTier::begin_forget() {
             [this, ended] {
               for (const auto& id : ended) {
                 const auto home = homes_.find(id);
-                if (home != homes_.end() && is_ended(home->second)) homes_.erase(home);
+                if (home != homes_.end() && may_forget(id, home->second)) homes_.erase(home);
               }
             });
   return true;
