@@ -20,6 +20,11 @@ namespace {
 
 // Lookups that go to the disk as one piece of work.
 constexpr std::size_t max_lookups = 1'024;
+// So many bytes of records, and one record more, they bring into memory; the others are looked up
+// again.
+constexpr std::size_t max_found_bytes = 8u << 20;
+// Rows that belong to no home are written in batches of about so many bytes.
+constexpr std::size_t told_batch_bytes = 4u << 20;
 // So many are freed on the shard's thread.
 constexpr std::size_t chunks_freed_here = 16;
 // The use of the budget from which near records become far again.
@@ -505,8 +510,12 @@ void BucketTier::write_told(bool ends_checkpoint) {
         for (const auto& [handle, now] : writing->forwards)
           // A record that is back at its handle's time needs no row.
           forwards.push_back({handle, now == handle ? std::nullopt : now});
-        writing->ids.for_each([&ids](const auto& partition, const auto& id, const auto& events) {
+          if ((bytes += sizeof(forwards[0])) >= told_batch_bytes) write();
+        }
+        writing->ids.for_each([&](const auto& partition, const auto& id, const auto& events) {
           ids.push_back({partition, id, events});
+          bytes += sizeof(ids[0]) + id.size() + events.size() * sizeof(events[0]);
+          if (bytes >= told_batch_bytes) write();
         });
         return store.write(forwards, ids);
       },
