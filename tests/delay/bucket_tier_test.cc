@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "storage/bucket_store.h"
+#include "storage/bucket_tables.h"
 #include "tests/given.h"
 
 namespace tarry::delay {
 namespace {
 
+using storage::Bucket;
 using storage::BucketLevel;
 using storage::BucketStore;
 using storage::JournalPlace;
@@ -524,6 +526,29 @@ TEST_SUITE("bucket tier") {
     world.deliver_all();
     CHECK(world.pending.empty());
     CHECK(world.shards[0].tier->stats().records == 0);
+  }
+
+  TEST_CASE("a step frees a bounded number of a dropped topic's records") {
+    World world;
+    for (Sequence s = 1; s <= 20'000; ++s)
+      world.add(record(s, static_cast<std::int64_t>(s % 60'000), "body"));
+    world.settle();
+    BucketTier& tier = *world.shards[0].tier;
+    REQUIRE(tier.stats().records == 20'000);
+    REQUIRE(world.store->drop_topic(numbered(0).topic).has_value());
+    tier.topic_dropped(numbered(0).topic);
+    std::size_t before = 20'000, steps = 0;
+    for (; before > 0; ++steps) {
+      REQUIRE(steps < 100);
+      (void)tier.step(world.now);
+      const std::size_t now = tier.stats().records;
+      CHECK(before - now <= world.options.step_entries);
+      before = now;
+      world.background.run_all();
+    }
+    CHECK(steps >= 20'000 / world.options.step_entries);
+    world.pending.clear();
+    world.shards[0].wheel.clear();
   }
 
   TEST_CASE("a dropped topic is forgotten when nothing of it can be left, and no sooner") {
