@@ -28,6 +28,9 @@ using Kind = DelayedControl::Kind;
 // A line is sent each time that so many records are done.
 constexpr std::size_t records_per_line = 1000;
 
+// So many are found at once: where much is due in one hour, each page reads it.
+constexpr std::size_t records_per_page = 10'000;
+
 // A move may put a record where the selection finds it again, so all are found before one is moved.
 // About 60 bytes each.
 constexpr std::size_t max_moved_at_once = 1'000'000;
@@ -88,7 +91,7 @@ class Selection final : public ReplyStream {
   Selection(Context& context, broker::DelayedQuery query, DelayedControl control,
             std::optional<std::size_t> dry_run)
       : context_(context), query_(std::move(query)), control_(control), dry_run_(dry_run) {
-    query_.limit = records_per_line;
+    query_.limit = records_per_page;
   }
 
   asio::awaitable<std::optional<std::string>> next() override {
@@ -102,37 +105,37 @@ class Selection final : public ReplyStream {
   // To the next line.
   asio::awaitable<void> advance() {
     const bool all_first = control_.kind == Kind::move && !dry_run_;
-    if (all_first && !found_all_) {
+    if (!found_all_ && (all_first || at_ == found_.size())) {
+      if (!all_first) {
+        found_.clear();
+        at_ = 0;
+      }
       const bool found = co_await find_some();
-      if (!found || !found_all_) co_return;
+      if (all_first) matched_ = found_.size();
+      if (!found || (all_first && !found_all_)) co_return;
     }
-    if (all_first) {
-      const std::size_t count = std::min(records_per_line, found_.size() - at_);
-      std::vector<broker::NamedRecord> some;
-      for (std::size_t i = 0; i < count; ++i) some.push_back(std::move(found_[at_ + i]));
-      at_ += count;
-      co_await control(some);
-      ended_ |= at_ == found_.size();
-      co_return;
-    }
-    const bool found = co_await find_some();
-    if (!found) co_return;
-    // The next page begins behind this one, so records that go meanwhile change nothing.
-    auto some = std::exchange(found_, {});
+    const std::size_t count = std::min(records_per_line, found_.size() - at_);
+    std::vector<broker::NamedRecord> some;
+    for (std::size_t i = 0; i < count; ++i) some.push_back(std::move(found_[at_ + i]));
+    at_ += count;
+    if (!all_first) matched_ += count;
     if (!dry_run_) co_await control(some);
-    ended_ |= found_all_;
+    ended_ |= found_all_ && at_ == found_.size();
   }
 
   // One page; false: it failed.
   asio::awaitable<bool> find_some() {
-    auto page = co_await broker::list_delayed(context_.broker, context_.here, query_);
+    // What is accepted since the first page is not selected, so what the shards have in memory is
+    // written once.  The next page begins behind this one, so records that go meanwhile change
+    // nothing.
+    auto page = co_await broker::list_delayed(context_.broker, context_.here, query_,
+                                              std::exchange(written_, true));
     if (!page) co_return fail(page.error().message);
     for (const auto& record : page->records) {
       if (dry_run_ && shown_.size() < *dry_run_) shown_.push_back(json_of(record));
       // By its handle, because another record may have taken its id by then.
       found_.push_back({record.partition, record.handle});
     }
-    matched_ += page->records.size();
     if (page->next.empty()) found_all_ = true;
     query_.after = std::move(page->next);
     if (control_.kind == Kind::move && !dry_run_ && found_.size() > max_moved_at_once) {
@@ -179,6 +182,7 @@ class Selection final : public ReplyStream {
   const std::optional<std::size_t> dry_run_;
   std::vector<broker::NamedRecord> found_;  // And not done yet, from at_ on.
   std::size_t at_ = 0;
+  bool written_ = false;  // What the shards have in memory, for the first page.
   bool found_all_ = false;
   bool ended_ = false;
   std::uint64_t matched_ = 0;

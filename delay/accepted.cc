@@ -139,6 +139,15 @@ storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
   return operation;
 }
 
+std::size_t Accepted::memory_bytes() const {
+  // A node of a map, with its place in the table.
+  constexpr std::size_t node_bytes = sizeof(std::pair<std::string_view, std::size_t>) + 32;
+  return immediate_.capacity() + ids_.capacity() + additions_.bytes().size() +
+         added_.capacity() * sizeof(Added) + removed_.capacity() * sizeof(Removed) +
+         takes_.capacity() * sizeof(Take) + on_arrival_.capacity() * sizeof(Removed) +
+         by_id_.size() * node_bytes;
+}
+
 std::size_t Accepted::add_id(std::string_view id) {
   const std::size_t at = ids_.size();
   append_bytes(ids_, as_bytes(id));

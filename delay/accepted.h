@@ -19,6 +19,7 @@
 #include "base/ids.h"
 #include "base/scope_exit.h"
 #include "delay/batch_schedules.h"
+#include "delay/coming.h"
 #include "delay/schedule.h"
 #include "delay/sequences.h"
 #include "delay/sink.h"
@@ -49,6 +50,7 @@ class Accepted {
 
   std::size_t delayed() const { return added_.size(); }  // How many are.
   bool is_empty() const { return added_.empty() && removed_.empty(); }
+  std::size_t memory_bytes() const;  // About.
 
   // A batch of which each shard's turn does but a part: it has many records, or its immediate ones
   // are many bytes to compress.
@@ -120,6 +122,7 @@ class Accepted {
   // removed_.
   std::unordered_map<std::string_view, std::size_t> by_id_;
   Applied applied_;
+  Coming coming_;  // From its acceptance on.
   // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   ScopeExit give_back_;

@@ -240,6 +240,18 @@ std::int64_t BucketTier::pending_of(const TopicId& topic) {
   return options_.counts == nullptr ? 0 : counter(topic).load(std::memory_order_relaxed);
 }
 
+Coming::Sums BucketTier::coming(const TopicId& topic) {
+  if (options_.counts == nullptr) return {&coming_bytes_, nullptr, alive_};
+  auto& known = coming_[topic];
+  if (known == nullptr) known = &options_.counts->coming(topic);
+  return {&coming_bytes_, known, alive_};
+}
+
+std::int64_t BucketTier::coming_of(const TopicId& topic) {
+  const auto known = coming(topic).records;
+  return known == nullptr ? 0 : known->load(std::memory_order_relaxed);
+}
+
 std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& record) {
   at.epoch = epoch_;
   const bool is_new = !is_written(at, record.key.due);
@@ -355,6 +367,7 @@ void BucketTier::topic_dropped(const TopicId& topic) {
   // One that was begun before may have something of it, the next one has not.
   constexpr int checkpoints = 2;
   counters_.erase(topic);
+  coming_.erase(topic);
   if (!dropped_.try_emplace(topic, checkpoints).second) return;
   if (!homes_.empty()) drop_from_ = homes_.begin()->first;
 }
@@ -769,6 +782,16 @@ void BucketTier::evict(Home& home) {
 bool BucketTier::is_ended(const Home& home) const {
   return home.shelves.empty() && home.gone.empty() && home.dead.empty() && !home.dirty &&
          !home.on_disk && !home.foreign;
+}
+
+// Nothing needs its place and its marks any more.  The hour that is coming near is about to be used
+// again.
+bool BucketTier::may_forget(const Bucket& id, const Home& home) const {
+  const bool is_now = id.start <= horizon_.due && horizon_.due < id.end();
+  if (!is_ended(home) || noted_ < home.written || is_now) return false;
+  // What is gone of a month that is not dealt yet is marked in its hours.
+  const auto month = homes_.find(bucket_of(BucketLevel::month, id.start));
+  return id.level == BucketLevel::month || month == homes_.end() || is_ended(month->second);
 }
 
 std::optional<Bucket> BucketTier::next_home(WallTime from) const {

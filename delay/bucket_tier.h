@@ -54,6 +54,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "delay/coming.h"
 #include "delay/id_events.h"
 #include "delay/location.h"
 #include "storage/bucket_store.h"
@@ -206,6 +207,10 @@ class BucketTier {
 
   // The number of the topic's pending records, in all shards.
   std::int64_t pending_of(const TopicId& topic);
+  // What Coming adds to and takes from; and what the topic has of it, in all shards.
+  Coming::Sums coming(const TopicId& topic);
+  std::int64_t coming_of(const TopicId& topic);
+  std::size_t coming_bytes() const { return coming_bytes_; }
 
   // The part of a level of buckets that is in memory.
   struct Level {
@@ -252,9 +257,9 @@ class BucketTier {
   bool waits_for_memory() const { return load_waits_; }
   // The bytes that the host's locators of near records take of the same budget.
   void set_locator_bytes(std::size_t bytes) { locators_ = bytes; }
-  // New records should wait: memory is spent, and writing does not keep up; or their due times are
-  // so spread that the homes alone spend it.
-  bool is_full() const { return used() + homes_bytes() >= options_.memory_bytes; }
+  // New records should wait: memory is spent, and applying or writing does not keep up; or their
+  // due times are so spread that the homes alone spend it.
+  bool is_full() const { return used() + coming_bytes_ + homes_bytes() >= options_.memory_bytes; }
 
  private:
   // A chunk in memory: the end of a tail, or what was loaded.
@@ -354,7 +359,8 @@ class BucketTier {
   // The memory of a home while no record of it is in memory.
   static constexpr std::size_t home_bytes = sizeof(Homes::value_type) + 4 * sizeof(void*);
   std::size_t homes_bytes() const { return homes_.size() * home_bytes; }
-  // Without the homes, which stay whatever leaves memory.
+  // Without the homes, which stay whatever leaves memory, and without what is coming: no record
+  // that is near has to leave for it.
   std::size_t used() const { return memory_ + locators_; }
   // With many homes so little is left that less is written at a time, but not next to nothing.
   bool wants_to_spill() const {
@@ -417,6 +423,7 @@ class BucketTier {
   void count_back(const Home& home, const PendingKey& horizon);
   void evict(Home& home);
   bool is_ended(const Home& home) const;
+  bool may_forget(const storage::Bucket& id, const Home& home) const;
   void look_for_earliest(const Homes::value_type& at, std::optional<Earliest>& first,
                          std::size_t& entries) const;
   std::optional<storage::Bucket> next_home(WallTime from) const;
@@ -459,6 +466,7 @@ class BucketTier {
 
   std::uint32_t epoch_ = 0;
   std::map<TopicId, storage::PendingCounts::Counter*> counters_;
+  std::map<TopicId, storage::PendingCounts::Counter*> coming_;
   Homes homes_;
   // Topics that were dropped, and of which there may still be something here; with the number of
   // checkpoints until there is not.
@@ -467,6 +475,7 @@ class BucketTier {
   storage::JournalPlace applied_;             // Everything before it was told.
   std::size_t memory_ = 0;
   std::size_t locators_ = 0;
+  std::size_t coming_bytes_ = 0;  // Accepted, and not applied.
   std::size_t live_ = 0;
   // Records that are due later go to months.  Months before it are closed: they are dealt out to
   // hours.
@@ -490,8 +499,13 @@ class BucketTier {
   Place last_removed_;
 
   PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
-  // Homes on disk of which much may be gone, and how far they are swept.
-  std::map<storage::Bucket, std::optional<storage::ChunkKey>> disk_sweeps_;
+  // How far a home on disk is swept, of which much may be gone.
+  struct DiskSweep {
+    std::optional<storage::ChunkKey> after;
+    // The home's place when the sweep began; empty: the sweep has left out chunks.
+    std::optional<storage::JournalPlace> marks_until;
+  };
+  std::map<storage::Bucket, DiskSweep> disk_sweeps_;
   // Chunks that may have records of dropped topics, and how many of their entries were looked at.
   std::deque<std::pair<std::shared_ptr<Resident>, std::size_t>> sweeping_;
 

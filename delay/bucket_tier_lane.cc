@@ -20,6 +20,11 @@ namespace {
 
 // Lookups that go to the disk as one piece of work.
 constexpr std::size_t max_lookups = 1'024;
+// So many bytes of records, and one record more, they bring into memory; the others are looked up
+// again.
+constexpr std::size_t max_found_bytes = 8u << 20;
+// Rows that belong to no home are written in batches of about so many bytes.
+constexpr std::size_t told_batch_bytes = 4u << 20;
 // So many are freed on the shard's thread.
 constexpr std::size_t chunks_freed_here = 16;
 // The use of the budget from which near records become far again.
@@ -105,6 +110,7 @@ bool BucketTier::begin_finds() {
     std::vector<Lookup> lookups;
     std::vector<PendingKey> keys;
     std::vector<std::optional<storage::PendingRecord>> records;
+    std::vector<std::size_t> left;  // The numbers of those that are looked up again.
     std::vector<IdLookup> ids;
     std::vector<std::vector<storage::ScheduleEvent>> events;
   };
@@ -122,7 +128,7 @@ bool BucketTier::begin_finds() {
           if (!moved) return std::unexpected(moved.error());
           if (*moved) asked->keys.back() = **moved;
         }
-        auto found = store.find(owner, asked->keys);
+        auto found = store.find(owner, asked->keys, max_found_bytes, &asked->left);
         if (!found) return std::unexpected(found.error());
         asked->records = std::move(*found);
         for (const auto& lookup : asked->ids) {
@@ -133,10 +139,13 @@ bool BucketTier::begin_finds() {
         return {};
       },
       [this, asked] {
+        const std::set<std::size_t> left(asked->left.begin(), asked->left.end());
         // Memory may have learned more meanwhile: what it knows counts.
         for (std::size_t i = 0; i < asked->lookups.size(); ++i) {
           Lookup& lookup = asked->lookups[i];
-          if (lookup.by_handle && forwarded(lookup.key) != nullptr)
+          if (left.contains(i))
+            lookups_.push_back(std::move(lookup));
+          else if (lookup.by_handle && forwarded(lookup.key) != nullptr)
             find_handle(lookup.key, std::move(lookup.found));
           else if (foreign_home(asked->keys[i]))
             lookups_.push_back({asked->keys[i],
@@ -502,13 +511,27 @@ void BucketTier::write_told(bool ends_checkpoint) {
       [&store = store_, writing = told_writing_]() -> Result<> {
         std::vector<storage::Forward> forwards;
         std::vector<storage::IdChange> ids;
-        for (const auto& [handle, now] : writing->forwards)
+        std::size_t bytes = 0;
+        Result<> written;
+        // Each row stands alone, so a crash may come between them.
+        const auto write = [&] {
+          if (written) written = store.write(forwards, ids);
+          forwards.clear();
+          ids.clear();
+          bytes = 0;
+        };
+        for (const auto& [handle, now] : writing->forwards) {
           // A record that is back at its handle's time needs no row.
           forwards.push_back({handle, now == handle ? std::nullopt : now});
-        writing->ids.for_each([&ids](const auto& partition, const auto& id, const auto& events) {
+          if ((bytes += sizeof(forwards[0])) >= told_batch_bytes) write();
+        }
+        writing->ids.for_each([&](const auto& partition, const auto& id, const auto& events) {
           ids.push_back({partition, id, events});
+          bytes += sizeof(ids[0]) + id.size() + events.size() * sizeof(events[0]);
+          if (bytes >= told_batch_bytes) write();
         });
-        return store.write(forwards, ids);
+        write();
+        return written;
       },
       [this, alive = alive_, ends_checkpoint] {
         told_kept_.push_back(std::move(told_writing_));
@@ -540,7 +563,7 @@ bool BucketTier::begin_forget() {
   if (!forget_next_) return false;
   std::set<Bucket> ended;
   for_homes(forget_next_, [&](const Bucket& id, const Home& home) {
-    if (is_ended(home) && home.written <= noted_ && id.end() <= horizon_.due) ended.insert(id);
+    if (may_forget(id, home)) ended.insert(id);
     return true;
   });
   if (ended.empty()) return forget_next_.has_value();
@@ -549,7 +572,7 @@ bool BucketTier::begin_forget() {
             [this, ended] {
               for (const auto& id : ended) {
                 const auto home = homes_.find(id);
-                if (home != homes_.end() && is_ended(home->second)) homes_.erase(home);
+                if (home != homes_.end() && may_forget(id, home->second)) homes_.erase(home);
               }
             });
   return true;
@@ -558,20 +581,30 @@ bool BucketTier::begin_forget() {
 // Frees what was cancelled, or is of a deleted topic, in homes that do not come near soon.
 bool BucketTier::begin_disk_sweep() {
   while (!disk_sweeps_.empty()) {
-    const auto& [id, after] = *disk_sweeps_.begin();
+    auto& [id, sweep] = *disk_sweeps_.begin();
     const auto found = homes_.find(id);
     if (found != homes_.end() && found->second.on_disk && !found->second.foreign &&
         id.start > horizon_.due) {
+      auto have = known_keys(found->second);
+      // Its marks are right for the hours too, as long as it is a month.
+      if (!sweep.after && id.level == BucketLevel::hour) sweep.marks_until = found->second.written;
+      if (!have.empty()) sweep.marks_until.reset();
       run<storage::BucketStore::Swept>(
-          [&store = store_, owner = owner_, id = id, after = after,
-           have = known_keys(found->second),
-           gone = found->second.gone_on_disk] { return store.sweep(owner, id, after, have, gone); },
+          [&store = store_, owner = owner_, id = id, sweep = sweep, have = std::move(have),
+           gone = found->second.gone_on_disk] {
+            auto swept = store.sweep(owner, id, sweep.after, have, gone);
+            const bool is_swept = swept && swept->worth && !swept->next;
+            if (!is_swept || !sweep.marks_until) return swept;
+            const auto forgot = store.forget_marks(owner, id, *sweep.marks_until);
+            if (!forgot) swept = std::unexpected(forgot.error());
+            return swept;
+          },
           [this, id = id](const storage::BucketStore::Swept& swept) {
             stats_.freed_bytes += swept.freed;
             const auto home = homes_.find(id);
             if (home == homes_.end()) return;
             if (swept.next) {
-              disk_sweeps_[id] = swept.next;
+              disk_sweeps_[id].after = swept.next;
               return;
             }
             disk_sweeps_.erase(id);

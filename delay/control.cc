@@ -16,9 +16,29 @@ namespace {
 // again, so often.
 constexpr int max_tries = 8;
 
+std::unexpected<Error> changes_too_often() {
+  return fail(Errc::invalid, "the record changes too often; try again");
+}
+
 }  // namespace
 
 // --- Looking up names
+
+// The record that has the id, or had it, if it is arriving or leaving.
+std::optional<Sequence> Control::changing(const TopicPartition& partition, std::string_view id,
+                                          const Named& found) const {
+  const PendingKey* const last = arriving_.find_id(partition, id);
+  if (last != nullptr && is_changing(last->sequence)) return last->sequence;
+  if (found.state == Named::State::pending && is_changing(found.key.sequence))
+    return found.key.sequence;
+  return std::nullopt;
+}
+
+// Calls `again` when it is known what becomes of it.
+void Control::await_change(Sequence sequence, std::move_only_function<void()> again) {
+  if (leaving_.contains(sequence)) return leaving_.await(sequence, std::move(again));
+  arriving_.await(sequence, std::move(again));
+}
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
   look_id(partition, std::move(id), std::move(done), max_tries);
@@ -26,37 +46,65 @@ void Control::look_id(const TopicPartition& partition, std::string id, LookedDon
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries) {
   if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  if (tries == 0) return done(changes_too_often());
   context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
     if (!events) return done(std::unexpected(events.error()));
     const Named found = named(id, *events);
+    if (const auto awaited = changing(partition, id, found)) {
+      return await_change(*awaited, [=, this, done = std::move(done)]() mutable {
+        look_id(partition, id, std::move(done), tries - 1);
+      });
+    }
     if (found.state != Named::State::pending)
       return done(Looked{std::nullopt, found.state == Named::State::delivered});
     context_.tier.find(found.key, [=, this, done = std::move(done)](auto record) mutable {
       if (!record) return done(std::unexpected(record.error()));
       // It has just gone, or somewhere else.
-      if (!*record && tries > 0) return look_id(partition, id, std::move(done), tries - 1);
+      if (!*record) return look_id(partition, id, std::move(done), tries - 1);
       done(Looked{std::move(*record), false});
     });
   });
 }
 
 void Control::look_handle(std::string_view handle, LookedDone done) {
-  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
   const auto first = storage::parse_handle(handle);
   if (!first) return done(Looked{});
-  context_.tier.find_handle(*first, [first = *first, done = std::move(done)](auto record) mutable {
+  look_handle(*first, std::move(done), max_tries);
+}
+
+void Control::look_handle(const PendingKey& handle, LookedDone done, int tries) {
+  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  if (tries == 0) return done(changes_too_often());
+  if (is_changing(handle.sequence)) {
+    return await_change(handle.sequence, [=, this, done = std::move(done)]() mutable {
+      look_handle(handle, std::move(done), tries - 1);
+    });
+  }
+  context_.tier.find_handle(handle, [handle, done = std::move(done)](auto record) mutable {
     if (!record) return done(std::unexpected(record.error()));
     // A record that was moved away from this key is not the named one.
-    if (*record && (*record)->first_key() != first) return done(Looked{});
+    if (*record && (*record)->first_key() != handle) return done(Looked{});
     done(Looked{std::move(*record), false});
   });
 }
 
 void Control::trace(const TopicPartition& partition, std::string id, BucketTier::Events done) {
+  trace(partition, std::move(id), std::move(done), max_tries);
+}
+
+void Control::trace(const TopicPartition& partition, std::string id, BucketTier::Events done,
+                    int tries) {
   if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
-  context_.tier.find_id(partition, id, [this, id, done = std::move(done)](auto events) mutable {
+  if (tries == 0) return done(changes_too_often());
+  context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
     using Kind = storage::ScheduleEvent::Kind;
-    if (events && !events->empty()) {
+    if (!events) return done(std::move(events));
+    if (const auto awaited = changing(partition, id, named(id, *events))) {
+      return await_change(*awaited, [=, this, done = std::move(done)]() mutable {
+        trace(partition, id, std::move(done), tries - 1);
+      });
+    }
+    if (!events->empty()) {
       const auto& last = events->back();
       const bool is_pending = last.kind == Kind::scheduled || last.kind == Kind::moved;
       // The store forgets it some time later.
@@ -87,8 +135,7 @@ void Control::deliver_now(const TopicPartition& partition, std::string_view name
 
 void Control::control(std::unique_ptr<Request> asked) {
   if (context_.stopped) return asked->done(fail(Errc::stopped, "the pending store has failed"));
-  if (asked->tries++ == max_tries)
-    return asked->done(fail(Errc::invalid, "the record changes too often; try again"));
+  if (asked->tries++ == max_tries) return asked->done(changes_too_often());
   if (!asked->name.starts_with('@')) {
     // The journal has it already, the tier has not.
     if (const PendingKey* const key = arriving_.find_id(asked->partition, asked->name)) {

@@ -8,8 +8,9 @@
 //                |   again when the outcome is known
 //                '-- pending: a removal or a move in the journal, and then the answer
 //
-// Invariant: an answer is given when it is durable, and never turns out to be wrong later.
-// The functions are described at Engine's.
+// Invariant: an answer is given when it is durable, and never turns out to be wrong later.  Who
+// looks waits for what the journal has and the tier does not know yet, as who changes something
+// does. The functions are described at Engine's.
 //
 // Belongs to its engine, on its thread.
 
@@ -71,7 +72,15 @@ class Control {
     int tries = 0;
   };
 
+  bool is_changing(Sequence sequence) const {
+    return leaving_.contains(sequence) || arriving_.contains(sequence);
+  }
+  std::optional<Sequence> changing(const TopicPartition& partition, std::string_view id,
+                                   const Named& found) const;
+  void await_change(Sequence sequence, std::move_only_function<void()> again);
   void look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries);
+  void look_handle(const PendingKey& handle, LookedDone done, int tries);
+  void trace(const TopicPartition& partition, std::string id, BucketTier::Events done, int tries);
   void control(std::unique_ptr<Request> asked);
   void control_found(std::unique_ptr<Request> asked, const Named& found);
   bool waits(std::unique_ptr<Request>& asked, Sequence sequence);

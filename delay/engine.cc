@@ -135,7 +135,7 @@ Engine::Stats Engine::stats() const {
   stats.in_flight = deliveries_.records();
   stats.overdue = queues_.overdue() + stats.in_flight;
   stats.wheel = queues_.wheel_stats();
-  stats.bytes = queues_.bytes() + stats.tier.memory_bytes;
+  stats.bytes = queues_.bytes() + stats.tier.memory_bytes + tier_.coming_bytes();
   stats.lag_us = deliveries_.lag_us(time_.mono());
   return stats;
 }

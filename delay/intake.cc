@@ -76,7 +76,8 @@ void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& sch
 std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
                                               const TopicDelay& topic, const TopicId& id) {
   if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
-  if (auto above = above_limit(schedules, topic, context_.tier.pending_of(id))) return above;
+  const auto pending = context_.tier.pending_of(id) + context_.tier.coming_of(id);
+  if (auto above = above_limit(schedules, topic, pending)) return above;
   if (schedules.sequences > 0 && context_.tier.is_full()) {
     // The step writes records to the disk, which makes room.
     context_.alarm.wake();
@@ -119,6 +120,8 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
     accepted.late_cancels_ += taken == Taken::late && take.cancels;
   }
   end_taking(accepted);
+  accepted.coming_ = Coming(context_.tier.coming(partition.topic), accepted.memory_bytes(),
+                            accepted.added_.size());
   return accepted;
 }
 
@@ -144,19 +147,23 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
     return done(std::unexpected(std::move(*refused)));
   auto sequences = sequences_.take(schedules.sequences);
   sequences_.request_if_low();
+  // How much of it there will be is known when it is taken apart.
+  Coming coming(context_.tier.coming(partition.topic), batch.records().size(), schedules.delayed);
   background_.run(
       [partition, &batch, &schedules, topic, arrived,
        sequences = std::move(sequences)]() mutable -> Result<Accepted> {
         return Accepted::split(partition, batch, schedules, topic, arrived, std::move(sequences),
                                true);
       },
-      [this, alive = context_.alive, ids = std::move(ids),
+      [this, alive = context_.alive, ids = std::move(ids), coming = std::move(coming),
        done = std::move(done)](Result<Accepted> accepted) mutable {
         if (!*alive) return;
         if (!accepted) {
           return done(std::unexpected(
               refuse(ScheduleErrors::Kind::busy, accepted.error().message, "no_memory")));
         }
+        coming.set_bytes(accepted->memory_bytes());
+        accepted->coming_ = std::move(coming);
         if (accepted->takes_.empty()) {
           end_taking(*accepted);
           return done(std::move(*accepted));
@@ -238,6 +245,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
     const TopicPartition partition = kept->partition_;
     durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
       if (!apply(*kept, budget)) return false;
+      kept->coming_ = {};  // Here, on this thread.
       if (kept->is_long_)  // A large map takes long to go.
         background_.run_and_then([gone = std::move(kept)]() mutable { gone.reset(); }, [] {});
       return true;
@@ -298,6 +306,7 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
     std::optional<Location> near;
     if (!deleted) near = context_.tier.add(place, accepted.added_operation(added));
     totals.dropped_total += deleted;
+    accepted.coming_.applied(1);
     ++place.operation;
     std::ranges::move(arriving_.take_waiters(added.key.sequence), std::back_inserter(waiters));
     if (!accepted.is_long_) {

@@ -125,7 +125,7 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
                                     PendingKey from) {
   TARRY_ASSERT(bucket.level != BucketLevel::run, "no bucket is finer than a run");
   const BucketTables& in = *tables_;
-  std::vector<ChunkKey> sources;
+  std::vector<BucketTables::OwnedKey> sources;
   std::uint64_t bytes = 0;
   bool more = false;
   auto looked = in.for_level(owner, bucket.level, bucket.start, bucket.end(),
@@ -134,25 +134,18 @@ Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, co
                                if (have.contains(row.key)) return true;
                                more = bytes >= in.limits.step_bytes;
                                if (more) return false;
-                               sources.push_back(row.key);
+                               sources.push_back({owner, row.key});
                                bytes += row.bytes;
                                return true;
                              });
   if (!looked) return std::unexpected(looked.error());
   if (sources.empty()) return false;
-  // Once for all the chunks: they lie in the same home.
-  const auto marks = in.marks_of(bucket);
-  if (!marks) return std::unexpected(marks.error());
-  std::vector<LoadedChunk> chunks;
-  for (const auto& key : sources) {
-    auto loaded = in.load_chunk(owner, key, *marks);
-    if (!loaded) return std::unexpected(loaded.error());
-    chunks.push_back(std::move(*loaded));
-  }
+  auto chunks = in.load_chunks(bucket, sources);
+  if (!chunks) return std::unexpected(chunks.error());
   Deal deal(in);
   if (bucket.level == BucketLevel::month) deal.counts_move_from(bucket);
-  const BucketLevel level = level_for(bucket.level, chunks);
-  for (auto& chunk : chunks) {
+  const BucketLevel level = level_for(bucket.level, *chunks);
+  for (auto& chunk : *chunks) {
     const auto to = [&](const PendingView& entry) {
       return std::pair(owner, bucket_of(level, entry.key.due));
     };
@@ -174,7 +167,7 @@ Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const 
   bool more = false;
   for (const auto& owner : *found) {
     if (owner.shards == shards) continue;
-    std::vector<ChunkKey> sources;
+    std::vector<BucketTables::OwnedKey> sources;
     auto looked = in.for_rows(
         owner, home.level, home.start, home.end(), [&](const ChunkRow& row) -> Result<bool> {
           more = bytes >= in.limits.step_bytes;
@@ -182,21 +175,18 @@ Result<bool> BucketStore::adopt(std::uint16_t shards, const Bucket& home, const 
           // A month's hours are homes of their own.
           if (home.level == BucketLevel::month && row.key.bucket.level != BucketLevel::month)
             return false;
-          sources.push_back(row.key);
+          sources.push_back({owner, row.key});
           bytes += row.bytes;
           return true;
         });
     if (!looked) return std::unexpected(looked.error());
-    // The marks of a home are read only where there is something to apply them to.
-    if (sources.empty()) continue;
-    const auto marks = in.marks_of(home);
-    if (!marks) return std::unexpected(marks.error());
-    for (const auto& key : sources) {
-      auto loaded = in.load_chunk(owner, key, *marks);
-      if (!loaded) return std::unexpected(loaded.error());
-      deal.take(owner, std::move(*loaded), [&](const PendingView& entry) {
+    auto loaded = in.load_chunks(home, sources);
+    if (!loaded) return std::unexpected(loaded.error());
+    for (auto& chunk : *loaded) {
+      const Bucket same = chunk.key.bucket;
+      deal.take(owner, std::move(chunk), [&](const PendingView& entry) {
         // Adopting changes the owner alone; the level stays as it was.
-        return std::pair(Owner{owner_of(entry.partition), shards}, key.bucket);
+        return std::pair(Owner{owner_of(entry.partition), shards}, same);
       });
     }
     if (more) break;
@@ -223,29 +213,30 @@ Result<BucketStore::Swept> BucketStore::sweep(const Owner& owner, const Bucket& 
   out.worth = gone >= entries / 2;
   if (!out.worth) return out;
 
-  const auto marks = in.marks_of(home);
-  if (!marks) return std::unexpected(marks.error());
   // The rows come level by level, but `after` goes by keys.
   std::ranges::sort(*rows, {}, &ChunkRow::key);
-  Deal deal(in);
+  std::vector<BucketTables::OwnedKey> keys;
+  std::vector<std::uint64_t> bytes;
   std::uint64_t read = 0, before = 0;
-  std::optional<ChunkKey> last;
   for (const auto& row : *rows) {
     if (after && !(*after < row.key)) continue;
     if (read >= in.limits.step_bytes) {
-      out.next = last;
+      out.next = keys.back().key;
       break;
     }
-    last = row.key;
     read += row.bytes;
-    auto loaded = in.load_chunk(owner, row.key, *marks);
-    if (!loaded) return std::unexpected(loaded.error());
-    const auto live = static_cast<std::size_t>(std::ranges::count(loaded->live, true));
-    // The home as a whole is worth it, this chunk alone is not.
-    if (live * 2 > loaded->chunk->size()) continue;
-    const auto same = [&](const PendingView&) { return std::pair(owner, row.key.bucket); };
-    deal.take(owner, std::move(*loaded), same);
-    before += row.bytes;
+    keys.push_back({owner, row.key});
+    bytes.push_back(row.bytes);
+  }
+  auto loaded = in.load_chunks(home, keys);
+  if (!loaded) return std::unexpected(loaded.error());
+  Deal deal(in);
+  for (std::size_t i = 0; i < loaded->size(); ++i) {
+    LoadedChunk& chunk = (*loaded)[i];
+    if (std::ranges::count(chunk.live, false) == 0) continue;
+    const Bucket to = chunk.key.bucket;
+    deal.take(owner, std::move(chunk), [&](const PendingView&) { return std::pair(owner, to); });
+    before += bytes[i];
   }
   if (deal.empty()) return out;
   const auto written = deal.write();
@@ -334,13 +325,11 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
     piece.until.due = next.end();
   }
 
-  const auto marks = in.marks_of(home);
-  if (!marks) return std::unexpected(marks.error());
-  for (const auto& row : rows) {
-    auto loaded = in.load_chunk(owner, row.key, *marks);
-    if (!loaded) return std::unexpected(loaded.error());
-    piece.chunks.push_back(std::move(*loaded));
-  }
+  std::vector<BucketTables::OwnedKey> keys;
+  for (const auto& row : rows) keys.push_back({owner, row.key});
+  auto chunks = in.load_chunks(home, keys);
+  if (!chunks) return std::unexpected(chunks.error());
+  piece.chunks = std::move(*chunks);
   return piece;
 }
 

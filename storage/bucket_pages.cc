@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "base/assert.h"
@@ -37,18 +38,8 @@ class Sweep {
       if (ends(PendingKey{at, 0})) return false;
       const auto chunks = chunks_of(**span, std::max(from, PendingKey{at, 0}), until);
       if (!chunks) return std::unexpected(chunks.error());
-      const auto marks = in_.marks_of(**span, &moment_);
-      if (!marks) return std::unexpected(marks.error());
-      for (const auto& [owner, row] : *chunks) {
-        // The chunks are in the order of their first possible keys, so no later one has a smaller
-        // key.
-        if (ends(first_of(row))) return false;
-        const auto loaded = in_.load_chunk(owner, row.key, *marks, &moment_);
-        if (!loaded) return std::unexpected(loaded.error());
-        scanned_ += loaded->chunk->size();
-        reach_ = std::max(reach_, last_of(row));
-        take(*loaded);
-      }
+      const auto ended = take_all(**span, *chunks, ends, take);
+      if (!ended || !*ended) return ended;
       at = (*span)->end();
     }
   }
@@ -59,6 +50,37 @@ class Sweep {
 
  private:
   using OwnedRow = std::pair<Owner, ChunkRow>;
+
+  // The chunks of one home, more and more at once: each time its marks are read.
+  template <typename Ends, typename Take>
+  Result<bool> take_all(const Bucket& span, std::span<const OwnedRow> chunks, const Ends& ends,
+                        const Take& take) {
+    std::vector<BucketTables::OwnedKey> keys;
+    for (std::uint64_t most = Chunk::full_bytes; !chunks.empty();
+         most = std::min<std::uint64_t>(2 * most, in_.limits.step_bytes)) {
+      // The chunks are in the order of their first possible keys, so no later one has a smaller
+      // key.
+      if (ends(first_of(chunks[0].second))) return false;
+      keys.clear();
+      std::uint64_t bytes = 0;
+      for (const auto& [owner, row] : chunks) {
+        if (bytes >= most) break;
+        bytes += row.bytes;
+        keys.push_back({owner, row.key});
+      }
+      const auto loaded = in_.load_chunks(span, keys, &moment_);
+      if (!loaded) return std::unexpected(loaded.error());
+      for (std::size_t i = 0; i < loaded->size(); ++i) {
+        const ChunkRow& row = chunks[i].second;
+        if (ends(first_of(row))) return false;
+        scanned_ += (*loaded)[i].chunk->size();
+        reach_ = std::max(reach_, last_of(row));
+        take((*loaded)[i]);
+      }
+      chunks = chunks.subspan(loaded->size());
+    }
+    return true;
+  }
 
   static PendingKey first_of(const ChunkRow& row) { return {row.key.bucket.start, row.key.first}; }
   static PendingKey last_of(const ChunkRow& row) {

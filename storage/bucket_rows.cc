@@ -232,6 +232,11 @@ std::uint32_t gone_epoch(Bytes key) {
   return load_be<std::uint32_t>(key.last(18).data());
 }
 
+JournalPlace gone_place(Bytes key) {
+  Fields names(key.last(18));
+  return take_place(names);
+}
+
 Buffer gone_value(std::vector<Sequence> gone) {
   std::ranges::sort(gone);
   // A record counts once, however often it was marked.
@@ -263,6 +268,19 @@ bool Marks::add(Bytes key, Bytes value) {
   auto count = load_be<std::uint32_t>(value.data() + 4);
   std::size_t at = 8;
   Sequence sequence = 0;
+  std::size_t next = 0;  // The first of wanted_ that is not smaller than the last number.
+  const auto is_wanted = [&] {
+    if (!wanted_) return true;
+    // Few steps where both are dense, and a search where they are not.
+    constexpr std::size_t few = 8;
+    const Wanted& wanted = *wanted_;
+    for (std::size_t i = 0; i < few && next < wanted.size() && wanted[next] < sequence; ++i) ++next;
+    if (next < wanted.size() && wanted[next] < sequence) {
+      const auto from = wanted.begin() + static_cast<std::ptrdiff_t>(next);
+      next += static_cast<std::size_t>(std::lower_bound(from, wanted.end(), sequence) - from);
+    }
+    return next < wanted.size() && wanted[next] == sequence;
+  };
   for (; count > 0; --count) {
     std::uint64_t delta = 0;
     for (int shift = 0;; shift += 7) {
@@ -273,13 +291,14 @@ bool Marks::add(Bytes key, Bytes value) {
       if (byte < 0x80) break;
     }
     sequence += delta;
-    marks_.push_back({sequence, place});
+    if (is_wanted()) marks_.push_back({sequence, place});
   }
   // Bytes after the last number mean that the count is wrong.
   return at == value.size();
 }
 
 void Marks::finish() {
+  wanted_.reset();
   std::ranges::sort(marks_, [](const Mark& a, const Mark& b) {
     return a.sequence != b.sequence ? a.sequence < b.sequence : b.place < a.place;
   });

@@ -70,6 +70,7 @@ Buffer gone_rows_from(const Bucket& home);
 inline constexpr std::size_t gone_key_bytes = 1 + 9 + 16 + 2;
 std::uint16_t gone_shard(Bytes key);
 std::uint32_t gone_epoch(Bytes key);
+JournalPlace gone_place(Bytes key);
 Buffer gone_value(std::vector<Sequence> gone);
 
 Buffer forward_key(const PendingKey& handle);
@@ -83,9 +84,15 @@ std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value);
 // The last one alone.
 std::optional<ScheduleEvent> decode_last_event(Bytes value);
 
-// The marks of removed records, of some homes.
+// The marks of removed records, of some homes.  A home may have millions, so those of certain
+// records may be asked for alone.
 class Marks {
  public:
+  using Wanted = std::vector<Sequence>;  // Rising.
+
+  Marks() = default;  // Of all records.
+  explicit Marks(Wanted wanted) : wanted_(std::move(wanted)) {}
+
   // Adds those of a row; false if it is damaged.
   bool add(Bytes key, Bytes value);
   void finish();  // After the last one.
@@ -101,7 +108,8 @@ class Marks {
     Sequence sequence;
     JournalPlace place;
   };
-  std::vector<Mark> marks_;  // By sequence number, each once: the youngest.
+  std::optional<Wanted> wanted_;  // Until finish().
+  std::vector<Mark> marks_;       // By sequence number, each once: the youngest.
 };
 
 std::shared_ptr<rocksdb::MergeOperator> count_merge();

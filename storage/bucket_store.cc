@@ -1,6 +1,7 @@
 #include "storage/bucket_store.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -209,6 +210,11 @@ Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
   return rocks.write(batch);
 }
 
+Result<> BucketStore::forget_marks(const Owner& owner, const Bucket& home, JournalPlace until) {
+  const std::lock_guard lock(tables_->adopting);
+  return tables_->forget_marks(home, owner.shard, until);
+}
+
 Result<> BucketStore::drop_topic(const TopicId& topic) {
   BucketTables& in = *tables_;
   // First, so that nobody reads a topic of which a part is gone.
@@ -296,48 +302,114 @@ std::uint64_t BucketStore::unflushed_bytes() const {
 
 // --- Reading
 
-Result<std::vector<std::optional<PendingRecord>>> BucketStore::find(
-    const Owner& owner, std::span<const PendingKey> keys) {
-  const BucketTables& in = *tables_;
-  std::vector<std::optional<PendingRecord>> out(keys.size());
-  std::optional<LoadedChunk> last;  // Names in due order are often in the same chunk.
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const PendingKey key = keys[i];
-    const auto look = [&](const LoadedChunk& in_chunk) {
-      const auto at = in_chunk.chunk->find(key.sequence);
-      // The number may be there with another time: the record was moved since.
-      if (!at || !in_chunk.live[*at] || in_chunk.chunk->key_at(*at) != key) return false;
-      out[i] = in_chunk.chunk->at(*at).owned();
-      return true;
-    };
+namespace {
+
+// Looks up records, by rising keys: what it has read for one is often right for the next.
+class KeyFinder {
+ public:
+  KeyFinder(const BucketTables& in, const Owner& owner, Marks::Wanted wanted)
+      : in_(in), owner_(owner), wanted_(std::move(wanted)), dropped_(in.dropped()) {}
+
+  Result<std::optional<PendingRecord>> find(const PendingKey& key) {
     // Reading and checking a chunk is far dearer than this look.
-    if (last && last->key.bucket.holds(key.due) && look(*last)) continue;
-    for (std::size_t level = 0; level < bucket_levels && !out[i]; ++level) {
-      const Bucket bucket = bucket_of(static_cast<BucketLevel>(level), key.due);
-      const Buffer from = chunk_rows_from(owner, bucket);
-      Buffer until = from;
-      // A chunk that begins behind the record cannot have it.
-      append_be(until, key.sequence + 1);
-      rocksdb::ReadOptions options;
-      const rocksdb::Slice lower = slice(from), upper = slice(until);
-      options.iterate_lower_bound = &lower;
-      options.iterate_upper_bound = &upper;
-      const std::unique_ptr<rocksdb::Iterator> at(
-          in.rocks->db->NewIterator(options, in.rocks->family(bucket_family::rows)));
-      // Backwards: the chunk that begins last before the record is nearly always its own.
-      for (at->SeekToLast(); at->Valid() && !out[i]; at->Prev()) {
-        const auto row = decode_chunk_row(bytes_of(at->key()), bytes_of(at->value()));
-        if (!row) return in.bad_row(bytes_of(at->key()));
-        if (row->second.last < key.sequence) continue;
-        const auto marks = in.marks_of(bucket);
-        if (!marks) return std::unexpected(marks.error());
-        auto loaded = in.load_chunk(owner, row->second.key, *marks);
-        if (!loaded) return std::unexpected(loaded.error());
-        if (look(*loaded)) last = std::move(*loaded);
-      }
-      if (!at->status().ok())
-        return std::unexpected(rocks_error(at->status(), in.rocks->directory));
+    if (last_ && last_->first.bucket.holds(key.due)) {
+      auto found = look(key);
+      if (!found || *found) return found;
     }
+    for (std::size_t level = 0; level < bucket_levels; ++level) {
+      auto found = find_in(bucket_of(static_cast<BucketLevel>(level), key.due), key);
+      if (!found || *found) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Result<std::optional<PendingRecord>> find_in(const Bucket& bucket, const PendingKey& key) {
+    const Buffer from = chunk_rows_from(owner_, bucket);
+    Buffer until = from;
+    // A chunk that begins behind the record cannot have it.
+    append_be(until, key.sequence + 1);
+    rocksdb::ReadOptions options;
+    const rocksdb::Slice lower = slice(from), upper = slice(until);
+    options.iterate_lower_bound = &lower;
+    options.iterate_upper_bound = &upper;
+    const std::unique_ptr<rocksdb::Iterator> at(
+        in_.rocks->db->NewIterator(options, in_.rocks->family(bucket_family::rows)));
+    // Backwards: the chunk that begins last before the record is nearly always its own.
+    for (at->SeekToLast(); at->Valid(); at->Prev()) {
+      const auto row = decode_chunk_row(bytes_of(at->key()), bytes_of(at->value()));
+      if (!row) return in_.bad_row(bytes_of(at->key()));
+      if (row->second.last < key.sequence) continue;
+      auto chunk = in_.read(owner_, row->second.key);
+      if (!chunk) return std::unexpected(chunk.error());
+      last_.emplace(row->second.key, std::move(*chunk));
+      auto found = look(key);
+      if (!found || *found) return found;
+    }
+    if (!at->status().ok()) return std::unexpected(rocks_error(at->status(), in_.rocks->directory));
+    return std::nullopt;
+  }
+
+  // In the chunk that was read last.
+  Result<std::optional<PendingRecord>> look(const PendingKey& key) {
+    const auto& [place, chunk] = *last_;
+    const auto at = chunk.find(key.sequence);
+    // The number may be there with another time: the record was moved since.
+    if (!at || chunk.key_at(*at) != key) return std::nullopt;
+    const auto marks = marks_of(place.bucket);
+    if (!marks) return std::unexpected(marks.error());
+    if ((*marks)->is_gone(key.sequence, place.place)) return std::nullopt;
+    const PendingView entry = chunk.at(*at);
+    if (dropped_->contains(entry.partition.topic)) return std::nullopt;
+    return entry.owned();
+  }
+
+  // Those of a home are read once, however many of its records are asked for.
+  Result<const Marks*> marks_of(const Bucket& bucket) {
+    const BucketLevel level = std::min(bucket.level, BucketLevel::hour);
+    auto& known = known_[static_cast<std::size_t>(level)];
+    const Bucket home = bucket_of(level, bucket.start);
+    if (!known || known->first != home) {
+      auto marks = in_.marks_of(home, Marks(wanted_));
+      if (!marks) return std::unexpected(marks.error());
+      known.emplace(home, std::move(*marks));
+    }
+    return &known->second;
+  }
+
+  const BucketTables& in_;
+  const Owner owner_;
+  const Marks::Wanted wanted_;
+  const std::shared_ptr<const TopicSet> dropped_;
+  std::optional<std::pair<ChunkKey, Chunk>> last_;
+  std::array<std::optional<std::pair<Bucket, Marks>>, 2> known_;  // Of a month and of an hour.
+};
+
+}  // namespace
+
+Result<std::vector<std::optional<PendingRecord>>> BucketStore::find(
+    const Owner& owner, std::span<const PendingKey> keys, std::size_t max_bytes,
+    std::vector<std::size_t>* left) {
+  std::vector<std::optional<PendingRecord>> out(keys.size());
+  std::vector<std::size_t> order(keys.size());
+  Marks::Wanted wanted;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    order[i] = i;
+    wanted.push_back(keys[i].sequence);
+  }
+  std::ranges::sort(order, {}, [&](std::size_t i) { return keys[i]; });
+  std::ranges::sort(wanted);
+  KeyFinder finder(*tables_, owner, std::move(wanted));
+  std::size_t bytes = 0;
+  for (const std::size_t i : order) {
+    if (bytes >= max_bytes && left != nullptr) {
+      left->push_back(i);
+      continue;
+    }
+    auto found = finder.find(keys[i]);
+    if (!found) return std::unexpected(found.error());
+    if (*found) bytes += (*found)->record.size();
+    out[i] = std::move(*found);
   }
   return out;
 }

@@ -41,6 +41,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -129,8 +130,8 @@ class BucketStore {
   using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;
   Result<bool> adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of);
   // Frees what is gone of `home`: looks at about step_bytes of its chunks behind `after`, and
-  // rewrites those without it of which at least half is gone.  `have` as above.  Does nothing
-  // unless about half of the home's entries may be gone: `gone` of them are known to be.
+  // rewrites those that have some of it without it.  `have` as above.  Does nothing unless about
+  // half of the home's entries may be gone: `gone` of them are known to be.
   struct Swept {
     bool worth = true;             // False: too few are gone.
     std::optional<ChunkKey> next;  // Where to go on; empty: there is no more.
@@ -139,11 +140,18 @@ class BucketStore {
   Result<Swept> sweep(const Owner& owner, const Bucket& home, const std::optional<ChunkKey>& after,
                       const ChunkKeys& have, std::uint64_t gone);
 
+  // Forgets the marks in an hour up to `until`, which was its place when a sweep began: that has
+  // ended and left out no chunk of it.  Marks of other epochs and those that a month needs stay.
+  Result<> forget_marks(const Owner& owner, const Bucket& home, JournalPlace until);
+
   // --- Reading.
 
-  // One for each key; empty where nothing is pending under it on disk.
-  Result<std::vector<std::optional<PendingRecord>>> find(const Owner& owner,
-                                                         std::span<const PendingKey> keys);
+  // One for each key; empty where nothing is pending under it on disk.  Once the records have
+  // `max_bytes`, the numbers of the other keys go to `left`.
+  Result<std::vector<std::optional<PendingRecord>>> find(
+      const Owner& owner, std::span<const PendingKey> keys,
+      std::size_t max_bytes = std::numeric_limits<std::size_t>::max(),
+      std::vector<std::size_t>* left = nullptr);
   Result<std::optional<PendingKey>> forward(PendingKey handle);
   // The last events of an id, oldest first.
   Result<std::vector<ScheduleEvent>> id_events(const TopicPartition& partition,

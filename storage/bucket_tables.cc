@@ -324,8 +324,8 @@ Result<ChunkKeys> BucketTables::unfinished_in(const Owner& owner, const Bucket& 
   return out;
 }
 
-Result<Marks> BucketTables::marks_of(const Bucket& bucket, const BucketMoment* as_of) const {
-  Marks marks;
+Result<Marks> BucketTables::marks_of(const Bucket& bucket, Marks marks,
+                                     const BucketMoment* as_of) const {
   const auto take = [&](Bytes key, Bytes value) -> Result<bool> {
     if (!marks.add(key, value)) return bad_row(key);
     return true;
@@ -356,6 +356,28 @@ Result<std::vector<Buffer>> BucketTables::mark_keys(const Bucket& home,
   }
   if (auto status = at.status(); !status) return std::unexpected(status.error());
   return keys;
+}
+
+Result<> BucketTables::forget_marks(const Bucket& hour, std::uint16_t shard,
+                                    const JournalPlace& until) const {
+  const Bucket month = bucket_of(BucketLevel::month, hour.start);
+  const auto known = owners();
+  if (!known) return std::unexpected(known.error());
+  for (const auto& owner : *known) {
+    const auto none = for_level(owner, month.level, month.start, month.end(),
+                                [](const ChunkRow&) -> Result<bool> { return false; });
+    if (!none) return std::unexpected(none.error());
+    // Its records are dealt to hours later, and may be marked in this one.
+    if (!*none) return {};
+  }
+  const auto keys = mark_keys(hour, [&](std::uint16_t by, std::uint32_t epoch) {
+    return by == shard && epoch == until.epoch;
+  });
+  if (!keys) return std::unexpected(keys.error());
+  rocksdb::WriteBatch batch;
+  for (const auto& key : *keys)
+    if (gone_place(key) <= until) batch.Delete(rocks->family(bucket_family::rows), slice(key));
+  return batch.Count() == 0 ? Result<>{} : rocks->write(batch);
 }
 
 Result<BucketTables::Layout> BucketTables::layout() const {
@@ -428,15 +450,27 @@ LiveEntries BucketTables::live_of(const Chunk& chunk, const JournalPlace& place,
   return live;
 }
 
-Result<LoadedChunk> BucketTables::load_chunk(const Owner& owner, const ChunkKey& key,
-                                             const Marks& marks, const BucketMoment* as_of) const {
-  auto chunk = read(owner, key, as_of);
-  if (!chunk) return std::unexpected(chunk.error());
-  auto shared = std::make_shared<const Chunk>(std::move(*chunk));
+Result<std::vector<LoadedChunk>> BucketTables::load_chunks(const Bucket& bucket,
+                                                           std::span<const OwnedKey> keys,
+                                                           const BucketMoment* as_of) const {
+  std::vector<LoadedChunk> out;
+  Marks::Wanted wanted;
+  for (const auto& [owner, key] : keys) {
+    auto chunk = read(owner, key, as_of);
+    if (!chunk) return std::unexpected(chunk.error());
+    for (std::size_t i = 0; i < chunk->size(); ++i) wanted.push_back(chunk->key_at(i).sequence);
+    out.push_back({key, std::make_shared<const Chunk>(std::move(*chunk)), {}});
+  }
+  if (out.empty()) return out;
+  std::ranges::sort(wanted);
+  const auto marks = marks_of(bucket, Marks(std::move(wanted)), as_of);
+  if (!marks) return std::unexpected(marks.error());
   // Held until live_of() is through, which has a reference to it.
   const auto now = dropped();
-  LiveEntries live = live_of(*shared, key.place, marks, as_of != nullptr ? as_of->dropped() : *now);
-  return LoadedChunk{key, std::move(shared), std::move(live)};
+  for (auto& one : out)
+    one.live =
+        live_of(*one.chunk, one.key.place, *marks, as_of != nullptr ? as_of->dropped() : *now);
+  return out;
 }
 
 // Goes from home to home, whatever is in them.

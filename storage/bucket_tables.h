@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "storage/bucket_change.h"
@@ -93,8 +94,12 @@ class BucketTables {
   Result<ChunkKeys> unfinished_in(const Owner& owner, const Bucket& span,
                                   const BucketMoment* as_of) const;
 
-  // The marks that apply to chunks of `bucket`.
-  Result<Marks> marks_of(const Bucket& bucket, const BucketMoment* as_of = nullptr) const;
+  // The marks that apply to chunks of `bucket`; `marks` says of which records.
+  Result<Marks> marks_of(const Bucket& bucket, Marks marks = {},
+                         const BucketMoment* as_of = nullptr) const;
+  // Deletes the marks of `shard` in an hour from before the end of `until`, if a month's chunks
+  // need none of them.  Nobody deals or adopts meanwhile.
+  Result<> forget_marks(const Bucket& hour, std::uint16_t shard, const JournalPlace& until) const;
   // The keys of the marks of a home, of those that are wanted by their shard and epoch.
   using IsMark = std::function<bool(std::uint16_t shard, std::uint32_t epoch)>;
   Result<std::vector<Buffer>> mark_keys(const Bucket& home, const IsMark& wanted) const;
@@ -112,8 +117,14 @@ class BucketTables {
   // The entries of the chunk that are pending.
   LiveEntries live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
                       const TopicSet& dropped) const;
-  Result<LoadedChunk> load_chunk(const Owner& owner, const ChunkKey& key, const Marks& marks,
-                                 const BucketMoment* as_of = nullptr) const;
+  // The chunks with these keys, which lie in `bucket` or in what it consists of.  The marks are
+  // read once, those of the chunks' records alone: so all of it is as much as the chunks.
+  struct OwnedKey {
+    Owner owner;
+    ChunkKey key;
+  };
+  Result<std::vector<LoadedChunk>> load_chunks(const Bucket& bucket, std::span<const OwnedKey> keys,
+                                               const BucketMoment* as_of = nullptr) const;
 
   void put_chunk(rocksdb::WriteBatch& batch, const Owner& owner, const ChunkKey& key,
                  const Chunk& chunk, const Buffer& encoded, std::size_t entries) const;

@@ -19,15 +19,13 @@ Result<std::unique_ptr<PendingDump>> PendingDump::open(const std::string& direct
 void PendingDump::for_each(const TakeRecord& take, const TakeDamage& damaged) const {
   const auto owners = tables_->owners();
   if (!owners) return damaged(owners.error());
-  const auto dropped = tables_->dropped();
   bool more = true;
   // False: the reader wants no more.
   const auto give = [&](const Owner& owner, const ChunkRow& row) {
-    const auto marks = tables_->marks_of(row.key.bucket);
-    if (!marks) return damaged(marks.error());
-    const auto chunk = tables_->read(owner, row.key);
-    if (!chunk) return damaged(chunk.error());
-    const auto live = tables_->live_of(*chunk, row.key.place, *marks, *dropped);
+    const BucketTables::OwnedKey key{owner, row.key};
+    const auto loaded = tables_->load_chunks(row.key.bucket, std::span(&key, 1));
+    if (!loaded) return damaged(loaded.error());
+    const auto& [at, chunk, live] = loaded->front();
     for (std::size_t i = 0; more && i < chunk->size(); ++i)
       if (live[i]) more = take(chunk->at(i));
   };

@@ -10,6 +10,9 @@ using Lane = BatchChecks::Lane;
 
 namespace {
 
+// So many scheduled records of batches that are ready are taken in one turn: some milliseconds.
+constexpr std::size_t records_a_turn = 1'024;
+
 Appended failed_with(ErrorCode error) {
   Appended failed;
   failed.error = error;
@@ -183,13 +186,35 @@ Appended AppendQueue::take(Place& first) {
   return failed_with(ErrorCode::unknown_topic_or_partition);
 }
 
+std::size_t AppendQueue::scheduled_records(const Place& place) const {
+  const auto& verdict = place.checked.verdict;
+  const bool any =
+      is_taking() && verdict && *verdict && (*verdict)->schedules && (*verdict)->schedules->any();
+  return any ? static_cast<std::size_t>((*verdict)->batch.count) : 0;
+}
+
+// False: there was no memory for it, and this turn does the work.
+bool AppendQueue::go_on_later() {
+  try {
+    post_([self = shared_from_this()] {
+      self->posted_ = false;
+      self->append_checked();
+    });
+  } catch (const std::exception&) {
+    return false;
+  }
+  return posted_ = true;
+}
+
 // Throws nothing: who calls it has only the last of those who are answered here.
 void AppendQueue::append_checked() noexcept {
   using State = Place::State;
   // A requester that was answered in here may have handed in the next one.
-  if (std::exchange(taking_, true)) return;
+  if (posted_ || std::exchange(taking_, true)) return;
   const auto self = shared_from_this();
+  std::size_t records = 0;
   while (!queue_.empty()) {
+    if (records >= records_a_turn && go_on_later()) break;
     Place& first = queue_.front();
     const bool is_away = first.state == State::checking || first.state == State::reading ||
                          first.state == State::writing || first.state == State::splitting;
@@ -204,6 +229,7 @@ void AppendQueue::append_checked() noexcept {
       split(first);
       continue;
     }
+    records += scheduled_records(first);
     first.letters.reset();  // They view what moves.
     // Out of the queue before it is answered: its client may hand in the next batch at once.
     Place place = std::move(first);

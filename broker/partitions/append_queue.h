@@ -14,6 +14,9 @@
 // it is certain to be taken, and those behind it wait until they are durable.  A long one that
 // delays records is taken apart when it is first, in steps, and those behind it wait.
 //
+// Many that wait behind one may be ready at once.  A turn of the shard takes about a thousand of
+// their scheduled records, and the next turn goes on.
+//
 // A partition whose batches are all short, without ids and dead letters, never has one of these.
 //
 // Belongs to its partition's shard and thread.  Lives on until the last batch is answered, also
@@ -69,7 +72,11 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
         take;
   };
 
-  AppendQueue(Steps steps, BatchChecks& checks) : steps_(std::move(steps)), checks_(checks) {}
+  // Runs something in a later turn of the shard.
+  using Post = std::function<void(std::function<void()>)>;
+
+  AppendQueue(Steps steps, BatchChecks& checks, Post post)
+      : steps_(std::move(steps)), checks_(checks), post_(std::move(post)) {}
 
   bool empty() const { return queue_.empty(); }
   // If it throws, the batch is not in the queue.
@@ -112,14 +119,18 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
   void was_written(Place& first, Result<> result);
   void split(Place& first);
   Appended take(Place& first);
+  std::size_t scheduled_records(const Place& place) const;
+  bool go_on_later();
   void append_checked() noexcept;
 
   bool is_taking() const { return steps_.has_value(); }
 
   std::optional<Steps> steps_;  // Empty: the partition has retired, or is gone.
   BatchChecks& checks_;
+  const Post post_;
   std::deque<Place> queue_;  // Places stay where they are while they are in it.
   bool taking_ = false;
+  bool posted_ = false;  // The next turn goes on.
 };
 
 }  // namespace tarry::broker

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <boost/asio/post.hpp>
 
 #include "base/assert.h"
 #include "base/block.h"
@@ -269,7 +270,10 @@ AppendQueue& Partition::queue() {
                         const Result<>& written) {
       return append_checked_batch(next, std::move(verdict), std::move(parts), written);
     };
-    append_queue_ = std::make_shared<AppendQueue>(std::move(steps), host_.checks());
+    append_queue_ = std::make_shared<AppendQueue>(std::move(steps), host_.checks(),
+                                                  [executor = shard_.executor()](auto turn) {
+                                                    boost::asio::post(executor, std::move(turn));
+                                                  });
   }
   return *append_queue_;
 }
@@ -490,6 +494,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
                                                 answered.first_sequence, answered.last_sequence,
                                                 out.base_offset, now});
     }
+    host_.producers_change(*this);
     transaction.on_appended(
         [this, producer, answered](Lsn lsn) noexcept { producers_.add(producer, answered, lsn); });
   }

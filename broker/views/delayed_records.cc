@@ -13,6 +13,7 @@
 #include "broker/broker.h"
 #include "broker/context/cancellation_token.h"
 #include "broker/context/countdown.h"
+#include "broker/context/yield_budget.h"
 #include "broker/scatter.h"
 #include "delay/pending_record.h"
 #include "delay/time_zones.h"
@@ -257,6 +258,8 @@ bool matches(const DelayedQuery& query, const DelayedRecord& record) {
 
 // Records of a page of which few may match: where much is due in one bucket, each page reads it.
 constexpr std::size_t looked_through = 5'000;
+// The time that one of them takes.
+constexpr std::size_t us_per_record = 2;
 
 }  // namespace
 
@@ -320,7 +323,9 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
 
   DelayedPage answer;
   answer.records.reserve(std::min(page->records.size(), query.limit));
+  YieldBudget budget(here, nullptr);
   for (auto& pending : page->records) {
+    if (budget.spend(us_per_record)) co_await budget.yield();
     const auto topic = here.topics().find(pending.partition.topic);
     if (!topic) continue;
     const PendingKey key = pending.key;

@@ -370,6 +370,29 @@ TEST_SUITE("delayed records") {
     CHECK(read_all(world, "t").size() == 4);
   }
 
+  TEST_CASE("a retry of a delayed batch is not answered before the batch itself is durable") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    const auto pid =
+        world.call<protocol::InitProducerIdResponse>(protocol::InitProducerIdRequest{}, 4);
+    const Buffer batch =
+        batch_of(world.clock.wall(), {{"a", {{"x-delay", "10m"}}}}, {pid.producer_id, 0, 0});
+    world.runs_at_once = false;
+    const auto first = world.begin(produce_request("t", 0, batch), 9);
+    const auto retry = world.begin(produce_request("t", 0, batch), 9);
+    while (world.turn()) {
+    }
+    CHECK(!first->answer);
+    CHECK(!retry->answer);
+    REQUIRE(world.background().size() > 0);  // The round is on its way to the disk.
+    world.run();
+    REQUIRE(retry->answer);
+    const auto answer = world.read<protocol::ProduceResponse>(*retry, 9);
+    CHECK(answer.responses[0].partition_responses[0].base_offset == -1);
+    CHECK(first->answer);
+    CHECK(count_pending(world) == 1);
+  }
+
   TEST_CASE("a topic's default delay applies to records without a delay") {
     World world;
     create_topic(world, "t", 1, {{"tarry.delay.ms", "1000"}});

@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "storage/bucket_store.h"
+#include "storage/bucket_tables.h"
 #include "tests/given.h"
 
 namespace tarry::delay {
 namespace {
 
+using storage::Bucket;
 using storage::BucketLevel;
 using storage::BucketStore;
 using storage::JournalPlace;
@@ -526,6 +528,29 @@ TEST_SUITE("bucket tier") {
     CHECK(world.shards[0].tier->stats().records == 0);
   }
 
+  TEST_CASE("a step frees a bounded number of a dropped topic's records") {
+    World world;
+    for (Sequence s = 1; s <= 20'000; ++s)
+      world.add(record(s, static_cast<std::int64_t>(s % 60'000), "body"));
+    world.settle();
+    BucketTier& tier = *world.shards[0].tier;
+    REQUIRE(tier.stats().records == 20'000);
+    REQUIRE(world.store->drop_topic(numbered(0).topic).has_value());
+    tier.topic_dropped(numbered(0).topic);
+    std::size_t before = 20'000, steps = 0;
+    for (; before > 0; ++steps) {
+      REQUIRE(steps < 100);
+      (void)tier.step(world.now);
+      const std::size_t now = tier.stats().records;
+      CHECK(before - now <= world.options.step_entries);
+      before = now;
+      world.background.run_all();
+    }
+    CHECK(steps >= 20'000 / world.options.step_entries);
+    world.pending.clear();
+    world.shards[0].wheel.clear();
+  }
+
   TEST_CASE("a dropped topic is forgotten when nothing of it can be left, and no sooner") {
     World world;
     for (Sequence s = 1; s <= 300; ++s)
@@ -774,6 +799,99 @@ TEST_SUITE("bucket tier") {
     CHECK(refused < 10'000);
     world.settle();
     CHECK(found == 70'000 - refused);
+  }
+
+  TEST_CASE(
+      "look-ups of large records bring some megabytes into memory at once, and all are found") {
+    World world;
+    const std::string body(1u << 20, 'b');
+    for (Sequence s = 1; s <= 40; ++s) world.add(record(s, 3 * hour_ms, body));
+    world.checkpoint();
+    BucketTier& tier = *world.shards[0].tier;
+    std::size_t found = 0;
+    for (Sequence s = 1; s <= 40; ++s) {
+      tier.find(record(s, 3 * hour_ms).key, [&](auto answer) {
+        REQUIRE(answer->has_value());
+        CHECK((*answer)->record.size() == body.size());
+        ++found;
+      });
+    }
+    // The first is on its way alone.
+    for (std::size_t before = 0; found < 40; before = found) {
+      (void)tier.step(world.now);
+      REQUIRE(world.background.step());
+      CHECK(found - before <= 9);
+      CHECK(found > before);
+    }
+  }
+
+  TEST_CASE("homes that are far and ended are forgotten once no replay can tell of them") {
+    World world;
+    BucketTier& tier = *world.shards[0].tier;
+    std::vector<Record> hourly;
+    for (Sequence s = 1; s <= 500; ++s)
+      hourly.push_back(record(s, static_cast<std::int64_t>(3 + s) * hour_ms));
+    for (const auto& one : hourly) world.add(one);
+    for (const auto& one : hourly) world.remove(one);
+    CHECK(tier.stats().homes >= 500);
+    world.checkpoint();
+    world.checkpoint();
+    CHECK(tier.stats().homes <= 2);
+    CHECK(world.store->places(0)->size() <= 2);
+    // The same hours are used again, and a crash undoes nothing of it.
+    for (auto& one : hourly) one.key.sequence += 1'000;
+    for (const auto& one : hourly) world.add(one);
+    world.crash(1);
+    CHECK(world.find(hourly[400].key, hourly[400].partition).has_value());
+    while (!world.pending.empty()) {
+      world.now = world.pending.begin()->first.due;
+      world.deliver_all();
+    }
+  }
+
+  TEST_CASE(
+      "an hour keeps what is marked in it as long as the month of these records is not dealt") {
+    World world;
+    // They are due in a month that becomes hours, but is not dealt yet.
+    const Record gone = record(1, 370 * day_ms), stays = record(2, 370 * day_ms + 1);
+    world.add(gone);
+    world.add(stays);
+    world.checkpoint();
+    world.now = begin + std::chrono::days(60);
+    // The lane is held up by a step, so the month is closed and on disk.
+    for (int i = 0; i < 3; ++i) (void)world.shards[0].tier->step(world.now);
+    world.remove(gone);
+    for (int i = 0; i < 4; ++i) world.checkpoint();
+    world.crash(1);
+    CHECK_FALSE(world.find(gone.key, gone.partition).has_value());
+    CHECK(world.find(stays.key, stays.partition).has_value());
+  }
+
+  TEST_CASE("marks go when their hour was swept, and what they were for does not come back") {
+    World world;
+    BucketTier& tier = *world.shards[0].tier;
+    std::vector<Record> all;
+    for (Sequence s = 1; s <= 12'000; ++s) all.push_back(record(s, 3 * hour_ms + s % 1'000));
+    for (const auto& one : all) world.add(one);
+    world.checkpoint();
+    for (const auto& one : all)
+      if (one.key.sequence % 10 != 0) world.remove(one);
+    const Bucket hour = storage::bucket_of(BucketLevel::hour, all[0].key.due);
+    for (int i = 0; i < 3; ++i) world.checkpoint();
+    CHECK(tier.stats().freed_bytes > 0);
+    CHECK(world.store->tables().marks_of(hour)->empty());
+    world.crash(1);
+    CHECK_FALSE(world.find(all[0].key, all[0].partition).has_value());
+    CHECK(world.find(all[9].key, all[9].partition).has_value());
+    // Later marks are right as well.
+    world.remove(all[9]);
+    world.checkpoint();
+    world.crash(1);
+    CHECK_FALSE(world.find(all[9].key, all[9].partition).has_value());
+    while (!world.pending.empty()) {
+      world.now = world.pending.begin()->first.due;
+      world.deliver_all();
+    }
   }
 
   TEST_CASE("a record that is due in more than a year waits in a month, and is dealt out in time") {

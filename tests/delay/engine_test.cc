@@ -196,6 +196,33 @@ TEST_SUITE("accept") {
     CHECK(!host.produce(orders, {other, other, other}).has_value());
   }
 
+  TEST_CASE("what is accepted and not pending yet counts for tarry.delay.max.pending") {
+    TestHost host;
+    host.checks_store = false;
+    host.topics[orders.topic].max_pending = 1'000;
+    const std::vector<TestRecord> records(500, {"v", {{"x-delay", "10s"}}});
+    const auto other = TopicPartition{orders.topic, 1};
+    REQUIRE(host.produce(orders, records).has_value());
+    const auto in_steps = host.produce_in_steps(other, records);
+    // The first is in the journal, the second is being taken apart.
+    CHECK_FALSE(host.produce(orders, records).has_value());
+    while (!in_steps->answer) host.background.run_all(), host.turn(1);
+    CHECK((*in_steps->answer).has_value());
+    CHECK_FALSE(host.produce(orders, records).has_value());
+    host.settle();
+    CHECK_FALSE(host.produce(orders, records).has_value());
+    CHECK(host.total() == 1'000);
+    host.pass(milliseconds{10'000});
+    CHECK(host.total() == 0);
+    CHECK(host.produce(orders, records).has_value());
+    // One that is refused in the end counts no more.
+    host.refuses_commits = true;
+    const auto refused = host.produce_in_steps(other, records);
+    while (!refused->answer) host.background.run_all(), host.turn(1);
+    host.refuses_commits = false;
+    CHECK(host.produce(orders, records).has_value());
+  }
+
   TEST_CASE("an engine without sequence numbers asks again with the next record that needs one") {
     TestHost host;
     host.block = 1;

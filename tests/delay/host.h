@@ -356,14 +356,28 @@ class TestHost final : public Sink {
   std::uint64_t total() const { return counts_->total(); }
   std::vector<storage::ScheduleEvent> trace(const TopicPartition& partition,
                                             const std::string& id) {
-    std::vector<storage::ScheduleEvent> out;
-    engine->trace(partition, id, [&](auto events) { out = std::move(events.value()); });
+    auto out = std::make_shared<std::optional<std::vector<storage::ScheduleEvent>>>();
+    engine->trace(partition, id, [out](auto events) { *out = std::move(events.value()); });
+    background.run_all();
+    REQUIRE(*out);
+    return **out;
+  }
+  std::optional<storage::PendingRecord> find(const std::string& handle) {
+    const auto out = look_handle(handle);
+    REQUIRE(*out);
+    return (*out)->record;
+  }
+  // The answer may come with a later sync().
+  using LookedUp = std::shared_ptr<std::optional<Looked>>;
+  LookedUp look_handle(const std::string& handle) {
+    auto out = std::make_shared<std::optional<Looked>>();
+    engine->look_handle(handle, [out](auto looked) { *out = std::move(looked.value()); });
     background.run_all();
     return out;
   }
-  std::optional<storage::PendingRecord> find(const std::string& handle) {
-    std::optional<storage::PendingRecord> out;
-    engine->look_handle(handle, [&](auto looked) { out = std::move(looked.value().record); });
+  LookedUp look_id(const TopicPartition& partition, const std::string& id) {
+    auto out = std::make_shared<std::optional<Looked>>();
+    engine->look_id(partition, id, [out](auto looked) { *out = std::move(looked.value()); });
     background.run_all();
     return out;
   }

@@ -83,6 +83,46 @@ TEST_SUITE("long batches") {
   }
 
   TEST_CASE(
+      "who looks up a record of a batch that is not applied yet waits, and is told the truth") {
+    TestHost host;
+    host.checks_store = false;
+    host.park(jobs, "before", "2h", "order-1499");
+    host.park(jobs, "cancelled", "2h", "gone");
+    host.settle();
+    const auto batch = host.produce_in_steps(jobs, many(1'500, "1h", "order-"));
+    accept_all(host, *batch);
+    host.cancel_by_record(jobs, "gone");
+    const auto not_durable = host.look_id(jobs, "order-1490");
+    host.sync();
+    const auto not_applied = host.look_id(jobs, "order-1499");
+    const auto cancelled = host.look_id(jobs, "gone");
+    const auto& last = host.pending().rbegin()->second;
+    REQUIRE(last.value == "v1499");
+    const auto by_handle = host.look_handle(last.handle());
+    const auto unknown = host.look_id(jobs, "nobody");
+    std::optional<std::size_t> events;
+    host.engine->trace(jobs, "order-1499", [&](auto told) { events = told.value().size(); });
+    host.background.run_all();
+    CHECK(host.engine->stats().arriving > 900);
+    CHECK(!*not_durable);
+    CHECK(!*not_applied);
+    CHECK(!*cancelled);
+    CHECK(!*by_handle);
+    CHECK(!events);
+    CHECK(*unknown);
+    host.settle();
+    REQUIRE(*not_durable);
+    CHECK((*not_durable)->record->id == "order-1490");
+    REQUIRE(*not_applied);
+    CHECK((*not_applied)->record->key.sequence == last.key.sequence);
+    REQUIRE(*by_handle);
+    CHECK((*by_handle)->record->id == "order-1499");
+    REQUIRE(*cancelled);
+    CHECK(!(*cancelled)->record);
+    CHECK(events == 3);  // Scheduled, replaced, scheduled.
+  }
+
+  TEST_CASE(
       "a record that a long batch replaces is replaced once, whatever was delivered meanwhile") {
     TestHost host;
     host.checks_store = false;
@@ -142,6 +182,27 @@ TEST_SUITE("long batches") {
     CHECK(host.pending().size() == 600);
     host.pass(milliseconds{2'000});
     CHECK(host.log(jobs).size() == 600);
+  }
+
+  TEST_CASE("batches that wait to be applied count as memory for delayed records") {
+    Engine::Options options;
+    options.memory_bytes = 1 << 20;
+    TestHost host(options);
+    host.checks_store = false;
+    std::size_t accepted = 0;
+    // They are durable at once, and no step of the engine applies them.
+    for (std::uint8_t topic = 10; topic < 60; ++topic) {
+      const auto batch = host.produce_in_steps(partition_of(topic), many(2'000, "1h", ""));
+      for (int i = 0; i < 10 && !batch->answer; ++i) host.background.run_all();
+      REQUIRE(batch->answer);
+      if (*batch->answer) ++accepted;
+      host.sync();
+    }
+    CHECK(accepted >= 2);
+    CHECK(accepted <= 10);
+    host.settle();
+    CHECK(host.total() == accepted * 2'000);
+    CHECK(host.produce(jobs, many(1, "1h", "")).has_value());
   }
 
   TEST_CASE("a long batch, half applied when memory goes to the disk, is whole after a crash") {

@@ -99,7 +99,7 @@ BucketTier::Hooks hooks_for(std::map<PendingKey, Location>& near) {
 }
 
 TEST_SUITE("whose thread") {
-  TEST_CASE("defect 2: RocksDB never runs on the shard's thread, whatever its records go through") {
+  TEST_CASE("RocksDB never runs on the shard's thread, whatever its records go through") {
     TempStore there;
     OtherThread background;
     std::map<PendingKey, Location> near;
@@ -177,7 +177,40 @@ TEST_SUITE("whose thread") {
     CHECK(work.take() > 0);  // So it would have been seen.
   }
 
-  TEST_CASE("defect 4: what a shard reads at its start does not grow with the others' records") {
+  TEST_CASE("what is accepted without an id reads nothing of the store, however much it has") {
+    TempStore there;
+    QueuedBackground background;
+    std::map<PendingKey, Location> near;
+    BucketTier tier(*there.store, background, {0, 1}, {}, hooks_for(near));
+    REQUIRE(tier.open(threads_begin).has_value());
+    const Buffer body(100, 'b');
+    Sequence next = 1;
+    const auto add = [&](int count) {
+      for (int i = 0; i < count; ++i, ++next) {
+        const PendingKey key{threads_begin + std::chrono::minutes(120 + next * 37 % 10'000), next};
+        (void)tier.add({next, 0}, added_at(partition_in_test(), key, "", body));
+        (void)tier.step(threads_begin);
+      }
+    };
+    const auto settle = [&] {
+      while (tier.step(threads_begin) || background.step()) {
+      }
+    };
+    settle();
+    add(5'000);
+    tier.write_all([] {});
+    settle();
+    REQUIRE(there.store->flush().has_value());
+    RocksWork work;
+    add(5'000);
+    CHECK(background.size() == 0);
+    CHECK(work.take() == 0);
+    tier.write_all([] {});
+    settle();
+    CHECK(work.take() > 0);  // So it would have been seen.
+  }
+
+  TEST_CASE("what a shard reads at its start does not grow with the others' records") {
     const auto work_of_start = [](int others) {
       TempStore there;
       QueuedBackground background;

@@ -431,6 +431,73 @@ def _(ctx):
         assert_short_turns(broker, name)
 
 
+def delayed_batch(count, ids=False, value="v", **headers):
+    """One batch of delayed records, packed; those without ids may be sent again and again."""
+    more = ({**headers, "x_schedule_id": f"id-{n:06}"} if ids else headers for n in range(count))
+    return wire.batch([wire.record(value, **each) for each in more], codec=wire.codecs.GZIP)
+
+
+@case("a batch with a hundred thousand delayed records, with ids, and again, holds no shard for 10 ms", alone=True)
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client(timeout=60) as client:
+        topic = client.create_topic("many")
+        for name, batch, expected in (("100 000 delayed records in one batch", delayed_batch(100_000, x_delay="1h"), 100_000),
+                                      ("the same with ids", delayed_batch(100_000, ids=True, x_delay="1h"), 200_000),
+                                      ("others that take their ids", delayed_batch(100_000, ids=True, x_delay="2h"), 200_000)):
+            with Watch(broker, name):
+                client.produce(topic, batch)
+            eventually(lambda: broker.get(f"/delayed/count?topic={topic}")["total"] == expected, "they are pending", within=60)
+            assert_short_turns(broker, f"{name}, {len(batch) // 1000} kB")
+        # What is asked of the last one waits until it is applied.
+        assert broker.cli("delayed", "get", topic, "id-099999").stdout
+
+
+@case("five hundred thousand pending records whose topic is deleted by force hold no shard for 10 ms", alone=True)
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client(timeout=60) as client:
+        topic = client.create_topic("doomed", partitions=5)
+        batch = delayed_batch(100_000, x_delay="30s")
+        for partition in range(5):
+            client.produce(topic, batch, partition)
+    eventually(lambda: broker.get("/status")["delayed"]["pending"] == 500_000, "they are pending", within=60)
+    with Watch(broker, "the deletion of 500 000 pending records"):
+        broker.cli("topic", "delete", topic, "--force")
+        eventually(lambda: broker.get("/status")["delayed"]["pending"] == 0, "they are gone", within=60)
+    assert_short_turns(broker, "500 000 records accepted, and gone with their topic")
+
+
+@case("sixty-four producers of delayed batches hold no shard for 10 ms", alone=True)
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic("busy", partitions=64)
+    batch = delayed_batch(500, x_delay="1h")
+
+    def produce(partition):
+        with broker.client(timeout=60) as client:
+            for _ in range(40):
+                client.produce(topic, batch, partition)
+
+    with Watch(broker, "64 producers of 500 delayed records at once"), concurrent.futures.ThreadPoolExecutor(64) as pool:
+        list(pool.map(produce, range(64)))
+    assert_short_turns(broker, "64 producers of 500 delayed records at once")
+
+
+@case("two hundred thousand records due in one millisecond, over 64 partitions, hold no shard for 10 ms", alone=True)
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client(timeout=60) as client:
+        topic = client.create_topic("flood", partitions=64)
+        batch = delayed_batch(3_125, x_deliver_at=str(int(time.time() * 1000) + 8_000))
+        for partition in range(64):
+            client.produce(topic, batch, partition)
+        with Watch(broker, "200 000 records due in one millisecond"):
+            eventually(lambda: sum(client.end_offset(topic, p) for p in range(64)) == 200_000, "all are delivered", within=60)
+    assert_short_turns(broker, "200 000 records due in one millisecond")
+
+
 @case("member ids that nobody comes back with lock no group")
 def _(ctx):
     broker = ctx.broker(settings={"group.max.size": 100, "group.initial.rebalance.delay.ms": 0})

@@ -1,20 +1,28 @@
 #!/usr/bin/python3
 """Kills the real broker with -9 at random moments, also during start-up and checkpoints, while
-delayed records of two clients become due and an idempotent producer writes beside them.
+delayed records of two clients become due and an idempotent producer writes beside them. Others are due in
+up to 30 days, and some of them are replaced; an owner cancels of these and of such as are due soon. The
+broker has the least memory for delayed records.
 
-    tests/integration/kill_test.py [--binary B] [--records 10000] [--kills 100] [--seed N] [--directory D]
+    tests/integration/kill_test.py [--binary B] [--records 10000] [--kills 100] [--seed N] [--directory D] [--lose N]
 
 Verifies, against what the clients were told:
   lost    what was acknowledged and is neither in the log nor pending when all is over
-  twice   a record that is in the log more than once
+  undone  a record that was cancelled or replaced and is there all the same, or one that is said to be
+          delivered, or unknown, and is not
+  twice   a record that is there more than once
   early   a record that a consumer had in hand before its due millisecond
   order   equal due times of one client in one partition that left in another order
   taken   a record that a consumer has seen and that is not in the log, at that offset, in the end
-Prints its seed first and one line of JSON last; exit code 0 when all five are 0.
+Prints its seed first and one line of JSON last; exit code 0 when all six are 0.
+
+--lose N is the control: N records that were acknowledged are taken out of what the checker reads, and it
+has to find these as lost, and no others.
 """
 
 import argparse
 import collections
+import http.client
 import json
 import os
 import pathlib
@@ -48,8 +56,9 @@ class Producer(threading.Thread):
 
     def run(self):
         started = time.monotonic()
-        for count, (value, partition, headers) in enumerate(self.messages()):
-            self.producer.produce(self.topic, value=value, partition=partition, headers=headers, on_delivery=self.told)
+        for count, (value, partition, headers, *key) in enumerate(self.messages()):
+            self.producer.produce(self.topic, value=value, key=key[0] if key else None, partition=partition, headers=headers,
+                                  on_delivery=self.told)
             self.producer.poll(0)
             ahead = count / self.rate - (time.monotonic() - started)
             if ahead > 0.01:
@@ -62,7 +71,53 @@ class Producer(threading.Thread):
         if error:
             self.failed.append(f"{message.value()}: {error}")
         else:
-            self.acknowledged[message.value()] = harness.now_ms()
+            self.acknowledged[message.key() or message.value()] = harness.now_ms()
+
+
+class Owner(threading.Thread):
+    """Cancels, one after the other, records that are acknowledged: what was it told?"""
+
+    def __init__(self, broker, topic, producers, chance):
+        super().__init__(daemon=True)
+        self.broker, self.topic, self.producers, self.chance = broker, topic, producers, chance
+        self.told, self.going = {}, True  # Name -> the result; "?" when the broker was killed meanwhile.
+
+    def run(self):
+        asked = {producer: 0 for producer in self.producers}
+        while self.going:
+            for producer in self.producers:
+                names = list(producer.acknowledged)
+                for name in names[asked[producer]:]:
+                    asked[producer] += 1
+                    # A replaced one is left to its replacement.
+                    if self.going and self.chance.random() < 0.2 and not is_replaced(name):
+                        self.cancel(name)
+            time.sleep(0.01)
+
+    def cancel(self, name):
+        try:
+            number = int(name.split(b"-")[1])
+            status, told = self.broker.http("DELETE", f"/delayed/{self.topic}/{name.decode()}?partition={number % PARTITIONS}")
+            self.told[name] = told.get("result", "?") if status in (200, 404) and isinstance(told, dict) else "?"
+        except (OSError, http.client.HTTPException):
+            self.told[name] = "?"
+            time.sleep(0.02)
+
+
+def is_replaced(name):
+    """Of the records that are due in days every fifth is replaced by one with its id."""
+    return name.startswith(b"far") and (name.endswith(b"+") or int(name.split(b"-")[1]) % 5 == 0)
+
+
+def all_pending(broker, topic):
+    """The keys of the records that are pending, of those that have a key."""
+    keys, after = [], ""
+    while True:
+        page = broker.get(f"/delayed?topic={topic}&limit=1000" + (f"&after={after}" if after else ""))
+        keys += [row["key"].encode() for row in page["records"] if row["key"]]
+        after = page["next"]
+        if not after:
+            return keys
 
 
 class Consumer(threading.Thread):
@@ -97,11 +152,11 @@ class Consumer(threading.Thread):
                 time.sleep(0.02)
 
 
-def torture(binary, directory, records, kills, seed, seconds, tell=print):
+def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0):
     """Runs it; returns the report as a dict."""
     chance = random.Random(seed)
     tell(f"seed {seed}: {records} delayed records of two clients, {kills} kills, in {directory}")
-    settings = {"tarry.checkpoint.interval.ms": 150}
+    settings = {"tarry.checkpoint.interval.ms": 150, "tarry.delay.memory.bytes": 16 << 20}
     broker = harness.Broker(binary, directory, settings=settings).start()
     with broker.client() as client:
         topic = client.create_topic("killed", partitions=PARTITIONS)
@@ -121,12 +176,29 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print):
         for number in range(records):
             yield f"beside-{number:06}".encode(), number % PARTITIONS, None
 
+    def paid():
+        for value, partition, headers in delayed("paid", random.Random(chance.random()))():
+            yield value, partition, {**headers, "x-schedule-id": value.decode()}
+
+    def far():
+        own, body = random.Random(chance.random()), b"." * 1000
+        replaced = collections.deque()
+        for number in range(records):
+            if number % 5 == 0:
+                replaced.append(number)
+            for number, more in [(number, b"")] + ([(replaced.popleft(), b"+")] if len(replaced) > 20 else []):
+                name = b"far-%06d" % number
+                yield body, number % PARTITIONS, {"x-deliver-at": str(int(harness.now_ms() + own.uniform(3_600_000, 30 * 86_400_000))),
+                                                  "x-schedule-id": name.decode()}, name + more
+
     rate = records / 2 / seconds
     producers = [Producer(broker, topic, "a", delayed("a", random.Random(chance.random())), rate),
                  Producer(broker, topic, "b", delayed("b", random.Random(chance.random())), rate),
-                 Producer(broker, topic, "beside", beside, records / seconds)]
+                 Producer(broker, topic, "beside", beside, records / seconds),
+                 Producer(broker, topic, "paid", paid, rate), Producer(broker, topic, "far", far, 1.2 * records / seconds)]
+    owner = Owner(broker, topic, producers[-2:], random.Random(chance.random()))
     consumers = [Consumer(broker, topic, partition) for partition in range(PARTITIONS)]
-    for thread in producers + consumers:
+    for thread in producers + consumers + [owner]:
         thread.start()
 
     started, slowest, done, in_start = time.monotonic(), 0, 0, 0
@@ -143,8 +215,11 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print):
         slowest = max(slowest, broker.start_ms)
     for thread in producers:
         thread.join(180)
+    owner.going = False
+    owner.join(30)
     failed = [text for producer in producers for text in producer.failed]
-    expected = sum(len(producer.acknowledged) for producer in producers)
+    expected = sum(len(producer.acknowledged) for producer in producers[:-1])
+    expected -= sum(told == "cancelled" and name.startswith(b"paid") for name, told in owner.told.items())
     with broker.client() as client:
         # All are due within 6 s of the last; what is lost is not waited for.
         deadline = time.monotonic() + 20
@@ -159,11 +234,23 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print):
             consumer.join(10)
         log = {p: [rec for each in client.everything(topic, p) for rec in each.records] for p in range(PARTITIONS)}
 
-    counted = collections.Counter(rec.value for recs in log.values() for rec in recs)
+    counted = collections.Counter(rec.key or rec.value for recs in log.values() for rec in recs)
+    in_log = dict(counted)
+    counted.update(all_pending(broker, topic))
     acknowledged = {}
     for producer in producers:
         acknowledged.update(producer.acknowledged)
-    lost = [value for value in acknowledged if not counted[value]]
+    taken_out = chance.sample(sorted(name for name in acknowledged if counted[name]), lose)
+    for name in taken_out:
+        counted[name] = 0
+    # What ended otherwise than by its delivery.
+    ended = {name for name, told in owner.told.items() if told == "cancelled"}
+    ended |= {name[:-1] for name in acknowledged if name.endswith(b"+")}
+    unsure = {name for name, told in owner.told.items() if told == "?"}
+    lost = [name for name in acknowledged if not counted[name] and name not in ended and name not in unsure]
+    undone = [name for name in ended if counted[name]]
+    undone += [(name, told) for name, told in owner.told.items()
+               if told == "unknown" or told == "already_delivered" and name not in in_log]
     twice = [value for value, count in counted.items() if count > 1]
     early, order, taken = [], [], [consumer.problem for consumer in consumers if consumer.problem]
     lags = []
@@ -189,17 +276,20 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print):
     code = broker.stop()
     lags.sort()
     report = {
-        "seed": seed, "kills": done, "kills_in_start": in_start, "acknowledged": len(acknowledged), "in_log": sum(counted.values()),
-        "lost": len(lost), "twice": len(twice), "early": len(early), "order": len(order), "taken": len(taken),
+        "seed": seed, "kills": done, "kills_in_start": in_start, "acknowledged": len(acknowledged), "in_log": sum(in_log.values()),
+        "pending": sum(counted.values()) - sum(in_log.values()), "cancelled": sum(told == "cancelled" for told in owner.told.values()),
+        "cancelled_too_late": sum(told == "already_delivered" for told in owner.told.values()), "cancels_unanswered": len(unsure),
+        "replaced": sum(name.endswith(b"+") for name in acknowledged), "lost": len(lost), "undone": len(undone), "twice": len(twice), "early": len(early), "order": len(order), "taken": len(taken),
         "producer_errors": len(failed), "slowest_start_ms": slowest, "lag_ms_p50": round(lags[len(lags) // 2], 1) if lags else None,
         "lag_ms_max": round(lags[-1], 1) if lags else None, "exit_code": code, "seconds": round(time.monotonic() - started, 1),
     }
-    for name, rows in (("lost", lost), ("twice", twice), ("early", early), ("order", order), ("taken", taken), ("errors", failed)):
+    for name, rows in (("lost", lost), ("undone", undone), ("twice", twice), ("early", early), ("order", order), ("taken", taken), ("errors", failed)):
         if rows:
             tell(f"{name}: {rows[:10]}{' ...' if len(rows) > 10 else ''}")
     tell(json.dumps(report))
-    expected = 2 * (records // 2) + records
-    report["ok"] = not (lost or twice or early or order or taken or failed or code) and len(acknowledged) == expected
+    expected = 3 * (records // 2) + 2 * records + report["replaced"]
+    report["ok"] = (sorted(lost) == sorted(taken_out) and not (undone or twice or early or order or taken or failed or code)
+                    and len(acknowledged) == expected)
     return report
 
 
@@ -210,12 +300,13 @@ def main():
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seconds", type=float, help="how long the clients send (default: half a second a kill)")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    parser.add_argument("--lose", type=int, default=0, help="a control: so many records are taken out of what is read")
     parser.add_argument("--directory", help="the data directory, which is kept (default: a temporary one, removed if all is well)")
     options = parser.parse_args()
     directory = options.directory or tempfile.mkdtemp(prefix="tarry-kill.")
     os.makedirs(directory, exist_ok=True)
     report = torture(pathlib.Path(options.binary).resolve(), directory, options.records, options.kills, options.seed,
-                     options.seconds or max(5, options.kills / 2))
+                     options.seconds or max(5, options.kills / 2), lose=options.lose)
     if report["ok"] and not options.directory:
         shutil.rmtree(directory)
     return 0 if report["ok"] else 1

@@ -20,6 +20,16 @@ def _(ctx):
                                seed=int.from_bytes(os.urandom(4), "big"), seconds=20, tell=said.append)
     print(f"             {said[-1]}")
     assert report["ok"], "\n".join(map(str, said))
+    assert report["cancelled"] and report["replaced"] and report["pending"], report
+
+
+@case("the check of the kill test finds those acknowledged records that are not there, and no others")
+def _(ctx):
+    directory = ctx.directory / "lost"
+    directory.mkdir()
+    said = []
+    report = kill_test.torture(ctx.options.binary, directory, records=500, kills=1, seed=1, seconds=2, tell=said.append, lose=7)
+    assert report["ok"] and report["lost"] == 7, "\n".join(map(str, said))
 
 
 @case("kill -9 while long batches of delayed records are applied and memory for them is short: every acknowledged one is pending")
