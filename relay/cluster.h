@@ -97,11 +97,12 @@ struct Polled {
   std::vector<SourceOffset> ends;  // Everything before it was read, and nothing more was there.
   std::vector<RowRead> rows;
   std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
-  bool disturbed = false;              // A broker went away.
+  bool disturbed = false;              // A broker went away, or the whole process stood still.
 };
 
 struct Committed {
   bool is_stable = false;      // No transaction that would change it is open.
+  bool is_open = false;        // One is.  Neither of them: it is not known.
   std::optional<Offset> next;  // Empty: nothing was committed.
   std::string owner;           // The producers of the member that committed it.
 };

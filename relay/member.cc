@@ -40,14 +40,21 @@ constexpr std::size_t careful_records = 100;
 
 class Member::Asking {
  public:
-  Asking(Member& member, std::string_view what) : member_(member) { set(what); }
-  ~Asking() { set({}); }
+  Asking(Member& member, std::string_view what) : member_(member) {
+    const MonoTime mono = member_.clock_.mono();
+    member_.note_gap(mono);
+    set(what, mono);
+  }
+  ~Asking() {
+    const MonoTime mono = member_.clock_.mono();
+    member_.seen_at_ = mono;
+    set({}, mono);
+  }
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
 
  private:
-  void set(std::string_view what) {
-    const MonoTime mono = member_.clock_.mono();
+  void set(std::string_view what, MonoTime mono) {
     const std::lock_guard lock(member_.mutex_);
     member_.asking_ = what;
     member_.asking_since_ = mono;
@@ -61,12 +68,14 @@ Member::Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store,
     : cluster_(cluster), clock_(clock), store_(store), options_(std::move(options)) {}
 
 void Member::step(milliseconds longest) {
+  note_gap(clock_.mono());
   Polled polled = cluster_.poll(wait_time(longest), has_room());
   // The time of the plan is that of the poll: after it this thread may stand still for a while.
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
-  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
-  const bool is_disturbed = was_away || polled.disturbed;
+  seen_at_ = mono;
+  const bool is_disturbed = std::exchange(stood_still_, false) || polled.disturbed;
+  if (polled.disturbed) disturbed_at_ = mono;
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
@@ -77,6 +86,7 @@ void Member::step(milliseconds longest) {
     warm_.erase(warm);
   }
   take_polled(std::move(polled), mono, now);
+  if (is_disturbed) read_anew(mono);
   follow_standby(is_disturbed);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
@@ -122,6 +132,16 @@ Result<> Member::renew() {
 Transacted Member::transact(const Transaction& transaction) {
   const Asking asking(*this, "to commit a transaction");
   return cluster_.transact(transaction);
+}
+
+Result<Offset> Member::source_end(const Source& source) {
+  const Asking asking(*this, "for the end of a source");
+  return cluster_.source_end(source);
+}
+
+Result<Offset> Member::state_end(const Source& source) {
+  const Asking asking(*this, "for the end of a state partition");
+  return cluster_.state_end(source);
 }
 
 bool Member::has_room() const {
@@ -187,12 +207,24 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   take_rows(polled, mono, now);
-  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
   last_polled_ = mono;
-  if (!was_away && !polled.disturbed) return;
+}
+
+// The time since this thread was last seen is its own: with Kafka's answers nobody waits for it.  A
+// long one means that it stood still, and whatever was read for it meanwhile may have stood still
+// too.
+void Member::note_gap(MonoTime mono) {
+  if (seen_at_ == MonoTime{} || mono - seen_at_ <= options_.stall) return;
+  stood_still_ = true;
+  disturbed_at_ = mono;
+}
+
+// After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.
+void Member::read_anew(MonoTime mono) {
+  const std::lock_guard lock(mutex_);
   for (auto& [source, assigned] : assignment_) {
-    // Its end was asked for before: what was acknowledged meanwhile may be behind it.
-    if (assigned.stage == Stage::reading) {
+    // An end that was asked for afterwards holds.
+    if (assigned.stage == Stage::reading && assigned.target_asked <= disturbed_at_) {
       assigned.target = -1;
       assigned.stage_since = {};
     }
@@ -306,7 +338,7 @@ void Member::follow_standby(bool is_disturbed) {
 }
 
 Result<> Member::start_warm(const Source& source, Warm& warm) {
-  const auto end = cluster_.state_end(source);
+  const auto end = state_end(source);
   if (!end) return std::unexpected(end.error());
   return cluster_.start_rows(source, warm.partition.rows_from(clock_.wall(), *end));
 }
@@ -350,7 +382,9 @@ void Member::take_over_all() {
 
 // Frees a log that waits for a transaction of the last owner.
 void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
-  if (mono - assigned.stage_since < options_.stuck_after) return;
+  const auto stuck_after =
+      assigned.stage == Stage::finding ? options_.stuck_after : options_.stuck_rows_after;
+  if (mono - assigned.stage_since < stuck_after) return;
   // One in each step, however late: that the log is stuck may be what makes the others slow.
   if (has_settled_ && is_late()) return;
   assigned.stage_since = mono;
@@ -361,8 +395,11 @@ void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
   has_settled_ = true;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
            assigned.partition.source().text(), assigned.last_owner);
-  if (const auto settled = cluster_.settle(assigned.last_owner); !settled)
-    log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  const auto settled = [&] {
+    const Asking asking(*this, "to end the transaction of another member");
+    return cluster_.settle(assigned.last_owner);
+  }();
+  if (!settled) log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
   // From its end on: it may take so long that the next step would settle again, and only that.
   settled_at = clock_.mono();
 }
@@ -377,7 +414,11 @@ void Member::prepare(MonoTime mono) {
   }
   for (const auto& [topic, sources] : topics) {
     if (is_late()) return;
-    if (const auto prepared = cluster_.prepare(sources); !prepared) {
+    const auto prepared = [&] {
+      const Asking asking(*this, "for the topics of a source");
+      return cluster_.prepare(sources);
+    }();
+    if (!prepared) {
       for (const auto& source : sources)
         wait_with(assignment_.at(source), prepared.error().message);
     } else {
@@ -397,7 +438,10 @@ void Member::find_all(MonoTime mono) {
       sources.push_back(source);
   }
   if (sources.empty()) return;
-  const auto committed = cluster_.committed(sources);
+  const auto committed = [&] {
+    const Asking asking(*this, "for the offsets of the group");
+    return cluster_.committed(sources);
+  }();
   if (!committed) return find_failed(committed.error().message);
   std::vector<std::pair<Source, Committed>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -405,13 +449,15 @@ void Member::find_all(MonoTime mono) {
     const Committed& each = (*committed)[i];
     assigned.last_owner = each.owner;
     if (!each.is_stable) {
+      // A Kafka that is slow is no reason to fence anybody.
+      if (!each.is_open) assigned.stage_since = mono;
       free_log(assigned, mono);
       continue;
     }
     if (!each.next) {
       if (is_late() && !stable.empty()) continue;
       // From the first transaction on there is an offset.
-      const auto end = cluster_.state_end(sources[i]);
+      const auto end = state_end(sources[i]);
       if (!end) return wait_with(assigned, end.error().message);
       if (*end > 0) {
         wait_with(assigned,
@@ -447,7 +493,7 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     if (!std::exchange(is_first, false) && is_late()) break;
     AssignedPartition& assigned = assignment_.at(source);
     // After the transaction: the last owner can write nothing behind this end.
-    const auto end = cluster_.state_end(source);
+    const auto end = state_end(source);
     if (!end) return wait_with(assigned, end.error().message);
     if (!assigned.is_warm) {
       Offset from = 0;
@@ -503,13 +549,15 @@ void Member::read_to_end(AssignedPartition& assigned, MonoTime mono) {
     if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
     // One whose leader is away takes a while to say nothing: no other is asked in this step.
     if (asked_in_vain_ || is_late() || !assigned.find.may(mono)) return;
-    const auto end = cluster_.source_end(assigned.partition.source());
+    const MonoTime asked = clock_.mono();
+    const auto end = source_end(assigned.partition.source());
     if (!end) return wait_with(assigned, end.error().message);
     const std::lock_guard lock(mutex_);
     assigned.waits.clear();
     assigned.find.reset();
     assigned.stage_since = mono;
     assigned.target = *end;
+    assigned.target_asked = asked;
     return;
   }
   const bool was_read =
@@ -580,10 +628,13 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
     }
   }
   if (asked.empty()) return ends;
-  const auto all = cluster_.source_ends(asked);
+  const auto all = [&] {
+    const Asking asking(*this, "for the ends of sources");
+    return cluster_.source_ends(asked);
+  }();
   for (std::size_t i = 0; i < asked.size(); ++i) {
     if (!all && (asked_in_vain_ || is_late())) break;
-    Result<Offset> end = all ? Result<Offset>((*all)[i]) : cluster_.source_end(asked[i]);
+    Result<Offset> end = all ? Result<Offset>((*all)[i]) : source_end(asked[i]);
     AssignedPartition& assigned = assignment_.at(asked[i]);
     if (end) {
       assigned.ends.reset();
@@ -783,7 +834,11 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
     const std::pair target(record.topic, record.source);
     if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
     if (is_late()) return false;  // The prepared ones need not be again.
-    if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
+    const auto prepared = [&] {
+      const Asking asking(*this, "for a target topic");
+      return cluster_.prepare_target(record.topic, record.source);
+    }();
+    if (!prepared) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);
       } else {
@@ -814,7 +869,10 @@ bool Member::send_first(Transaction& transaction, Transacted& sent) {
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
-  sent = cluster_.send(targets);
+  {
+    const Asking asking(*this, "to take records");
+    sent = cluster_.send(targets);
+  }
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);
   return false;

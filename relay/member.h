@@ -79,9 +79,13 @@ struct MemberOptions {
   Limits limits{};
   // Arrived records that are not taken in yet; above it no more are read.
   std::size_t arrived_bytes = 64u << 20;
-  // A member that was away longer reads the sources to their ends before it delivers.
-  std::chrono::milliseconds stall{1'000};
+  // A member that stood still longer reads the sources to their ends before it delivers.  The time
+  // that Kafka takes for an answer does not count: records are fetched meanwhile.
+  std::chrono::milliseconds stall{500};
   std::chrono::milliseconds stuck_after{1'000};
+  // The same for rows.  A transaction whose offset is stable has ended, and its markers are on
+  // their way; rows that come late say nothing more than that Kafka is slow.
+  std::chrono::milliseconds stuck_rows_after{5'000};
   std::size_t waiting_orders = 10'000;
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
@@ -192,6 +196,10 @@ class Member {
 
   Result<> renew();
   Transacted transact(const Transaction& transaction);
+  Result<Offset> source_end(const Source& source);
+  Result<Offset> state_end(const Source& source);
+  void note_gap(MonoTime mono);
+  void read_anew(MonoTime mono);
   void take_polled(Polled polled, MonoTime mono, WallTime now);
   void take_rows(const Polled& polled, MonoTime mono, WallTime now);
   void begin_take_over(AssignedPartition& assigned, MonoTime mono);
@@ -246,9 +254,13 @@ class Member {
   MonoTime asking_since_{};
   std::optional<MonoTime> stalled_since_;  // Empty: status_.stalled is.
   MonoTime last_polled_{};                 // Zero before the first time.
-  Retry transact_;                         // No transaction before.
-  Retry find_;                             // No partition is taken over further before.
-  std::map<Source, Retry> warm_starts_;    // The retries of warm copies.
+  // When this thread was last seen at work: behind a poll, or an answer of Kafka.
+  MonoTime seen_at_{};
+  bool stood_still_ = false;             // Since the last poll.
+  MonoTime disturbed_at_{};              // The end of the last stall or outage.
+  Retry transact_;                       // No transaction before.
+  Retry find_;                           // No partition is taken over further before.
+  std::map<Source, Retry> warm_starts_;  // The retries of warm copies.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};

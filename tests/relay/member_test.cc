@@ -35,7 +35,10 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
     kafka_.now += answer_takes;
-    return ModelCluster::committed(sources);
+    auto all = ModelCluster::committed(sources);
+    if (offsets_come_late)
+      for (auto& each : *all) each.is_stable = each.is_open = false;
+    return all;
   }
   Result<Offset> state_end(const Source& source) override {
     kafka_.now += answer_takes;
@@ -43,6 +46,7 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<> settle(const std::string& owner) override {
     kafka_.now += answer_takes;
+    ++settled;
     return ModelCluster::settle(owner);
   }
 
@@ -118,7 +122,8 @@ class RefusingCluster final : public ModelCluster {
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets;
   std::set<Source> without_leader;
-  int asked_in_vain = 0, ends_asked = 0;
+  bool offsets_come_late = false;  // So that nobody knows whether they are stable.
+  int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
   milliseconds longest_turn{0};  // Between two polls.
 
@@ -290,7 +295,7 @@ TEST_CASE(
   // Others have left transactions open: they are ended, one in a step.
   for (std::size_t i = 0; i < 5; ++i) {
     const std::string owner = "g-dead-" + std::to_string(i);
-    one.kafka.committed[sources[i]] = {true, 0, owner};
+    one.kafka.committed[sources[i]] = {true, false, 0, owner};
     auto& open = one.kafka.transactions[static_cast<std::size_t>(one.kafka.begin(owner + "-0"))];
     open.offsets = {{sources[i], 0}};
     one.send(sources[i], "x");
@@ -305,6 +310,46 @@ TEST_CASE(
   one.steps(20);
   CHECK(one.member.is_ready());
   CHECK(one.in("a") == "x x");
+}
+
+TEST_CASE("deliveries go on while each transaction takes longer than a stall") {
+  OneMember one;
+  one.steps(20);
+  one.cluster.answer_takes = milliseconds(1'200);
+  for (int i = 0; i < 20; ++i) {
+    one.send({"o.delayed", 0}, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("o").ends_with("17 18 19"));
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("after a stall of its own a member delivers nothing before it has read the source") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.kafka.now += milliseconds(2'900);
+  // More than one poll brings, and behind it a cancellation that was there in time.
+  for (int i = 0; i < 100; ++i) one.send({"o.delayed", 0}, "x", {{"x-delay", "1h"}});
+  one.send({"o.delayed", 0}, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.kafka.now += milliseconds(2'000);
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
+  OneMember one;
+  one.kafka.committed[{"o.delayed", 0}] = {true, false, 0, "g-other"};
+  one.cluster.offsets_come_late = true;
+  one.steps(500);
+  CHECK(one.cluster.settled == 0);
+  CHECK_FALSE(one.member.is_ready());
+  one.cluster.offsets_come_late = false;
+  one.steps(20);
+  CHECK(one.cluster.settled == 0);
+  CHECK(one.member.is_ready());
 }
 
 TEST_CASE("a source whose offset is gone waits while its state has rows") {
@@ -325,7 +370,7 @@ TEST_CASE("a partition with a row of a newer version is not owned") {
   append_bytes(*row.key, as_bytes(handle_of({"o.delayed", 0}, 7)));
   row.value.emplace(30, std::uint8_t{9});
   one.kafka.append({"g-pending-o.delayed", 0}, std::move(row), -1);
-  one.kafka.committed[{"o.delayed", 0}] = {true, 0, ""};
+  one.kafka.committed[{"o.delayed", 0}] = {true, false, 0, ""};
   one.send({"o.delayed", 0}, "x");
   one.steps(50);
   CHECK(one.in("o") == "");
@@ -546,7 +591,7 @@ TEST_CASE("a warm copy is read anew when a stall ends with its partition's assig
   const KafkaModel::Log rows{"g-pending-o.delayed", 0};
   auto row = other.kafka.logs[rows].front().record;
   one.kafka.append(rows, std::move(row), -1);
-  one.kafka.committed[source] = {true, 1, ""};
+  one.kafka.committed[source] = {true, false, 1, ""};
   one.member.keep_warm({source});
   one.steps(5);
   REQUIRE(one.member.status().standby == 1);
