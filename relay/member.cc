@@ -322,6 +322,8 @@ void Member::follow_standby(bool is_disturbed) {
   const MonoTime mono = clock_.mono();
   for (const auto& source : wanted) {
     if (assignment_.contains(source) || warm_.contains(source)) continue;
+    // The group may wait for the next poll.  The others begin in the next step.
+    if (is_late()) return;
     Retry& retry = warm_starts_[source];
     if (!retry.may(mono)) continue;
     Warm warm(Partition(source, options_.rules, store_));
@@ -891,8 +893,6 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
     const Outgoing& record = records.at(index);
     const std::string why = fmt::format("{} refuses it: {}", record.topic, reason);
     const bool is_invalid = record.kind == Outgoing::Kind::invalid;
-    // Not even the error alone.
-    if (is_invalid && !record.key && !record.value && record.headers.size() == 1) return stall(why);
     const std::lock_guard lock(mutex_);
     Partition& partition = assignment_.at(record.source).partition;
     if (is_invalid) {

@@ -64,6 +64,7 @@ void Counts::add(const Counts& more) {
   replaced += more.replaced;
   expired += more.expired;
   invalid += more.invalid;
+  dropped += more.dropped;
 }
 
 // A plan while it is made: what is pending is what was, with the changes.
@@ -167,7 +168,13 @@ void Partition::refuse(Offset offset, std::string reason) {
 }
 
 void Partition::refuse_invalid(Offset offset, std::string reason) {
-  refused_[offset] = {std::move(reason), true};
+  Refusal& refusal = refused_[offset];
+  using Sends = Refusal::Sends;
+  refusal.sends = refusal.sends == Sends::record ? Sends::error : Sends::nothing;
+  refusal.reason = std::move(reason);
+  if (refusal.sends == Sends::nothing)
+    log_error("relay", "the record of {} at {} is dropped: {}", source_.text(), offset,
+              refusal.reason);
 }
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
@@ -368,7 +375,10 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
     deliver(offset, moved, planning);
     // A recurring record may have no turn now.
     if (planning.work.records.size() > sent) {
-      planning.work.records.back().wants_place = true;
+      Outgoing& out = planning.work.records.back();
+      if (out.kind == Outgoing::Kind::invalid)
+        return fail(Errc::invalid, std::string(as_text(*out.headers.back().value)));
+      out.wants_place = true;
       delivered = offset;
     }
     return delay::Controlled{.outcome = delay::ControlOutcome::done};
@@ -380,6 +390,12 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                              std::string reason, Planning& planning) const {
+  const auto refused = refused_.find(offset);
+  const auto sends = refused == refused_.end() ? Refusal::Sends::record : refused->second.sends;
+  if (sends == Refusal::Sends::nothing) {
+    ++planning.work.counts.dropped;
+    return;
+  }
   Outgoing out{.kind = Outgoing::Kind::invalid,
                .topic = source_.topic + std::string(invalid_suffix),
                .partition = source_.partition,
@@ -391,15 +407,15 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
                .offset = offset};
   for (const auto& header : record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
-  // Kafka has refused the dead letter too, for instance for its size: a description has to do.
-  if (const auto refused = refused_.find(offset);
-      refused != refused_.end() && refused->second.is_bare) {
+  // Kafka has refused the dead letter too, for its size or its timestamp: a description has to do.
+  if (sends == Refusal::Sends::error) {
     reason += fmt::format("; the record of {} at {} has a key of {} bytes and a value of {} bytes",
                           source_.text(), offset, out.key ? out.key->size() : 0,
                           out.value ? out.value->size() : 0);
     out.key.reset();
     out.value.reset();
     out.headers.clear();
+    out.timestamp.reset();
   }
   out.headers.push_back({std::string(error_header), text_buffer(reason)});
   planning.work.bytes += out.bytes();
@@ -465,6 +481,8 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
 void Partition::deliver(Offset offset, const Pending& record, Planning& planning) const {
   Change& change = planning.work.changes[offset];
   change.record.reset();
+  // Orders behind this one find it gone, whatever becomes of it below.
+  if (!record.id.empty()) planning.ids[record.id] = std::nullopt;
   const auto body = delay::PendingRecordBody::parse(record.body);
   TARRY_ASSERT(body.has_value(), "a pending record was read whole before it was kept");
   if (const auto refused = refused_.find(offset); refused != refused_.end())
@@ -485,6 +503,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
       change.record = record;
       change.record->due = *turn.next;
       change.record->body = delay::with_recurrence(record.body, *recurrence);
+      if (!record.id.empty()) planning.ids[record.id] = offset;  // It goes on, and keeps its id.
     }
     if (!turn.deliver) return;
     due = *turn.deliver;
@@ -507,11 +526,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
         {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
     planning.work.delivered_due.push_back(due);
   }
-  // A recurring record that goes on keeps its id.
-  if (!record.id.empty() && !change.record) {
-    planning.work.delivered_ids.push_back(record.id);
-    planning.ids[record.id] = std::nullopt;
-  }
+  if (!record.id.empty() && !change.record) planning.work.delivered_ids.push_back(record.id);
   planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.delivered;

@@ -96,6 +96,7 @@ struct Change {
 
 struct Counts {
   std::uint64_t taken = 0, delivered = 0, cancelled = 0, replaced = 0, expired = 0, invalid = 0;
+  std::uint64_t dropped = 0;  // No topic takes them, not even NAME.invalid.
 
   void add(const Counts& more);
 };
@@ -151,7 +152,8 @@ class Partition {
   void note_complete(WallTime now);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
-  // Nor does NAME.invalid take it: the next plan sends only the error there.
+  // Nor does NAME.invalid take it: the next plan sends only the error there, and when that is
+  // refused too, nothing.
   void refuse_invalid(Offset offset, std::string reason);
 
   const Source& source() const { return source_; }
@@ -169,8 +171,10 @@ class Partition {
  private:
   struct Planning;
   struct Refusal {
+    enum class Sends { record, error, nothing };
+
     std::string reason;
-    bool is_bare = false;  // Without the record.
+    Sends sends = Sends::record;  // To NAME.invalid.
   };
 
   void take(const SourceRecord& source, Planning& planning) const;

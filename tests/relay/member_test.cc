@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -104,8 +105,11 @@ class RefusingCluster final : public ModelCluster {
     if (std::exchange(is_careful, false))
       largest_careful = std::max(largest_careful, transaction.records.size());
     for (std::size_t i = 0; i < transaction.records.size(); ++i) {
-      const auto& value = transaction.records[i].value;
-      if (too_large.empty() || !value || as_text(*value) != too_large) continue;
+      const auto& [value, kind] =
+          std::tie(transaction.records[i].value, transaction.records[i].kind);
+      const bool is_refused = value ? !too_large.empty() && as_text(*value) == too_large
+                                    : refuses_errors && kind == Outgoing::Kind::invalid;
+      if (!is_refused) continue;
       Transacted done;
       done.outcome = Outcome::aborted;
       done.refused.emplace_back(i, "too large");
@@ -114,7 +118,8 @@ class RefusingCluster final : public ModelCluster {
     return ModelCluster::transact(transaction);
   }
 
-  std::string too_large;  // This value.
+  std::string too_large;        // This value.
+  bool refuses_errors = false;  // In NAME.invalid, the error alone.
   bool refuses_all = false, answer_is_lost = false;
   int renewals_refused = 0;
   std::function<void()> inside_transaction;
@@ -421,6 +426,32 @@ TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and sto
   CHECK(
       as_text(*headers[0].value)
           .ends_with("the record of o.delayed-0 at 0 has a key of 1 bytes and a value of 1 bytes"));
+}
+
+TEST_CASE(
+    "a record of which no topic takes even the error is dropped, counted, and stops nothing") {
+  OneMember one;
+  one.cluster.too_large = "a";
+  one.cluster.refuses_errors = true;
+  one.send({"o.delayed", 0}, "a");
+  one.send({"o.delayed", 0}, "b");
+  one.steps(30);
+  CHECK(one.in("o") == "b");
+  CHECK(one.in("o.delayed.invalid") == "");
+  CHECK(one.member.status().counts.dropped == 1);
+}
+
+TEST_CASE("a member polls again soon though it begins many warm copies and each answer is slow") {
+  OneMember one(std::vector<Source>{});
+  one.steps(3);
+  one.cluster.answer_takes = milliseconds(700);
+  std::vector<Source> wanted;
+  for (PartitionIndex i = 0; i < 20; ++i) wanted.push_back({"o.delayed", i});
+  one.member.keep_warm(wanted);
+  one.steps(10);
+  CHECK(one.cluster.longest_turn <= milliseconds(3'800));
+  one.steps(20);
+  CHECK(one.member.status().standby == 20);
 }
 
 TEST_CASE("while a record is refused that is not known yet, transactions are small") {
