@@ -63,6 +63,7 @@ struct AssignedPartition {
   // This member kept a warm copy before the assignment, and goes on reading its rows.
   bool is_warm = false;
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
+  std::string held_by;  // owned: the target that what is due waits for; empty: none.
   std::string bad_row;  // A row of a newer version; the partition is not taken over.
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -125,6 +126,9 @@ struct Transacted {
   // Some record is refused, and the next attempt finds out which: it should be small.
   bool is_careful = false;
   bool is_fenced = false;  // The group did not take the offsets; no record was sent.
+  // They have confirmed nothing in time while others have: a partition has no leader, or too few
+  // copies.
+  std::set<std::string> silent_targets;
 };
 
 class Cluster {

@@ -160,8 +160,12 @@ milliseconds Member::wait_time(milliseconds longest) const {
       wait = std::min(wait, look_again);
     if (assigned.stage != Stage::owned) continue;
     if (assigned.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
-    if (const auto due = assigned.partition.next_due())
+    const auto held = held_targets_.find(assigned.held_by);
+    if (held != held_targets_.end() && !held->second.retry.may(mono)) {
+      wait = std::min(wait, std::chrono::ceil<milliseconds>(held->second.retry.at() - mono));
+    } else if (const auto due = assigned.partition.next_due()) {
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
+    }
   }
   if (!waiting_.empty()) wait = std::min(wait, look_at_orders);
   if (!transact_.may(mono))
@@ -764,10 +768,12 @@ void Member::work(WallTime now) {
     pending_bytes += assigned.partition.pending().bytes();
   const bool has_room = store_.has_room();
   bool is_full = false;
+  const auto held = held_targets(clock_.mono());
   for (AssignedPartition* next : in_turn()) {
     AssignedPartition& assigned = *next;
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
+    limits.held_targets = &held;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
@@ -776,6 +782,7 @@ void Member::work(WallTime now) {
     std::vector<const Order*> orders;
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
     Work each = assigned.partition.plan(now, assigned.stage == Stage::owned, limits, orders);
+    note_held(assigned, each.held_by);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) continue;
@@ -802,11 +809,18 @@ void Member::work(WallTime now) {
   last_served_ = works.back().assigned->partition.source();
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
-  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, sent)) return;
+  std::vector<Outgoing> targets;  // That are sent already.
+  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, targets, sent))
+    return;
   auto done = transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& each : works) tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
+  if (!held_targets_.empty()) {
+    const std::lock_guard lock(mutex_);
+    for (const auto* records : {&transaction.records, &targets})
+      for (const auto& record : *records) held_targets_.erase(record.topic);
+  }
   committed(works, done);
 }
 
@@ -844,13 +858,38 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);
       } else {
-        stall(prepared.error().message);
+        hold_target(record.topic, prepared.error().message, options_.retry, options_.longest_retry);
       }
       return false;
     }
     prepared_targets_.insert(target);
   }
   return true;
+}
+
+// The next plan leaves out what is due behind a record for it.
+void Member::hold_target(const std::string& topic, std::string why, milliseconds first,
+                         milliseconds longest) {
+  const MonoTime mono = clock_.mono();
+  const std::lock_guard lock(mutex_);
+  const auto [held, is_new] = held_targets_.try_emplace(topic);
+  if (is_new) held->second.since = mono;
+  if (held->second.why != why) log_error("relay", "records for {} wait: {}", topic, why);
+  held->second.why = std::move(why);
+  held->second.retry.failed(mono, first, longest);
+}
+
+std::set<std::string> Member::held_targets(MonoTime mono) const {
+  std::set<std::string> held;
+  for (const auto& [topic, each] : held_targets_)
+    if (!each.retry.may(mono)) held.insert(topic);
+  return held;
+}
+
+void Member::note_held(AssignedPartition& assigned, const std::string& target) {
+  if (assigned.held_by == target) return;
+  const std::lock_guard lock(mutex_);
+  assigned.held_by = target;
 }
 
 // There will never be such a topic: its records go to NAME.invalid.
@@ -865,8 +904,9 @@ void Member::refuse_all_to(const std::string& topic, const std::string& reason,
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
-bool Member::send_first(Transaction& transaction, Transacted& sent) {
-  std::vector<Outgoing> targets, others;
+bool Member::send_first(Transaction& transaction, std::vector<Outgoing>& targets,
+                        Transacted& sent) {
+  std::vector<Outgoing> others;
   for (auto& record : transaction.records)
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
@@ -901,7 +941,10 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
       partition.refuse(record.offset, why);
     }
   }
-  if (done.refused.empty()) stall(done.error);
+  for (const auto& topic : done.silent_targets)
+    hold_target(topic, fmt::format("{} has confirmed no record in time", topic),
+                options_.silent_retry, options_.longest_silent_retry);
+  if (done.refused.empty() && done.silent_targets.empty()) stall(done.error);
 }
 
 void Member::stall(std::string why) {
@@ -951,6 +994,12 @@ MemberStatus Member::status() const {
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
+    }
+    const auto held = held_targets_.find(assigned.held_by);
+    if (status.stalled.empty() && held != held_targets_.end()) {
+      status.stalled = held->second.why;
+      status.stalled_for =
+          std::chrono::floor<std::chrono::seconds>(clock_.mono() - held->second.since);
     }
     status.pending_bytes += assigned.partition.pending().bytes();
   }

@@ -38,6 +38,8 @@
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - Between two polls there are longest_turn and then little more than one transaction, also when
 //     Kafka hardly answers: in a rebalance all members wait for the one that polls last.
+//   - A target that cannot be written keeps the records waiting that are due behind one for it, in
+//     their source partition, and nothing else.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
 //   - An order is obeyed when the source was read to where it ended after the order came, so all
 //     that was acknowledged before counts; and its answer is given after a commit, which the group
@@ -91,6 +93,9 @@ struct MemberOptions {
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
   std::chrono::milliseconds longest_transact_retry{2'000};  // For transactions and new producers.
+  // For a target that took nothing in time: each attempt costs all others that time.
+  std::chrono::milliseconds silent_retry{10'000};
+  std::chrono::milliseconds longest_silent_retry{60'000};
   // After it a step asks Kafka nothing more: the group may wait for the next poll.
   std::chrono::milliseconds longest_turn{3'000};
   // A question to Kafka that takes longer is shown as a stall.
@@ -185,6 +190,12 @@ class Member {
 
     bool is_look() const { return ordered.order.kind == Order::Kind::look; }
   };
+  // A target that could not be prepared or written.  It is tried again, by itself or with others.
+  struct HeldTarget {
+    Retry retry;
+    std::string why;
+    MonoTime since{};
+  };
   struct Planned {
     AssignedPartition* assigned;
     Work work;
@@ -225,9 +236,13 @@ class Member {
   void committed(std::vector<Planned>& works, const Transacted& done);
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
+  void hold_target(const std::string& topic, std::string why, std::chrono::milliseconds first,
+                   std::chrono::milliseconds longest);
+  void note_held(AssignedPartition& assigned, const std::string& target);
+  std::set<std::string> held_targets(MonoTime mono) const;
   void refuse_all_to(const std::string& topic, const std::string& reason,
                      const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction, Transacted& sent);
+  bool send_first(Transaction& transaction, std::vector<Outgoing>& targets, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   void set_stalled(std::string why);
@@ -248,6 +263,7 @@ class Member {
   std::map<Source, Warm> warm_;
   std::set<Source> prepared_sources_;
   std::set<std::pair<std::string, Source>> prepared_targets_;
+  std::map<std::string, HeldTarget> held_targets_;
   MemberStatus status_;
   WindowedHistogram lag_;
   std::string_view asking_;  // The question that Kafka is asked at this moment; empty: none.

@@ -71,6 +71,7 @@ void Counts::add(const Counts& more) {
 struct Partition::Planning {
   WallTime now;
   Work work;
+  const std::set<std::string>* held_targets = nullptr;
   std::map<std::string, std::optional<Offset>> ids{};  // The ids of the changes.
 
   bool delivers(const std::string& id) const {
@@ -179,7 +180,7 @@ void Partition::refuse_invalid(Offset offset, std::string reason) {
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
                      std::span<const Order* const> orders) const {
-  Planning planning{now, {}};
+  Planning planning{now, {}, limits.held_targets};
   Work& work = planning.work;
   work.now = now;
   work.next = next_;
@@ -371,6 +372,8 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
     // delivered.
     if (const auto refused = refused_.find(offset); refused != refused_.end())
       return fail(Errc::invalid, refused->second.reason);
+    if (is_held(offset, record, planning))
+      return fail(Errc::io, fmt::format("its target {} takes no records now", record.target));
     const std::size_t sent = planning.work.records.size();
     deliver(offset, moved, planning);
     // A recurring record may have no turn now.
@@ -450,9 +453,15 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
         break;
       }
       if (planning.work.changes.contains(place.second)) continue;
+      Pending record = at.record();
+      if (is_held(place.second, record, planning)) {
+        planning.work.held_by = record.target;
+        stopped = place;
+        break;
+      }
       due.push_back(place);
-      records.push_back(at.record());
-      bytes += records.back().bytes();
+      bytes += record.bytes();
+      records.push_back(std::move(record));
     }
   }
   // As it is now it has the places of `records`, by which they are found below.
@@ -467,15 +476,23 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
   for (const auto& [time, offset] : due) {
     if (planning.work.bytes >= 2 * limits.bytes) break;
     const auto changed = planning.work.changes.find(offset);
+    const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
     // A copy: the change is overwritten with what becomes of the record.
-    if (changed != planning.work.changes.end()) {
-      const Pending record = *changed->second.record;
-      deliver(offset, record, planning);
-    } else {
-      const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
-      deliver(offset, records[static_cast<std::size_t>(at - pending.begin())], planning);
+    const Pending record = changed != planning.work.changes.end()
+                               ? *changed->second.record
+                               : std::move(records[static_cast<std::size_t>(at - pending.begin())]);
+    if (is_held(offset, record, planning)) {
+      planning.work.held_by = record.target;
+      break;
     }
+    deliver(offset, record, planning);
   }
+}
+
+// Its target takes nothing now.  One that goes to NAME.invalid does not need its target.
+bool Partition::is_held(Offset offset, const Pending& record, const Planning& planning) const {
+  return planning.held_targets != nullptr && planning.held_targets->contains(record.target) &&
+         !refused_.contains(offset);
 }
 
 void Partition::deliver(Offset offset, const Pending& record, Planning& planning) const {

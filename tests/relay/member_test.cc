@@ -59,7 +59,9 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<> prepare_target(const std::string& topic, const Source&) override {
     kafka_.now += answer_takes;
+    ++targets_prepared;
     if (bad_targets.contains(topic)) return fail(Errc::invalid, topic + " cannot be made");
+    if (unready_targets.contains(topic)) return fail(Errc::io, topic + " has no leader");
     return {};
   }
   Result<Offset> source_end(const Source& source) override {
@@ -100,7 +102,17 @@ class RefusingCluster final : public ModelCluster {
       return done;
     }
     std::size_t bytes = 0;
-    for (const auto& record : transaction.records) bytes += record.bytes();
+    Transacted silent;
+    for (const auto& record : transaction.records) {
+      bytes += record.bytes();
+      if (silent_targets.contains(record.topic)) silent.silent_targets.insert(record.topic);
+    }
+    if (!silent.silent_targets.empty()) {
+      kafka_.now += milliseconds(8'000);
+      silent.outcome = Outcome::aborted;
+      silent.error = "not all records were confirmed in time";
+      return silent;
+    }
     largest_bytes = std::max(largest_bytes, bytes);
     if (std::exchange(is_careful, false))
       largest_careful = std::max(largest_careful, transaction.records.size());
@@ -125,7 +137,8 @@ class RefusingCluster final : public ModelCluster {
   std::function<void()> inside_transaction;
   bool first_is_careful = false, is_careful = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
-  std::set<std::string> bad_sources, bad_targets;
+  std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
+  int targets_prepared = 0;
   std::set<Source> without_leader;
   bool offsets_come_late = false;  // So that nobody knows whether they are stable.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
@@ -276,6 +289,53 @@ TEST_CASE("records to a target that cannot be made go to NAME.invalid, and the o
   one.steps(20);
   CHECK(one.in("o.delayed.invalid") == "a c");
   CHECK(one.in("o") == "b");
+}
+
+TEST_CASE(
+    "records for a target that cannot be prepared wait with those behind them, and other sources "
+    "go on") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.unready_targets = {"a"};
+  for (int i = 0; i < 50; ++i) {
+    one.send({"b.delayed", 0}, std::to_string(i));
+    if (i < 4)
+      one.send({"a.delayed", 0}, std::to_string(i), {{"x-deliver-to", i % 2 == 0 ? "c" : "a"}});
+    one.steps(2);
+  }
+  CHECK(one.in("b").ends_with("47 48 49"));
+  CHECK(one.in("c") == "0");
+  CHECK(one.member.status().stalled == "a has no leader");
+  CHECK(one.member.status().stalled_for >= std::chrono::seconds(1));
+  CHECK(one.cluster.targets_prepared < 15);
+  CHECK(one.order({"a.delayed", 0}, {Order::Kind::deliver, handle_of({"a.delayed", 0}, 1)})
+            .contains("takes no records now"));
+  one.cluster.unready_targets.clear();
+  one.steps(300);
+  CHECK(one.in("c") == "0 2");
+  CHECK(one.in("a") == "1 3");
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a target that confirms nothing costs the others its time, and seldom") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.silent_targets = {"a"};
+  one.send({"a.delayed", 0}, "x");
+  one.steps(3);
+  const WallTime begun = one.kafka.now;
+  int steps = 0;
+  for (; one.kafka.now - begun < std::chrono::minutes(3); ++steps) {
+    one.send({"b.delayed", 0}, std::to_string(steps));
+    one.step();
+  }
+  CHECK(one.in("b").ends_with(std::to_string(steps - 1)));
+  CHECK(steps * milliseconds(20) > std::chrono::minutes(2));
+  CHECK(one.member.status().stalled == "a has confirmed no record in time");
+  one.cluster.silent_targets.clear();
+  one.steps(3'100);
+  CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
 }
 
 TEST_CASE("of the partitions without a leader one is asked in a step, and the others go on") {
