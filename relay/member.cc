@@ -25,6 +25,9 @@ constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
 constexpr milliseconds settle_again{5'000};
 constexpr std::chrono::minutes tend_again{1};
+// After a crash the store knows when it was complete: this and tend_again are far less than
+// longest_unread.
+constexpr std::chrono::minutes flush_again{10};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
 // Each list in the admin is a request to look, and each look a question to Kafka: they are asked
@@ -225,6 +228,7 @@ void Member::note_gap(MonoTime mono) {
 
 // After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.
 void Member::read_anew(MonoTime mono) {
+  is_confirmed_ = false;
   const std::lock_guard lock(mutex_);
   for (auto& [source, assigned] : assignment_) {
     // An end that was asked for afterwards holds.
@@ -356,7 +360,11 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   tended_at_ = mono;
   const std::lock_guard lock(mutex_);
   for (auto& [source, assigned] : assignment_)
-    if (assigned.stage == Stage::owned) assigned.partition.note_complete(now);
+    if (assigned.stage == Stage::owned && is_confirmed_) assigned.partition.note_complete(now);
+  if (mono - flushed_at_ >= flush_again) {
+    store_.flush();
+    flushed_at_ = mono;
+  }
   for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
     if (assignment_.contains(source) || warm_.contains(source)) continue;
     log_info("relay",
@@ -493,6 +501,7 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     failed(done, {});
     return find_failed(done.error);
   }
+  is_confirmed_ = true;
   bool is_first = true;
   for (const auto& [source, committed] : stable) {
     // At least one, or there would be no progress; the others are found again.
@@ -804,7 +813,7 @@ void Member::work(WallTime now) {
                 "taken in until there is room",
                 pending_bytes);
   }
-  if (works.empty()) return;
+  if (works.empty()) return confirm();
   // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
   last_served_ = works.back().assigned->partition.source();
   if (!prepare_targets(transaction.records)) return;
@@ -824,9 +833,27 @@ void Member::work(WallTime now) {
   committed(works, done);
 }
 
+// After a stall others may own what this member takes for its own, and nothing is to be done that
+// Kafka would refuse.  So it asks: the group takes the offsets from a member that is in it.
+void Member::confirm() {
+  if (is_confirmed_) return;
+  Transaction transaction;
+  for (const auto& [source, assigned] : assignment_)
+    if (assigned.stage == Stage::owned)
+      transaction.offsets.push_back({source, assigned.partition.next()});
+  if (transaction.empty()) return;
+  const auto done = transact(transaction);
+  if (done.outcome != Outcome::committed) return failed(done, {});
+  is_confirmed_ = true;
+  const std::lock_guard lock(mutex_);
+  set_stalled({});
+  transact_.reset();
+}
+
 void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   const WallTime committed = clock_.wall();
   const MonoTime mono = clock_.mono();
+  is_confirmed_ = true;
   const std::lock_guard lock(mutex_);
   set_stalled({});
   transact_.reset();

@@ -233,6 +233,7 @@ class Member {
   std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
   void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
             const Transacted& done);
+  void confirm();
   void committed(std::vector<Planned>& works, const Transacted& done);
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
@@ -272,10 +273,11 @@ class Member {
   MonoTime last_polled_{};                 // Zero before the first time.
   // When this thread was last seen at work: behind a poll, or an answer of Kafka.
   MonoTime seen_at_{};
-  bool stood_still_ = false;             // Since the last poll.
-  MonoTime disturbed_at_{};              // The end of the last stall or outage.
-  Retry transact_;                       // No transaction before.
-  Retry find_;                           // No partition is taken over further before.
+  bool stood_still_ = false;   // Since the last poll.
+  bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
+  MonoTime disturbed_at_{};    // The end of the last stall or outage.
+  Retry transact_;             // No transaction before.
+  Retry find_;                 // No partition is taken over further before.
   std::map<Source, Retry> warm_starts_;  // The retries of warm copies.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
@@ -285,7 +287,7 @@ class Member {
   bool was_late_ = false;                       // The last step had no time for a transaction.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::list<Waiting> waiting_;                  // Orders, as they came.
-  MonoTime tended_at_{};                        // The store.
+  MonoTime tended_at_{}, flushed_at_{};         // The store.
   MonoTime looked_at_{};                        // When ends were asked for last, for orders.
 
   std::mutex orders_mutex_;  // Guards what follows; taken without the other one.

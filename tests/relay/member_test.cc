@@ -809,4 +809,42 @@ TEST_CASE(
   CHECK(one.member.status().pending() == 0);
 }
 
+TEST_CASE("after a crash a quiet member does not read all rows, however long it was quiet") {
+  KafkaModel kafka{{}};
+  kafka.targets[{"o.delayed", 0}] = -1;
+  MemoryRows store;
+  store.most_unflushed = 10'000;
+  {
+    OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 1);
+    one.steps(20);
+    one.send({"o.delayed", 0}, "a", {{"x-delay", "90d"}});
+    one.steps(20);
+    for (int minute = 0; minute < 120; ++minute) {
+      // Of a poll and nothing else.
+      for (int second = 0; second < 150; ++second) {
+        kafka.now += milliseconds(380);
+        one.step();
+      }
+    }
+    kafka.leave(1);
+  }
+  store.crash([](std::size_t) { return std::size_t{0}; });
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.steps(20);
+  CHECK(one.cluster.rows_from.at({"o.delayed", 0}) > 0);
+  CHECK(one.member.status().pending() == 1);
+}
+
+TEST_CASE("an idle member asks the group after a stall whether it is still in it, and only then") {
+  OneMember one;
+  one.steps(20);
+  const auto offsets = [&] { return one.kafka.transactions.size(); };
+  const auto before = offsets();
+  one.steps(100);
+  CHECK(offsets() == before);
+  one.kafka.now += milliseconds(3'000);
+  one.steps(100);
+  CHECK(offsets() == before + 1);
+}
+
 }  // namespace tarry::relay
