@@ -28,7 +28,7 @@ constexpr auto poll_interval_margin = 2s;
 constexpr std::size_t max_polled = 5'000;  // For each second since the last poll.
 constexpr std::size_t max_rows_polled = 20'000;
 // How many partitions are asked for one by one when some offset is not stable, and for how long
-// another one is begun.
+// after the first question another one is begun.
 constexpr std::size_t max_single_questions = 10;
 constexpr milliseconds max_single_time{3'000};
 // Librdkafka's threads have not fetched for so long: then a cancellation may not have come.
@@ -458,24 +458,27 @@ bool KafkaCluster::read_committed(rd_kafka_t* client, std::span<const Source> so
 // A question for stable offsets has no answer while one of them is not stable, and none in time
 // when Kafka is slow.  The same question for offsets that need not be stable tells these apart.
 Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> sources) {
+  using Steady = std::chrono::steady_clock;
+  const auto begun = Steady::now();
+  const auto since = [](Steady::time_point then) {
+    return std::chrono::ceil<milliseconds>(Steady::now() - then);
+  };
   std::vector<Committed> all(sources.size());
   if (read_committed(reader_.get(), sources, for_stable_.wait(), all)) return all;
-  const auto begun = std::chrono::steady_clock::now();
-  const auto since = [&begun] {
-    return std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begun);
-  };
+  const auto asked = Steady::now();
   if (!read_committed(looker_.get(), sources, options_.question_limit, all))
     return fail(Errc::io, fmt::format("the offsets of group {}: Kafka does not answer",
                                       options_.rules.group));
   for (auto& each : all) each.is_stable = false;
-  const bool was_quick = for_stable_.is_well_inside(since());
-  for_stable_.answered(since());
+  const auto took = since(asked);
+  const bool was_quick = for_stable_.is_well_inside(took);
+  for_stable_.answered(took);
   if (!was_quick) return all;
   // One that is not stable holds up the answer for all.  Those that are not asked for here are in a
   // later call.
   std::size_t questions = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (questions >= max_single_questions || since() > max_single_time) break;
+    if (questions >= max_single_questions || since(begun) > max_single_time) break;
     Committed stable;
     if (read_committed(reader_.get(), sources.subspan(i, 1), for_stable_.wait(), {&stable, 1})) {
       all[i] = std::move(stable);

@@ -368,6 +368,14 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
     if (assignment_.contains(source) || warm_.contains(source)) continue;
     log_info("relay",
+  // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
+  if (settled_at != MonoTime{}) {
+    const std::lock_guard lock(mutex_);
+    assigned.waits = fmt::format(
+        "{}: a transaction of {} stays open though its producers were fenced; see "
+        "kafka-transactions find-hanging",
+        assigned.partition.source().text(), assigned.last_owner);
+  }
              "{}: its rows are removed from the store: other members have owned it for a long time",
              source.text());
     PendingRecords(store_, source).clear();
