@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "delay/header_names.h"
+#include "delay/moved_due.h"
 #include "delay/pending_record.h"
 #include "delay/time_zones.h"
 #include "records/batch_builder.h"
@@ -344,29 +344,12 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   if (record.expires <= planning.now)
     return fail(Errc::invalid,
                 fmt::format("the record expired at {} (x-expire-at)", format_time(record.expires)));
-  WallTime due = record.due;
-  if (delivers) {
-    due = std::min(due, planning.now);
-  } else if (const auto* by = std::get_if<std::chrono::milliseconds>(&order.due)) {
-    std::int64_t sum = 0;
-    if (__builtin_add_overflow(to_ms(due), by->count(), &sum))
-      return fail(Errc::invalid, "the new due time cannot be stored");
-    due = from_ms(sum);
-  } else {
-    due = std::get<WallTime>(order.due);
-  }
-  if (due < delay::first_due_allowed || due > delay::last_due_allowed) {
-    return fail(Errc::invalid, fmt::format("the new due time {} is not between {} and {}",
-                                           format_time(due), format_time(delay::first_due_allowed),
-                                           format_time(delay::last_due_allowed)));
-  }
-  if (due >= record.expires) {
-    return fail(Errc::invalid,
-                fmt::format("the record expires at {} (x-expire-at), before it would be due",
-                            format_time(record.expires)));
-  }
+  const auto due = delay::moved_due(
+      record.due, delivers ? delay::NewDue(std::min(record.due, planning.now)) : order.due,
+      record.expires);
+  if (!due) return std::unexpected(due.error());
   Pending moved = record;
-  moved.due = due;
+  moved.due = *due;
   if (delivers) {
     // deliver() would send it to the .invalid topic, and the order would be told that it was
     // delivered.
@@ -388,7 +371,7 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   }
   planning.work.bytes += moved.bytes();
   planning.work.changes[offset].record = std::move(moved);
-  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = due};
+  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = *due};
 }
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
