@@ -30,10 +30,6 @@ constexpr std::chrono::minutes tend_again{1};
 constexpr std::chrono::minutes flush_again{10};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
-// Each list in the admin is a request to look, and each look a question to Kafka: they are asked
-// together, no more often than this.
-constexpr milliseconds look_together{100};
-constexpr std::size_t max_orders = 1'000;  // The limit of one partition in one transaction.
 // Since the rows in the store were complete; tombstones stay for an hour at least.
 constexpr std::chrono::minutes oldest_rest{58};
 // Each is waited for by itself, within the time of a transaction.
@@ -82,15 +78,12 @@ void Member::step(milliseconds longest) {
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
-    const auto warm = warm_.find(source);
-    if (warm == warm_.end() || (!warm->second.is_bad && !is_disturbed)) continue;
-    cluster_.stop_rows(source);
-    const std::lock_guard lock(mutex_);
-    warm_.erase(warm);
+    const auto* copy = warm_.find(source);
+    if (copy != nullptr && (copy->is_bad || is_disturbed)) warm_.drop(source);
   }
   take_polled(std::move(polled), mono, now);
   if (is_disturbed) read_anew(mono);
-  follow_standby(is_disturbed);
+  follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
   // what is pending depends on it.
@@ -107,13 +100,15 @@ void Member::step(milliseconds longest) {
     was_late_ = is_late();
   }
   if (!was_late_ && !needs_renewal_ && transact_.may(mono)) work(now);
-  tell_looks();
+  orders_.tell_looks(assignment_, status_.is_full);
 }
 
 // Asks Kafka for the facts that orders and take-overs need.
 void Member::ask(MonoTime mono, WallTime now) {
   asked_in_vain_ = has_settled_ = false;
-  take_orders(mono);
+  orders_.take(
+      assignment_, [&](const std::set<Source>& sources) { return ends_of(sources, mono); },
+      status_.stalled, mono);
   find_all(mono);
   for (auto& [source, assigned] : assignment_) {
     if (assigned.stage == Stage::loading) load(assigned, mono, now);
@@ -170,7 +165,7 @@ milliseconds Member::wait_time(milliseconds longest) const {
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
     }
   }
-  if (!waiting_.empty()) wait = std::min(wait, look_at_orders);
+  if (!orders_.empty()) wait = std::min(wait, look_at_orders);
   if (!transact_.may(mono))
     wait =
         std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(transact_.at() - mono)));
@@ -183,20 +178,18 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     if (assignment_.erase(source) > 0) log_info("relay", "{}: no longer owned", source.text());
   }
   for (const auto& source : polled.assigned) {
-    const auto warm = warm_.find(source);
-    const bool is_warm = warm != warm_.end();
+    auto copy = warm_.take(source);
     const auto [place, is_new] = assignment_.try_emplace(
-        source, AssignedPartition(is_warm ? std::move(warm->second.partition)
-                                          : Partition(source, options_.rules, store_)));
+        source, AssignedPartition(copy ? std::move(copy->partition)
+                                       : Partition(source, options_.rules, store_)));
     AssignedPartition& assigned = place->second;
-    if (is_new && is_warm) {
+    if (is_new && copy) {
       assigned.since = assigned.stage_since = mono;
-      assigned.rows_end = warm->second.rows_end;
+      assigned.rows_end = copy->rows_end;
       assigned.is_warm = true;
     } else if (is_new) {
       begin_take_over(assigned, mono);
     }
-    if (is_warm) warm_.erase(warm);
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
@@ -248,10 +241,10 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   std::map<Source, Offset> loaded;
   for (const auto& row : polled.rows) {
     const auto assigned = assignment_.find(row.source);
-    if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
-      if (warm->second.is_bad) continue;
+    if (auto* copy = warm_.find(row.source); copy != nullptr) {
+      if (copy->is_bad) continue;
       loaded.try_emplace(row.source, -1);
-      warm->second.is_bad = !take_row(row, warm->second.partition);
+      copy->is_bad = !take_row(row, copy->partition);
     } else if (assigned != assignment_.end() && assigned->second.reads_rows() &&
                assigned->second.bad_row.empty()) {
       loaded.try_emplace(row.source, -1);
@@ -265,8 +258,8 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   for (const auto& end : polled.row_ends) {
     const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
-    if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
-      known = &warm->second.rows_end;
+    if (auto* copy = warm_.find(end.source); copy != nullptr) {
+      known = &copy->rows_end;
     } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
       if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;
       known = &assigned->second.rows_end;
@@ -276,11 +269,9 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
     loaded[end.source] = end.next;
   }
   for (const auto& [source, end] : loaded) {
-    const auto warm = warm_.find(source);
-    const bool is_bad =
-        warm != warm_.end() ? warm->second.is_bad : !assignment_.at(source).bad_row.empty();
-    Partition& partition =
-        warm != warm_.end() ? warm->second.partition : assignment_.at(source).partition;
+    auto* copy = warm_.find(source);
+    const bool is_bad = copy != nullptr ? copy->is_bad : !assignment_.at(source).bad_row.empty();
+    Partition& partition = copy != nullptr ? copy->partition : assignment_.at(source).partition;
     if (is_bad) {
       partition.forget();
     } else {
@@ -304,53 +295,16 @@ Result<> Member::take_row(const RowRead& row, Partition& partition) {
   return {};
 }
 
-void Member::keep_warm(std::vector<Source> sources) {
-  const std::lock_guard lock(orders_mutex_);
-  wanted_warm_ = {std::make_move_iterator(sources.begin()), std::make_move_iterator(sources.end())};
-}
-
-// A copy begins again with what the store has after a stall or an outage: it may be too old then.
-void Member::follow_standby(bool is_disturbed) {
-  std::set<Source> wanted;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    wanted = wanted_warm_;
-  }
-  // The room that is left is for what this member owns.
-  if (!wanted.empty() && !store_.has_room()) wanted.clear();
-  for (auto each = warm_.begin(); each != warm_.end();) {
-    if (!is_disturbed && wanted.contains(each->first)) {
-      ++each;
-      continue;
-    }
-    cluster_.stop_rows(each->first);
-    const std::lock_guard lock(mutex_);
-    each = warm_.erase(each);
-  }
-  const MonoTime mono = clock_.mono();
-  for (const auto& source : wanted) {
-    if (assignment_.contains(source) || warm_.contains(source)) continue;
-    // The group may wait for the next poll.  The others begin in the next step.
-    if (is_late()) return;
-    Retry& retry = warm_starts_[source];
-    if (!retry.may(mono)) continue;
-    Warm warm(Partition(source, options_.rules, store_));
-    if (const auto started = start_warm(source, warm); !started) {
-      // Kafka may have taken a while to say nothing: no other is asked in this step.
-      log_warn("relay", "{}: the warm copy cannot be read: {}", source.text(),
-               started.error().message);
-      return retry.failed(mono, options_.retry, options_.longest_retry);
-    }
-    retry.reset();
-    const std::lock_guard lock(mutex_);
-    warm_.emplace(source, std::move(warm));
-  }
-}
-
-Result<> Member::start_warm(const Source& source, Warm& warm) {
-  const auto end = state_end(source);
-  if (!end) return std::unexpected(end.error());
-  return cluster_.start_rows(source, warm.partition.rows_from(clock_.wall(), *end));
+void Member::follow_copies(bool is_disturbed, MonoTime mono) {
+  warm_.follow({.is_disturbed = is_disturbed,
+                .has_room = store_.has_room(),
+                .assignment = assignment_,
+                .mono = mono,
+                .now = clock_.wall(),
+                .retry = options_.retry,
+                .longest_retry = options_.longest_retry,
+                .is_late = [this] { return is_late(); },
+                .state_end = [this](const Source& source) { return state_end(source); }});
 }
 
 // An owner's store is complete though nothing comes; one that nobody follows is dropped when it is
@@ -368,14 +322,6 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
     if (assignment_.contains(source) || warm_.contains(source)) continue;
     log_info("relay",
-  // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
-  if (settled_at != MonoTime{}) {
-    const std::lock_guard lock(mutex_);
-    assigned.waits = fmt::format(
-        "{}: a transaction of {} stays open though its producers were fenced; see "
-        "kafka-transactions find-hanging",
-        assigned.partition.source().text(), assigned.last_owner);
-  }
              "{}: its rows are removed from the store: other members have owned it for a long time",
              source.text());
     PendingRecords(store_, source).clear();
@@ -422,6 +368,14 @@ void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
     return cluster_.settle(assigned.last_owner);
   }();
   if (!settled) log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
+  if (settled_at != MonoTime{}) {
+    const std::lock_guard lock(mutex_);
+    assigned.waits = fmt::format(
+        "{}: a transaction of {} stays open though its producers were fenced; see "
+        "kafka-transactions find-hanging",
+        assigned.partition.source().text(), assigned.last_owner);
+  }
   // From its end on: it may take so long that the next step would settle again, and only that.
   settled_at = clock_.mono();
 }
@@ -612,29 +566,12 @@ std::vector<AssignedPartition*> Member::in_turn() {
 // --- Orders.
 
 void Member::give(std::vector<Ordered> orders) {
-  std::string why;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    why = refuses_;
-    if (why.empty() && given_.size() + orders.size() > options_.waiting_orders)
-      why = fmt::format("{} requests for changes are already waiting", given_.size());
-    if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
-  }
-  if (why.empty()) return cluster_.wake();
-  for (auto& each : orders) each.told(fail(Errc::io, why));
+  if (orders_.give(std::move(orders))) cluster_.wake();
 }
 
 void Member::refuse_orders(const std::string& why) {
-  std::vector<Ordered> given;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    refuses_ = why;
-    given = std::exchange(given_, {});
-  }
-  for (auto& each : given) each.told(fail(Errc::io, why));
-  for (auto& each : waiting_)
-    if (!each.is_over) each.ordered.told(fail(Errc::io, why));  // The others have been told.
-  waiting_.clear();
+  orders_.refuse(why);
+  orders_.refuse_waiting(why);
 }
 
 // Where these sources end.  One whose leader is away takes a while to say nothing: one of them is
@@ -671,107 +608,6 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
   return ends;
 }
 
-void Member::take_orders(MonoTime mono) {
-  const auto is_look = [](const Ordered& each) { return each.order.kind == Order::Kind::look; };
-  std::vector<Ordered> given;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    // Looks ask Kafka together.
-    const bool waits = looked_at_ != MonoTime{} && mono - looked_at_ < look_together;
-    if (!waits || !std::ranges::all_of(given_, is_look)) given = std::exchange(given_, {});
-  }
-  // A record that was acknowledged before an order came is before these ends.
-  std::set<Source> sources;
-  for (const auto& each : given)
-    if (assignment_.contains(each.source)) sources.insert(each.source);
-  if (!sources.empty()) looked_at_ = mono;
-  const auto ends = ends_of(sources, mono);
-  std::vector<Ordered> later;
-  for (auto& each : given) {
-    const auto end = ends.find(each.source);
-    if (end == ends.end() && sources.contains(each.source) && mono < each.deadline) {
-      later.push_back(std::move(each));
-    } else if (end != ends.end() && !end->second) {
-      each.told(std::unexpected(end->second.error()));
-    } else {
-      waiting_.push_back({std::move(each), end == ends.end() ? -1 : *end->second});
-    }
-  }
-  if (!later.empty()) {
-    const std::lock_guard lock(orders_mutex_);
-    given_.insert(given_.begin(), std::make_move_iterator(later.begin()),
-                  std::make_move_iterator(later.end()));
-  }
-  std::erase_if(waiting_, [&](Waiting& each) {
-    const Source& source = each.ordered.source;
-    if (each.is_over) return true;
-    if (!assignment_.contains(source)) {
-      each.ordered.told(fail(Errc::not_found, source.text() + " is not owned by this member"));
-      return true;
-    }
-    if (mono < each.ordered.deadline) return false;
-    each.ordered.told(
-        fail(Errc::io, fmt::format("{} is not ready: {}", source.text(),
-                                   status_.stalled.empty() ? name_of(assignment_.at(source).stage)
-                                                           : status_.stalled)));
-    return true;
-  });
-}
-
-// Answers that need no fence: a partition's next owner would show the same.
-void Member::tell_looks() {
-  for (auto& each : waiting_) {
-    if (each.is_over || !each.is_look()) continue;
-    const auto assigned = assignment_.find(each.ordered.source);
-    if (assigned == assignment_.end() || assigned->second.stage != Stage::owned) continue;
-    if (!assigned->second.has_taken(each.target) && !status_.is_full) continue;
-    each.is_over = true;
-    each.ordered.told(delay::Controlled{});
-  }
-}
-
-// The orders that may be obeyed now.
-std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size_t most) {
-  std::vector<Waiting*> all;
-  if (waiting_.empty()) return all;
-  const AssignedPartition& assigned = assignment_.at(source);
-  for (auto& each : waiting_) {
-    if (each.is_over || each.ordered.source != source || each.is_look()) continue;
-    const bool is_read = assigned.has_taken(each.target);
-    // Where no record can be taken in for lack of room, a cancellation is what helps.
-    if (!is_read && !status_.is_full) continue;
-    each.is_read = is_read;
-    all.push_back(&each);
-    if (all.size() >= most) break;
-  }
-  return all;
-}
-
-void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
-                  const Transacted& done) {
-  if (done.outcome == Outcome::aborted) return;  // The next transaction obeys them.
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    asked[i]->is_over = true;
-    auto& [told, from] = answers[i];
-    const Ordered& ordered = asked[i]->ordered;
-    if (done.outcome == Outcome::unknown) {
-      told =
-          fail(Errc::io, "Kafka has not confirmed whether this was done; ask again: " + done.error);
-    } else if (from >= 0) {
-      const std::pair where(ordered.source, from);
-      const auto placed =
-          std::ranges::find(done.placed, where, &decltype(done.placed)::value_type::first);
-      if (placed != done.placed.end()) told->offset = placed->second;
-    } else if (told && told->outcome != delay::ControlOutcome::done && !asked[i]->is_read) {
-      told =
-          fail(Errc::io, fmt::format("there is no room for more pending records, so not all of {} "
-                                     "has been read, and it is not known whether the record exists",
-                                     ordered.source.text()));
-    }
-    ordered.told(std::move(told));
-  }
-}
-
 void Member::work(WallTime now) {
   Transaction transaction;
   std::vector<Planned> works;
@@ -795,7 +631,7 @@ void Member::work(WallTime now) {
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     std::vector<Waiting*> asked;
-    if (assigned.stage == Stage::owned) asked = orders_for(assigned.partition.source(), max_orders);
+    if (assigned.stage == Stage::owned) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
     Work each = assigned.partition.plan(now, assigned.stage == Stage::owned, limits, orders);
@@ -831,7 +667,7 @@ void Member::work(WallTime now) {
     return;
   auto done = transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
-  for (auto& each : works) tell(each.asked, each.work.answers, done);
+  for (auto& each : works) WaitingOrders::tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
   if (!held_targets_.empty()) {
     const std::lock_guard lock(mutex_);
@@ -1038,10 +874,8 @@ MemberStatus Member::status() const {
     }
     status.pending_bytes += assigned.partition.pending().bytes();
   }
-  for (const auto& [source, warm] : warm_) {
-    if (warm.rows_end >= 0) ++status.standby;
-    status.standby_bytes += warm.partition.pending().bytes();
-  }
+  status.standby = warm_.complete();
+  status.standby_bytes = warm_.bytes();
   const MonoTime mono = clock_.mono();
   if (stalled_since_)
     status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *stalled_since_);

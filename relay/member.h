@@ -41,10 +41,9 @@
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
 //     their source partition, and nothing else.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
-//   - An order is obeyed when the source was read to where it ended after the order came, so all
-//     that was acknowledged before counts; and its answer is given after a commit, which the group
-//     would have refused to a member that has lost the partition.  Where the store is full it may
-//     be obeyed before; then no answer says that a record is not there.
+//   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
+//     and its answer is given after a commit, which the group would have refused to a member that
+//     has lost the partition.
 //
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.
@@ -52,8 +51,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -67,9 +64,11 @@
 #include "base/metrics.h"
 #include "relay/assignment.h"
 #include "relay/cluster.h"
-#include "relay/order.h"
+#include "relay/member_status.h"
 #include "relay/partition.h"
 #include "relay/pending_view.h"
+#include "relay/waiting_orders.h"
+#include "relay/warm_copies.h"
 
 namespace tarry::relay {
 
@@ -102,46 +101,6 @@ struct MemberOptions {
   std::chrono::milliseconds shown_after{3'000};
 };
 
-struct PartitionStatus {
-  Source source;
-  Stage stage = Stage::finding;
-  std::size_t pending = 0, arrived = 0;
-  Offset next = -1;
-  std::optional<WallTime> next_due;
-  std::optional<std::int64_t> take_over_ms;  // How long the take-over took.
-};
-
-struct MemberStatus {
-  std::vector<PartitionStatus> partitions;
-  std::size_t owned = 0;
-  std::size_t standby = 0;             // Warm copies that have been read to the end once.
-  bool is_assigned = false;            // The group has given an assignment, perhaps an empty one.
-  std::string stalled;                 // Why the last transaction was not made; empty: it was.
-  std::chrono::seconds stalled_for{};  // How long there has been a reason, perhaps another one.
-  std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
-  std::size_t pending_bytes = 0, standby_bytes = 0;
-  bool is_full = false;  // No room for more pending records.
-  Counts counts;
-  Distribution lag;  // From the due time to the commit.
-
-  std::size_t pending() const;
-  std::optional<WallTime> next_due() const;
-  // The state of this member and its pending records.
-  void report_member(MetricSink& sink) const;
-  void report_delayed(MetricSink& sink) const;
-};
-
-// An order for one partition.
-struct Ordered {
-  Source source;
-  Order order;
-  MonoTime deadline{};
-  // Called once, on the thread of step() or of give().  Errc::not_found: the partition is not
-  // owned here, so ask its owner; Errc::io: it could not be done, or it is not known whether it
-  // was.
-  std::function<void(OrderTold)> told;
-};
-
 class Member {
  public:
   // `store` is for this member alone.
@@ -168,28 +127,13 @@ class Member {
   }
 
   // Keeps warm copies of those that others own, from the next step() on.
-  void keep_warm(std::vector<Source> sources);
+  void keep_warm(std::vector<Source> sources) { warm_.want(std::move(sources)); }
   void give(std::vector<Ordered> orders);
-  // Answers the waiting orders with `why`, and all that come later.
+  // Answers the waiting orders with `why`, and all that come later.  Not while step() runs.
   void refuse_orders(const std::string& why);
 
  private:
-  // The rows of a partition that another member owns.
-  struct Warm {
-    explicit Warm(Partition with) : partition(std::move(with)) {}
-
-    Partition partition;
-    Offset rows_end = -1;
-    bool is_bad = false;  // It has a row of a newer version.
-  };
-  struct Waiting {
-    Ordered ordered;
-    Offset target = -1;    // The source has to be read to here.
-    bool is_over = false;  // It was told.
-    bool is_read = false;  // The source was, when it was obeyed.
-
-    bool is_look() const { return ordered.order.kind == Order::Kind::look; }
-  };
+  using Waiting = WaitingOrders::Waiting;
   // A target that could not be prepared or written.  It is tried again, by itself or with others.
   struct HeldTarget {
     Retry retry;
@@ -222,17 +166,11 @@ class Member {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono);
-  void follow_standby(bool is_disturbed);
-  Result<> start_warm(const Source& source, Warm& warm);
   void tend_store(MonoTime mono, WallTime now);
   Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<AssignedPartition*> in_turn();
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
-  void take_orders(MonoTime mono);
-  void tell_looks();
-  std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
-  void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
-            const Transacted& done);
+  void follow_copies(bool is_disturbed, MonoTime mono);
   void confirm();
   void committed(std::vector<Planned>& works, const Transacted& done);
   void work(WallTime now);
@@ -261,7 +199,7 @@ class Member {
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
   Assignment assignment_;
   const PendingView view_{mutex_, assignment_};
-  std::map<Source, Warm> warm_;
+  WarmCopies warm_{cluster_, store_, options_.rules, mutex_};
   std::set<Source> prepared_sources_;
   std::set<std::pair<std::string, Source>> prepared_targets_;
   std::map<std::string, HeldTarget> held_targets_;
@@ -278,7 +216,6 @@ class Member {
   MonoTime disturbed_at_{};    // The end of the last stall or outage.
   Retry transact_;             // No transaction before.
   Retry find_;                 // No partition is taken over further before.
-  std::map<Source, Retry> warm_starts_;  // The retries of warm copies.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};
@@ -286,14 +223,8 @@ class Member {
   bool has_settled_ = false;                    // and a transaction of another member.
   bool was_late_ = false;                       // The last step had no time for a transaction.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
-  std::list<Waiting> waiting_;                  // Orders, as they came.
   MonoTime tended_at_{}, flushed_at_{};         // The store.
-  MonoTime looked_at_{};                        // When ends were asked for last, for orders.
-
-  std::mutex orders_mutex_;  // Guards what follows; taken without the other one.
-  std::vector<Ordered> given_;
-  std::set<Source> wanted_warm_;
-  std::string refuses_;  // Why no order is taken; empty: they are.
+  WaitingOrders orders_{options_.waiting_orders};
 };
 
 }  // namespace tarry::relay

@@ -1,8 +1,6 @@
-// The figures of a member (base/metrics.h).
+#include "relay/member_status.h"
 
 #include <algorithm>
-
-#include "relay/member.h"
 
 namespace tarry::relay {
 
