@@ -40,6 +40,7 @@ struct Controls {
   bool no_reading_to_end = false;     // It delivers before it has read the source to its end.
   bool standby_without_tail = false;  // Rows are read by the owner alone, and taken for read.
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
+  bool rows_before_send = false;      // At least once: records go behind the transaction.
 };
 
 struct ModelEntry {
@@ -286,6 +287,13 @@ class ModelCluster : public Cluster {
   void stop_rows(const Source& source) override { rows_.erase(source); }
 
   Transacted transact(const Transaction& transaction) override {
+    auto done = do_transact(transaction);
+    if (unsent_.empty()) return done;
+    stand_still();
+    append_all(std::exchange(unsent_, {}));
+    return done;
+  }
+  Transacted do_transact(const Transaction& transaction) {
     stand_still();
     const std::string producer = owner_ + "-" + std::to_string(turn_);
     turn_ = (turn_ + 1) % 2;
@@ -328,10 +336,18 @@ class ModelCluster : public Cluster {
     return done;
   }
   Transacted send(std::span<const Outgoing> records) override {
+    Transacted done;
+    if (kafka_.controls.rows_before_send) {
+      unsent_ = {records.begin(), records.end()};
+      return done;
+    }
     for (const auto& record : records)
-      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
+      if (record.wants_place)
+        done.placed.push_back({{record.source, record.offset},
+                               kafka_.end_of({record.topic, record.partition.value_or(0)})});
+    append_all({records.begin(), records.end()});
     stand_still();
-    return {};
+    return done;
   }
 
   Result<> settle(const std::string& owner) override {
@@ -356,6 +372,10 @@ class ModelCluster : public Cluster {
     done.outcome = outcome;
     done.error = std::move(why);
     return done;
+  }
+  void append_all(const std::vector<Outgoing>& records) {
+    for (const auto& record : records)
+      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
   }
   // Nothing is fetched meanwhile.
   void stand_still() {
@@ -427,6 +447,7 @@ class ModelCluster : public Cluster {
   std::size_t turn_ = 0;
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
+  std::vector<Outgoing> unsent_;
   bool was_told_ = false;                              // It was told of an assignment.
   bool stood_still_ = false;                           // Since the last poll.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
