@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
-#include <fmt/format.h>
-
-#include "base/time_text.h"
-#include "delay/schedule.h"
+#include "delay/moved_due.h"
 
 namespace tarry::delay {
 namespace {
@@ -225,30 +221,12 @@ bool Control::waits(std::unique_ptr<Request>& asked, Sequence sequence) {
 
 // When the record is to be due, or why it cannot be then.
 Result<WallTime> Control::new_due(const Request& asked, const storage::PendingRecord& record) {
-  WallTime due = record.key.due;
-  if (asked.kind == Request::Kind::deliver) {
-    // A record that is due already keeps its place.
-    // A delivery asks both clocks, and either may be behind the other.
-    due = std::min({due, context_.time.wall(), context_.time.observe()});
-  } else if (const auto* by = std::get_if<std::chrono::milliseconds>(&asked.due)) {
-    std::int64_t sum = 0;
-    if (__builtin_add_overflow(to_ms(due), by->count(), &sum))
-      return fail(Errc::invalid, "the new due time cannot be stored");
-    due = from_ms(sum);
-  } else {
-    due = std::get<WallTime>(asked.due);
-  }
-  if (due < first_due_allowed || due > last_due_allowed) {
-    return fail(Errc::invalid,
-                fmt::format("the new due time {} is not between {} and {}", format_time(due),
-                            format_time(first_due_allowed), format_time(last_due_allowed)));
-  }
-  if (due >= record.expires) {
-    return fail(Errc::invalid,
-                fmt::format("the record expires at {} (x-expire-at), before it would be due",
-                            format_time(record.expires)));
-  }
-  return due;
+  NewDue change = asked.due;
+  // A record that is due already keeps its place.
+  // A delivery asks both clocks, and either may be behind the other.
+  if (asked.kind == Request::Kind::deliver)
+    change = std::min({record.key.due, context_.time.wall(), context_.time.observe()});
+  return moved_due(record.key.due, change, record.expires);
 }
 
 void Control::start_move(std::unique_ptr<Request> asked, storage::PendingRecord record) {

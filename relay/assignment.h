@@ -53,15 +53,17 @@ struct AssignedPartition {
   MonoTime since{};                          // The take-over began.
   std::optional<std::int64_t> take_over_ms;  // How long it took.
   MonoTime stage_since{};                    // The last attempt or progress in this stage.
-  Offset target = -1;      // loading, reading: the offset to which the log has to be read.
-  Offset committed = 0;    // loading: the source offset.
-  WallTime complete_at{};  // loading: when the rows in the store were complete.
+  Offset target = -1;       // loading, reading: the offset to which the log has to be read.
+  MonoTime target_asked{};  // reading: when that end was asked for.
+  Offset committed = 0;     // loading: the source offset.
+  WallTime complete_at{};   // loading: when the rows in the store were complete.
   std::string last_owner;
   // The source and the state partition were read to these offsets, as Kafka said.
   Offset read_end = -1, rows_end = -1;
   // This member kept a warm copy before the assignment, and goes on reading its rows.
   bool is_warm = false;
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
+  std::string held_by;  // owned: the target that what is due waits for; empty: none.
   std::string bad_row;  // A row of a newer version; the partition is not taken over.
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.

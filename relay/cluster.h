@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -97,11 +98,12 @@ struct Polled {
   std::vector<SourceOffset> ends;  // Everything before it was read, and nothing more was there.
   std::vector<RowRead> rows;
   std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
-  bool disturbed = false;              // A broker went away.
+  bool disturbed = false;              // A broker went away, or the whole process stood still.
 };
 
 struct Committed {
   bool is_stable = false;      // No transaction that would change it is open.
+  bool is_open = false;        // One is.  Neither of them: it is not known.
   std::optional<Offset> next;  // Empty: nothing was committed.
   std::string owner;           // The producers of the member that committed it.
 };
@@ -124,6 +126,9 @@ struct Transacted {
   // Some record is refused, and the next attempt finds out which: it should be small.
   bool is_careful = false;
   bool is_fenced = false;  // The group did not take the offsets; no record was sent.
+  // They have confirmed nothing in time while others have: a partition has no leader, or too few
+  // copies.
+  std::set<std::string> silent_targets;
 };
 
 class Cluster {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -23,13 +25,14 @@ namespace {
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
 constexpr auto poll_interval_margin = 2s;
-constexpr std::size_t max_polled = 5'000;
+constexpr std::size_t max_polled = 5'000;  // For each second since the last poll.
 constexpr std::size_t max_rows_polled = 20'000;
-constexpr milliseconds stable_offset_wait{300};
-// For the end of a partition, whose leader may be away: less than what Member takes for a stall.
-constexpr milliseconds end_wait{800};
-// How many partitions are asked for one by one when some offset is not stable.
+// How many partitions are asked for one by one when some offset is not stable, and for how long
+// after the first question another one is begun.
 constexpr std::size_t max_single_questions = 10;
+constexpr milliseconds max_single_time{3'000};
+// Librdkafka's threads have not fetched for so long: then a cancellation may not have come.
+constexpr milliseconds max_standstill{500};
 
 // librdkafka takes what begins with ^ for a regular expression.
 std::string regex_of(std::string_view glob) {
@@ -100,7 +103,16 @@ bool may_be_source(const std::string& glob, const std::string& topic) {
 }
 
 KafkaCluster::KafkaCluster(KafkaOptions options)
-    : options_(std::move(options)), producers_(options_) {}
+    : options_(std::move(options)), producers_(options_) {
+  ticking_ = std::jthread([this](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any ended;
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, stop, Standstill::tick_interval, [] { return false; }) &&
+           !stop.stop_requested())
+      standstill_.tick(std::chrono::steady_clock::now());
+  });
+}
 
 KafkaCluster::~KafkaCluster() {
   // A client whose partitions are still read does not end.
@@ -321,17 +333,20 @@ void KafkaCluster::join_anew() {
 
 Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
   polled_ = {};
+  const auto gap = std::chrono::steady_clock::now() - polled_at_;
   // By our own clock: librdkafka's word for it comes behind all records that wait in its queue.
-  if (std::chrono::steady_clock::now() - polled_at_ > poll_interval_ - poll_interval_margin)
-    was_expelled_ = true;
+  if (gap > poll_interval_ - poll_interval_margin) was_expelled_ = true;
   pause(!take_records);
   bool is_drained = false;
-  for (std::size_t count = 0; count < max_polled && !is_drained; ++count) {
+  // After a long transaction a cancellation may be behind all that came meanwhile.
+  const std::size_t most = max_polled * static_cast<std::size_t>(1 + gap / 1s);
+  for (std::size_t count = 0; count < most && !is_drained; ++count) {
     const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), count == 0 ? in_ms(wait) : 0));
     is_drained = !message;
     if (message) take_message(*message);
   }
   polled_at_ = std::chrono::steady_clock::now();
+  if (standstill_.longest(polled_at_) > max_standstill) polled_.disturbed = true;
   producers_.poll();
   rd_kafka_poll(reader_.get(), 0);
   rd_kafka_poll(looker_.get(), 0);
@@ -440,23 +455,37 @@ bool KafkaCluster::read_committed(rd_kafka_t* client, std::span<const Source> so
   return true;
 }
 
+// A question for stable offsets has no answer while one of them is not stable, and none in time
+// when Kafka is slow.  The same question for offsets that need not be stable tells these apart.
 Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> sources) {
+  using Steady = std::chrono::steady_clock;
+  const auto begun = Steady::now();
+  const auto since = [](Steady::time_point then) {
+    return std::chrono::ceil<milliseconds>(Steady::now() - then);
+  };
   std::vector<Committed> all(sources.size());
-  if (read_committed(reader_.get(), sources, stable_offset_wait, all)) return all;
-  // One that is not stable holds up the answer for all.
+  if (read_committed(reader_.get(), sources, for_stable_.wait(), all)) return all;
+  const auto asked = Steady::now();
+  if (!read_committed(looker_.get(), sources, options_.question_limit, all))
+    return fail(Errc::io, fmt::format("the offsets of group {}: Kafka does not answer",
+                                      options_.rules.group));
+  for (auto& each : all) each.is_stable = false;
+  const auto took = since(asked);
+  const bool was_quick = for_stable_.is_well_inside(took);
+  for_stable_.answered(took);
+  if (!was_quick) return all;
+  // One that is not stable holds up the answer for all.  Those that are not asked for here are in a
+  // later call.
   std::size_t questions = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto source = sources.subspan(i, 1);
-    const std::span<Committed> to(&all[i], 1);
-    all[i] = {};
-    // The rest counts as not stable and is asked for again: each question may take its whole time.
-    if (questions >= max_single_questions) continue;
-    if (read_committed(reader_.get(), source, stable_offset_wait, to)) continue;
-    ++questions;
-    if (!read_committed(looker_.get(), source, options_.question_limit, to))
-      return fail(Errc::io, fmt::format("the offsets of group {}: Kafka does not answer",
-                                        options_.rules.group));
-    all[i].is_stable = false;
+    if (questions >= max_single_questions || since(begun) > max_single_time) break;
+    Committed stable;
+    if (read_committed(reader_.get(), sources.subspan(i, 1), for_stable_.wait(), {&stable, 1})) {
+      all[i] = std::move(stable);
+    } else {
+      all[i].is_open = true;
+      ++questions;
+    }
   }
   return all;
 }
@@ -464,11 +493,23 @@ Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> s
 Result<Offset> KafkaCluster::end_of(rd_kafka_t* client, const std::string& topic,
                                     PartitionIndex partition) {
   std::int64_t low = 0, high = 0;
+  const auto begun = std::chrono::steady_clock::now();
   const auto error = rd_kafka_query_watermark_offsets(client, topic.c_str(), partition, &low, &high,
-                                                      in_ms(end_wait));
+                                                      in_ms(for_end_.wait()));
+  note_end_answer(error, begun);
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, fmt::format("{}-{}", topic, partition)));
   return high;
+}
+
+// A leader that is away does not answer, however long it is waited for.
+void KafkaCluster::note_end_answer(rd_kafka_resp_err_t error,
+                                   std::chrono::steady_clock::time_point begun) {
+  if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    for_end_.answered(std::chrono::ceil<milliseconds>(std::chrono::steady_clock::now() - begun));
+  } else {
+    for_end_.not_answered();
+  }
 }
 
 Result<Offset> KafkaCluster::source_end(const Source& source) {
@@ -479,7 +520,9 @@ Result<Offset> KafkaCluster::source_end(const Source& source) {
 Result<std::vector<Offset>> KafkaCluster::source_ends(std::span<const Source> sources) {
   const auto list = list_of(sources);
   for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_END;
-  const auto error = rd_kafka_offsets_for_times(reader_.get(), list.get(), in_ms(end_wait));
+  const auto begun = std::chrono::steady_clock::now();
+  const auto error = rd_kafka_offsets_for_times(reader_.get(), list.get(), in_ms(for_end_.wait()));
+  note_end_answer(error, begun);
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, "the ends of the sources"));
   std::vector<Offset> ends;

@@ -13,7 +13,8 @@
 //     not a generation of the group (-1).
 //   - After max.poll.interval.ms without a poll no partition is kept, whatever librdkafka says.
 //
-// One thread.  librdkafka has threads of its own, which run none of our code.
+// One thread; another one only tells whether the process stands still.  librdkafka has threads of
+// its own, which run none of our code.
 
 #include <chrono>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,8 @@
 #include "relay/kafka_options.h"
 #include "relay/kafka_producers.h"
 #include "relay/kafka_topics.h"
+#include "relay/patience.h"
+#include "relay/standstill.h"
 
 namespace tarry::relay {
 
@@ -87,6 +91,7 @@ class KafkaCluster final : public Cluster {
   bool read_committed(rd_kafka_t* client, std::span<const Source> sources,
                       std::chrono::milliseconds timeout, std::span<Committed> to);
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
+  void note_end_answer(rd_kafka_resp_err_t error, std::chrono::steady_clock::time_point begun);
   Transacted not_in_group() const;
 
   const KafkaOptions options_;
@@ -106,6 +111,11 @@ class KafkaCluster final : public Cluster {
   std::chrono::steady_clock::time_point polled_at_{};
   bool was_expelled_ = false;  // Perhaps; nothing is committed before the group is joined anew.
   std::string last_error_;     // Logged already.
+  Patience for_stable_{std::chrono::milliseconds{300}, std::chrono::milliseconds{4'000}};
+  // For the end of a partition, whose leader may be away.
+  Patience for_end_{std::chrono::milliseconds{800}, std::chrono::milliseconds{4'000}};
+  Standstill standstill_{std::chrono::steady_clock::now()};
+  std::jthread ticking_;
 };
 
 }  // namespace tarry::relay

@@ -26,9 +26,7 @@ Part part_of(const std::optional<Buffer>& bytes) {
   return {const_cast<std::uint8_t*>(bytes->empty() ? &nothing : bytes->data()), bytes->size()};
 }
 
-bool is_refusal(rd_kafka_resp_err_t error, Outgoing::Kind kind) {
-  // Without the right to write its own topics the relay has to wait for it.
-  if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED) return kind == Outgoing::Kind::target;
+bool is_refusal(rd_kafka_resp_err_t error) {
   return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
          error == RD_KAFKA_RESP_ERR_INVALID_MSG || error == RD_KAFKA_RESP_ERR_INVALID_RECORD ||
@@ -41,13 +39,19 @@ bool is_refusal(rd_kafka_resp_err_t error, Outgoing::Kind kind) {
 struct KafkaProducers::Reports {
   std::span<const Outgoing> records{};
   std::vector<std::pair<std::size_t, std::string>> refused;
-  std::string failed;  // For another reason.
+  std::map<std::string, std::string> forbidden{};  // Targets that may not be written.
+  std::string failed;                              // For another reason.
+  // Kafka has refused some topic, perhaps, and all records were taken back for it.
+  bool may_be_forbidden = false;
+  std::vector<bool> is_there{};  // Kafka has confirmed the record.
   decltype(Transacted::placed) placed{};
   decltype(Transacted::rows_end) rows_end{};
 
   void add(std::size_t index, rd_kafka_resp_err_t error, Offset offset = -1) {
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
       const Outgoing& record = records[index];
+      is_there.resize(records.size());
+      is_there[index] = true;
       if (record.wants_place) placed.push_back({{record.source, record.offset}, offset});
       if (record.kind == Outgoing::Kind::row && offset >= 0) {
         Offset& end = rows_end[record.source];
@@ -56,11 +60,38 @@ struct KafkaProducers::Reports {
       return;
     }
     const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
-    if (is_refusal(error, records[index].kind)) {
+    // Without the right to write its own topics the relay has to wait for it.
+    if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED &&
+        records[index].kind == Outgoing::Kind::target) {
+      forbidden.emplace(records[index].topic, text);
+    } else if (is_refusal(error)) {
       refused.emplace_back(index, text);
     } else {
       failed = text;
+      may_be_forbidden = may_be_forbidden || error == RD_KAFKA_RESP_ERR__STATE;
     }
+  }
+  bool is_fine() const { return refused.empty() && forbidden.empty() && failed.empty(); }
+  // All records for those targets: no search is needed for them.
+  void refuse_forbidden(Transacted& done) const {
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const auto found = forbidden.find(records[i].topic);
+      if (found != forbidden.end()) done.refused.emplace_back(i, found->second);
+    }
+  }
+  // The targets that have confirmed none of their records in time, while others have.
+  std::set<std::string> silent_targets() {
+    is_there.resize(records.size());
+    std::set<std::string> silent, answering;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      if (is_there[i]) {
+        answering.insert(records[i].topic);
+      } else if (records[i].kind == Outgoing::Kind::target) {
+        silent.insert(records[i].topic);
+      }
+    }
+    if (answering.empty()) silent.clear();
+    return silent;
   }
 };
 
@@ -212,7 +243,7 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> rec
     }
     if (!is_careful_) continue;
     if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
-    if (!reports.failed.empty() || !reports.refused.empty()) return false;
+    if (!reports.is_fine()) return false;
   }
   return true;
 }
@@ -259,16 +290,31 @@ Transacted KafkaProducers::abort(rd_kafka_t* producer, Transacted done, Deadline
   } while (!deadline.is_over());
   done.outcome = Outcome::unknown;
   done.refused.clear();
+  done.silent_targets.clear();  // Kafka is silent, and not a target.
   return done;
 }
 
 Transacted KafkaProducers::commit(rd_kafka_t* producer, Reports& reports, Deadline deadline) {
   Transacted done;
+  // Before the commit, which would wait for these too and say nothing about them.
+  if (rd_kafka_flush(producer, deadline.left_ms()) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    done.silent_targets = reports.silent_targets();
+    done.error = "not all records were confirmed in time";
+    // If Kafka answers this, it is the targets that are silent.
+    done = abort(producer, std::move(done), deadline.later(options_.abort_limit));
+    // A request that is still on its way may arrive behind the end of its transaction, and only a
+    // new epoch of the producer keeps Kafka from taking it for the beginning of another one.
+    done.outcome = Outcome::unknown;
+    return done;
+  }
   do {
     const KafkaError error(rd_kafka_commit_transaction(producer, deadline.left_ms()));
     if (!error) return done;
     done.error = error_text(error.get(), "commit");
     if (rd_kafka_error_txn_requires_abort(error.get())) {
+      reports.may_be_forbidden =
+          reports.may_be_forbidden ||
+          rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
       done.refused = std::move(reports.refused);
       return abort(producer, std::move(done), deadline.later(options_.abort_limit));
     }
@@ -317,8 +363,61 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
   if (is_careful_) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
+  } else if (done.outcome == Outcome::aborted && !reports.forbidden.empty()) {
+    reports.refuse_forbidden(done);
+  } else if (done.outcome == Outcome::aborted && reports.may_be_forbidden && done.refused.empty()) {
+    find_forbidden(producer, transaction, group, done);
   }
   return done;
+}
+
+// Kafka refuses all topics of a transaction for one of them, and librdkafka does not say which.  So
+// one record for each topic is produced in a transaction of its own, which is aborted.
+void KafkaProducers::find_forbidden(rd_kafka_t* producer, const Transaction& transaction,
+                                    const rd_kafka_consumer_group_metadata_t* group,
+                                    Transacted& done) {
+  std::map<std::string, std::string> forbidden;  // By topic; empty: it is not.
+  const Deadline deadline(options_.transaction_limit);
+  for (std::size_t i = 0; i < transaction.records.size(); ++i) {
+    const Outgoing& record = transaction.records[i];
+    const auto [known, is_new] = forbidden.try_emplace(record.topic);
+    if (is_new && !deadline.is_over()) {
+      auto tried = try_record(producer, record, transaction, group, deadline);
+      if (!tried) {
+        done.outcome = Outcome::unknown;
+        done.error = std::move(tried.error().message);
+        done.refused.clear();
+        return;
+      }
+      known->second = std::move(*tried);
+    }
+    if (known->second.empty()) continue;
+    done.error = fmt::format("{}: {}", record.topic, known->second);
+    if (record.kind == Outgoing::Kind::target) done.refused.emplace_back(i, known->second);
+  }
+}
+
+// Why Kafka forbids the record's topic; empty: it does not.  The error: a new producer is needed.
+Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgoing& record,
+                                               const Transaction& transaction,
+                                               const rd_kafka_consumer_group_metadata_t* group,
+                                               Deadline deadline) {
+  if (const KafkaError error(rd_kafka_begin_transaction(producer)); error)
+    return fail(Errc::io, error_text(error.get(), "begin"));
+  Reports reports;
+  std::string why;
+  produce(producer, {&record, 1}, reports, deadline);
+  rd_kafka_flush(producer, deadline.left_ms());
+  reports_ = nullptr;
+  // Only a call about the transaction says why the record has come back.
+  const auto offsets = offsets_of(transaction);
+  const KafkaError error(
+      rd_kafka_send_offsets_to_transaction(producer, offsets.get(), group, deadline.left_ms()));
+  if (error && rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+    why = error_text(error.get(), "this member may not write to it");
+  auto ended = abort(producer, {}, deadline.later(options_.abort_limit));
+  if (ended.outcome == Outcome::unknown) return fail(Errc::io, ended.error);
+  return why;
 }
 
 Transacted KafkaProducers::send(std::span<const Outgoing> records) {
@@ -330,6 +429,13 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
   const bool is_produced = produce(sender_.get(), records, reports, deadline);
   if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
     // Otherwise they could arrive later, out of their order.
+    // Unless Kafka as a whole is silent.
+    const struct rd_kafka_metadata* raw = nullptr;
+    if (rd_kafka_metadata(sender_.get(), 0, nullptr, &raw, in_ms(options_.abort_limit)) ==
+        RD_KAFKA_RESP_ERR_NO_ERROR) {
+      rd_kafka_metadata_destroy(raw);
+      done.silent_targets = reports.silent_targets();
+    }
     rd_kafka_purge(sender_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
     rd_kafka_flush(sender_.get(), in_ms(options_.abort_limit));
     reports.failed = "Kafka does not answer";
@@ -337,7 +443,7 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
   reports_ = nullptr;
   is_careful_ = false;
   done.placed = std::move(reports.placed);
-  if (is_produced && reports.refused.empty() && reports.failed.empty()) return done;
+  if (is_produced && reports.is_fine()) return done;
   // After a fatal error this sender sends nothing more: there must be a new one.
   std::array<char, 256> why{};
   const bool is_fatal =
@@ -349,6 +455,8 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
     is_careful_ = done.is_careful = true;
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
+  } else if (done.outcome == Outcome::aborted) {
+    reports.refuse_forbidden(done);
   }
   return done;
 }

@@ -74,6 +74,12 @@ class KafkaProducers {
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
   Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
+  void find_forbidden(rd_kafka_t* producer, const Transaction& transaction,
+                      const rd_kafka_consumer_group_metadata_t* group, Transacted& done);
+  Result<std::string> try_record(rd_kafka_t* producer, const Outgoing& record,
+                                 const Transaction& transaction,
+                                 const rd_kafka_consumer_group_metadata_t* group,
+                                 Deadline deadline);
   KafkaPartitions offsets_of(const Transaction& transaction) const;
 
   const KafkaOptions& options_;

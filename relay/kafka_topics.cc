@@ -17,6 +17,9 @@ namespace {
 constexpr std::int64_t least_tombstone_ms = 3'600'000;
 // A row has a header of its own, the id and the target besides its record.
 constexpr std::int64_t row_overhead = 4'096;
+// Kafka's default.  A record may be larger than its batch was in the source, where it was
+// compressed with others.
+constexpr std::int64_t least_message_bytes = 1'048'588;
 
 using NewTopic = KafkaOwned<rd_kafka_NewTopic_t, rd_kafka_NewTopic_destroy>;
 using NewPartitions = KafkaOwned<rd_kafka_NewPartitions_t, rd_kafka_NewPartitions_destroy>;
@@ -179,17 +182,17 @@ Result<> KafkaTopics::ensure_state(const std::string& topic, const std::string& 
   const auto partitions = partitions_of(topic);
   if (!partitions) return std::unexpected(partitions.error());
   if (!*partitions) {
-    const auto made = create(
-        topic, *wanted,
-        // Kafka does not compact the active segment, so small and young segments keep a take-over
-        // short.
-        {{"cleanup.policy", "compact"},
-         {"segment.bytes", "16777216"},
-         {"segment.ms", "600000"},
-         {"min.cleanable.dirty.ratio", "0.2"},
-         {"delete.retention.ms", "86400000"},
-         {"message.timestamp.type", "LogAppendTime"},
-         {"max.message.bytes", std::to_string(std::max(row_bytes, std::int64_t{1'048'588}))}});
+    const auto made =
+        create(topic, *wanted,
+               // Kafka does not compact the active segment, so small and young segments keep a
+               // take-over short.
+               {{"cleanup.policy", "compact"},
+                {"segment.bytes", "16777216"},
+                {"segment.ms", "600000"},
+                {"min.cleanable.dirty.ratio", "0.2"},
+                {"delete.retention.ms", "86400000"},
+                {"message.timestamp.type", "LogAppendTime"},
+                {"max.message.bytes", std::to_string(std::max(row_bytes, least_message_bytes))}});
     if (!made) return made;
     // A row goes to the partition that has the number of its source's.
   } else if (**partitions < *wanted) {
@@ -228,7 +231,8 @@ Result<> KafkaTopics::ensure(const std::string& topic, const std::string& source
     if (!configs) return std::unexpected(configs.error());
     return create(topic, *wanted,
                   {{"max.message.bytes",
-                    std::to_string(number_in(*configs, "max.message.bytes") + row_overhead)}});
+                    std::to_string(std::max(number_in(*configs, "max.message.bytes") + row_overhead,
+                                            least_message_bytes))}});
   }
   // A topic of users is left as it is, unless a record has to keep its partition's number there.
   if (grow && **partitions < *wanted) return add_partitions(topic, *wanted);

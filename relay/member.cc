@@ -25,12 +25,11 @@ constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
 constexpr milliseconds settle_again{5'000};
 constexpr std::chrono::minutes tend_again{1};
+// After a crash the store knows when it was complete: this and tend_again are far less than
+// longest_unread.
+constexpr std::chrono::minutes flush_again{10};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
-// Each list in the admin is a request to look, and each look a question to Kafka: they are asked
-// together, no more often than this.
-constexpr milliseconds look_together{100};
-constexpr std::size_t max_orders = 1'000;  // The limit of one partition in one transaction.
 // Since the rows in the store were complete; tombstones stay for an hour at least.
 constexpr std::chrono::minutes oldest_rest{58};
 // Each is waited for by itself, within the time of a transaction.
@@ -40,14 +39,21 @@ constexpr std::size_t careful_records = 100;
 
 class Member::Asking {
  public:
-  Asking(Member& member, std::string_view what) : member_(member) { set(what); }
-  ~Asking() { set({}); }
+  Asking(Member& member, std::string_view what) : member_(member) {
+    const MonoTime mono = member_.clock_.mono();
+    member_.note_gap(mono);
+    set(what, mono);
+  }
+  ~Asking() {
+    const MonoTime mono = member_.clock_.mono();
+    member_.seen_at_ = mono;
+    set({}, mono);
+  }
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
 
  private:
-  void set(std::string_view what) {
-    const MonoTime mono = member_.clock_.mono();
+  void set(std::string_view what, MonoTime mono) {
     const std::lock_guard lock(member_.mutex_);
     member_.asking_ = what;
     member_.asking_since_ = mono;
@@ -61,23 +67,23 @@ Member::Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store,
     : cluster_(cluster), clock_(clock), store_(store), options_(std::move(options)) {}
 
 void Member::step(milliseconds longest) {
+  note_gap(clock_.mono());
   Polled polled = cluster_.poll(wait_time(longest), has_room());
   // The time of the plan is that of the poll: after it this thread may stand still for a while.
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
-  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
-  const bool is_disturbed = was_away || polled.disturbed;
+  seen_at_ = mono;
+  const bool is_disturbed = std::exchange(stood_still_, false) || polled.disturbed;
+  if (polled.disturbed) disturbed_at_ = mono;
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
-    const auto warm = warm_.find(source);
-    if (warm == warm_.end() || (!warm->second.is_bad && !is_disturbed)) continue;
-    cluster_.stop_rows(source);
-    const std::lock_guard lock(mutex_);
-    warm_.erase(warm);
+    const auto* copy = warm_.find(source);
+    if (copy != nullptr && (copy->is_bad || is_disturbed)) warm_.drop(source);
   }
   take_polled(std::move(polled), mono, now);
-  follow_standby(is_disturbed);
+  if (is_disturbed) read_anew(mono);
+  follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
   // what is pending depends on it.
@@ -94,13 +100,15 @@ void Member::step(milliseconds longest) {
     was_late_ = is_late();
   }
   if (!was_late_ && !needs_renewal_ && transact_.may(mono)) work(now);
-  tell_looks();
+  orders_.tell_looks(assignment_, status_.is_full);
 }
 
 // Asks Kafka for the facts that orders and take-overs need.
 void Member::ask(MonoTime mono, WallTime now) {
   asked_in_vain_ = has_settled_ = false;
-  take_orders(mono);
+  orders_.take(
+      assignment_, [&](const std::set<Source>& sources) { return ends_of(sources, mono); },
+      status_.stalled, mono);
   find_all(mono);
   for (auto& [source, assigned] : assignment_) {
     if (assigned.stage == Stage::loading) load(assigned, mono, now);
@@ -124,6 +132,16 @@ Transacted Member::transact(const Transaction& transaction) {
   return cluster_.transact(transaction);
 }
 
+Result<Offset> Member::source_end(const Source& source) {
+  const Asking asking(*this, "for the end of a source");
+  return cluster_.source_end(source);
+}
+
+Result<Offset> Member::state_end(const Source& source) {
+  const Asking asking(*this, "for the end of a state partition");
+  return cluster_.state_end(source);
+}
+
 bool Member::has_room() const {
   std::size_t arrived = 0;
   for (const auto& [source, assigned] : assignment_) arrived += assigned.partition.arrived_bytes();
@@ -140,10 +158,14 @@ milliseconds Member::wait_time(milliseconds longest) const {
       wait = std::min(wait, look_again);
     if (assigned.stage != Stage::owned) continue;
     if (assigned.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
-    if (const auto due = assigned.partition.next_due())
+    const auto held = held_targets_.find(assigned.held_by);
+    if (held != held_targets_.end() && !held->second.retry.may(mono)) {
+      wait = std::min(wait, std::chrono::ceil<milliseconds>(held->second.retry.at() - mono));
+    } else if (const auto due = assigned.partition.next_due()) {
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
+    }
   }
-  if (!waiting_.empty()) wait = std::min(wait, look_at_orders);
+  if (!orders_.empty()) wait = std::min(wait, look_at_orders);
   if (!transact_.may(mono))
     wait =
         std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(transact_.at() - mono)));
@@ -156,20 +178,18 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     if (assignment_.erase(source) > 0) log_info("relay", "{}: no longer owned", source.text());
   }
   for (const auto& source : polled.assigned) {
-    const auto warm = warm_.find(source);
-    const bool is_warm = warm != warm_.end();
+    auto copy = warm_.take(source);
     const auto [place, is_new] = assignment_.try_emplace(
-        source, AssignedPartition(is_warm ? std::move(warm->second.partition)
-                                          : Partition(source, options_.rules, store_)));
+        source, AssignedPartition(copy ? std::move(copy->partition)
+                                       : Partition(source, options_.rules, store_)));
     AssignedPartition& assigned = place->second;
-    if (is_new && is_warm) {
+    if (is_new && copy) {
       assigned.since = assigned.stage_since = mono;
-      assigned.rows_end = warm->second.rows_end;
+      assigned.rows_end = copy->rows_end;
       assigned.is_warm = true;
     } else if (is_new) {
       begin_take_over(assigned, mono);
     }
-    if (is_warm) warm_.erase(warm);
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
@@ -187,12 +207,25 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   take_rows(polled, mono, now);
-  const bool was_away = last_polled_ != MonoTime{} && mono - last_polled_ > options_.stall;
   last_polled_ = mono;
-  if (!was_away && !polled.disturbed) return;
+}
+
+// The time since this thread was last seen is its own: with Kafka's answers nobody waits for it.  A
+// long one means that it stood still, and whatever was read for it meanwhile may have stood still
+// too.
+void Member::note_gap(MonoTime mono) {
+  if (seen_at_ == MonoTime{} || mono - seen_at_ <= options_.stall) return;
+  stood_still_ = true;
+  disturbed_at_ = mono;
+}
+
+// After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.
+void Member::read_anew(MonoTime mono) {
+  is_confirmed_ = false;
+  const std::lock_guard lock(mutex_);
   for (auto& [source, assigned] : assignment_) {
-    // Its end was asked for before: what was acknowledged meanwhile may be behind it.
-    if (assigned.stage == Stage::reading) {
+    // An end that was asked for afterwards holds.
+    if (assigned.stage == Stage::reading && assigned.target_asked <= disturbed_at_) {
       assigned.target = -1;
       assigned.stage_since = {};
     }
@@ -208,10 +241,10 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   std::map<Source, Offset> loaded;
   for (const auto& row : polled.rows) {
     const auto assigned = assignment_.find(row.source);
-    if (const auto warm = warm_.find(row.source); warm != warm_.end()) {
-      if (warm->second.is_bad) continue;
+    if (auto* copy = warm_.find(row.source); copy != nullptr) {
+      if (copy->is_bad) continue;
       loaded.try_emplace(row.source, -1);
-      warm->second.is_bad = !take_row(row, warm->second.partition);
+      copy->is_bad = !take_row(row, copy->partition);
     } else if (assigned != assignment_.end() && assigned->second.reads_rows() &&
                assigned->second.bad_row.empty()) {
       loaded.try_emplace(row.source, -1);
@@ -225,8 +258,8 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   for (const auto& end : polled.row_ends) {
     const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
-    if (const auto warm = warm_.find(end.source); warm != warm_.end()) {
-      known = &warm->second.rows_end;
+    if (auto* copy = warm_.find(end.source); copy != nullptr) {
+      known = &copy->rows_end;
     } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
       if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;
       known = &assigned->second.rows_end;
@@ -236,11 +269,9 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
     loaded[end.source] = end.next;
   }
   for (const auto& [source, end] : loaded) {
-    const auto warm = warm_.find(source);
-    const bool is_bad =
-        warm != warm_.end() ? warm->second.is_bad : !assignment_.at(source).bad_row.empty();
-    Partition& partition =
-        warm != warm_.end() ? warm->second.partition : assignment_.at(source).partition;
+    auto* copy = warm_.find(source);
+    const bool is_bad = copy != nullptr ? copy->is_bad : !assignment_.at(source).bad_row.empty();
+    Partition& partition = copy != nullptr ? copy->partition : assignment_.at(source).partition;
     if (is_bad) {
       partition.forget();
     } else {
@@ -264,51 +295,16 @@ Result<> Member::take_row(const RowRead& row, Partition& partition) {
   return {};
 }
 
-void Member::keep_warm(std::vector<Source> sources) {
-  const std::lock_guard lock(orders_mutex_);
-  wanted_warm_ = {std::make_move_iterator(sources.begin()), std::make_move_iterator(sources.end())};
-}
-
-// A copy begins again with what the store has after a stall or an outage: it may be too old then.
-void Member::follow_standby(bool is_disturbed) {
-  std::set<Source> wanted;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    wanted = wanted_warm_;
-  }
-  // The room that is left is for what this member owns.
-  if (!wanted.empty() && !store_.has_room()) wanted.clear();
-  for (auto each = warm_.begin(); each != warm_.end();) {
-    if (!is_disturbed && wanted.contains(each->first)) {
-      ++each;
-      continue;
-    }
-    cluster_.stop_rows(each->first);
-    const std::lock_guard lock(mutex_);
-    each = warm_.erase(each);
-  }
-  const MonoTime mono = clock_.mono();
-  for (const auto& source : wanted) {
-    if (assignment_.contains(source) || warm_.contains(source)) continue;
-    Retry& retry = warm_starts_[source];
-    if (!retry.may(mono)) continue;
-    Warm warm(Partition(source, options_.rules, store_));
-    if (const auto started = start_warm(source, warm); !started) {
-      // Kafka may have taken a while to say nothing: no other is asked in this step.
-      log_warn("relay", "{}: the warm copy cannot be read: {}", source.text(),
-               started.error().message);
-      return retry.failed(mono, options_.retry, options_.longest_retry);
-    }
-    retry.reset();
-    const std::lock_guard lock(mutex_);
-    warm_.emplace(source, std::move(warm));
-  }
-}
-
-Result<> Member::start_warm(const Source& source, Warm& warm) {
-  const auto end = cluster_.state_end(source);
-  if (!end) return std::unexpected(end.error());
-  return cluster_.start_rows(source, warm.partition.rows_from(clock_.wall(), *end));
+void Member::follow_copies(bool is_disturbed, MonoTime mono) {
+  warm_.follow({.is_disturbed = is_disturbed,
+                .has_room = store_.has_room(),
+                .assignment = assignment_,
+                .mono = mono,
+                .now = clock_.wall(),
+                .retry = options_.retry,
+                .longest_retry = options_.longest_retry,
+                .is_late = [this] { return is_late(); },
+                .state_end = [this](const Source& source) { return state_end(source); }});
 }
 
 // An owner's store is complete though nothing comes; one that nobody follows is dropped when it is
@@ -318,7 +314,11 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   tended_at_ = mono;
   const std::lock_guard lock(mutex_);
   for (auto& [source, assigned] : assignment_)
-    if (assigned.stage == Stage::owned) assigned.partition.note_complete(now);
+    if (assigned.stage == Stage::owned && is_confirmed_) assigned.partition.note_complete(now);
+  if (mono - flushed_at_ >= flush_again) {
+    store_.flush();
+    flushed_at_ = mono;
+  }
   for (const auto& source : PendingRecords::older(store_, now - longest_unread)) {
     if (assignment_.contains(source) || warm_.contains(source)) continue;
     log_info("relay",
@@ -350,7 +350,9 @@ void Member::take_over_all() {
 
 // Frees a log that waits for a transaction of the last owner.
 void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
-  if (mono - assigned.stage_since < options_.stuck_after) return;
+  const auto stuck_after =
+      assigned.stage == Stage::finding ? options_.stuck_after : options_.stuck_rows_after;
+  if (mono - assigned.stage_since < stuck_after) return;
   // One in each step, however late: that the log is stuck may be what makes the others slow.
   if (has_settled_ && is_late()) return;
   assigned.stage_since = mono;
@@ -361,8 +363,19 @@ void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
   has_settled_ = true;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
            assigned.partition.source().text(), assigned.last_owner);
-  if (const auto settled = cluster_.settle(assigned.last_owner); !settled)
-    log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  const auto settled = [&] {
+    const Asking asking(*this, "to end the transaction of another member");
+    return cluster_.settle(assigned.last_owner);
+  }();
+  if (!settled) log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
+  if (settled_at != MonoTime{}) {
+    const std::lock_guard lock(mutex_);
+    assigned.waits = fmt::format(
+        "{}: a transaction of {} stays open though its producers were fenced; see "
+        "kafka-transactions find-hanging",
+        assigned.partition.source().text(), assigned.last_owner);
+  }
   // From its end on: it may take so long that the next step would settle again, and only that.
   settled_at = clock_.mono();
 }
@@ -377,7 +390,11 @@ void Member::prepare(MonoTime mono) {
   }
   for (const auto& [topic, sources] : topics) {
     if (is_late()) return;
-    if (const auto prepared = cluster_.prepare(sources); !prepared) {
+    const auto prepared = [&] {
+      const Asking asking(*this, "for the topics of a source");
+      return cluster_.prepare(sources);
+    }();
+    if (!prepared) {
       for (const auto& source : sources)
         wait_with(assignment_.at(source), prepared.error().message);
     } else {
@@ -397,7 +414,10 @@ void Member::find_all(MonoTime mono) {
       sources.push_back(source);
   }
   if (sources.empty()) return;
-  const auto committed = cluster_.committed(sources);
+  const auto committed = [&] {
+    const Asking asking(*this, "for the offsets of the group");
+    return cluster_.committed(sources);
+  }();
   if (!committed) return find_failed(committed.error().message);
   std::vector<std::pair<Source, Committed>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -405,13 +425,15 @@ void Member::find_all(MonoTime mono) {
     const Committed& each = (*committed)[i];
     assigned.last_owner = each.owner;
     if (!each.is_stable) {
+      // A Kafka that is slow is no reason to fence anybody.
+      if (!each.is_open) assigned.stage_since = mono;
       free_log(assigned, mono);
       continue;
     }
     if (!each.next) {
       if (is_late() && !stable.empty()) continue;
       // From the first transaction on there is an offset.
-      const auto end = cluster_.state_end(sources[i]);
+      const auto end = state_end(sources[i]);
       if (!end) return wait_with(assigned, end.error().message);
       if (*end > 0) {
         wait_with(assigned,
@@ -441,13 +463,14 @@ void Member::found(const std::vector<std::pair<Source, Committed>>& stable, Mono
     failed(done, {});
     return find_failed(done.error);
   }
+  is_confirmed_ = true;
   bool is_first = true;
   for (const auto& [source, committed] : stable) {
     // At least one, or there would be no progress; the others are found again.
     if (!std::exchange(is_first, false) && is_late()) break;
     AssignedPartition& assigned = assignment_.at(source);
     // After the transaction: the last owner can write nothing behind this end.
-    const auto end = cluster_.state_end(source);
+    const auto end = state_end(source);
     if (!end) return wait_with(assigned, end.error().message);
     if (!assigned.is_warm) {
       Offset from = 0;
@@ -503,13 +526,15 @@ void Member::read_to_end(AssignedPartition& assigned, MonoTime mono) {
     if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
     // One whose leader is away takes a while to say nothing: no other is asked in this step.
     if (asked_in_vain_ || is_late() || !assigned.find.may(mono)) return;
-    const auto end = cluster_.source_end(assigned.partition.source());
+    const MonoTime asked = clock_.mono();
+    const auto end = source_end(assigned.partition.source());
     if (!end) return wait_with(assigned, end.error().message);
     const std::lock_guard lock(mutex_);
     assigned.waits.clear();
     assigned.find.reset();
     assigned.stage_since = mono;
     assigned.target = *end;
+    assigned.target_asked = asked;
     return;
   }
   const bool was_read =
@@ -541,29 +566,12 @@ std::vector<AssignedPartition*> Member::in_turn() {
 // --- Orders.
 
 void Member::give(std::vector<Ordered> orders) {
-  std::string why;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    why = refuses_;
-    if (why.empty() && given_.size() + orders.size() > options_.waiting_orders)
-      why = fmt::format("{} requests for changes are already waiting", given_.size());
-    if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
-  }
-  if (why.empty()) return cluster_.wake();
-  for (auto& each : orders) each.told(fail(Errc::io, why));
+  if (orders_.give(std::move(orders))) cluster_.wake();
 }
 
 void Member::refuse_orders(const std::string& why) {
-  std::vector<Ordered> given;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    refuses_ = why;
-    given = std::exchange(given_, {});
-  }
-  for (auto& each : given) each.told(fail(Errc::io, why));
-  for (auto& each : waiting_)
-    if (!each.is_over) each.ordered.told(fail(Errc::io, why));  // The others have been told.
-  waiting_.clear();
+  orders_.refuse(why);
+  orders_.refuse_waiting(why);
 }
 
 // Where these sources end.  One whose leader is away takes a while to say nothing: one of them is
@@ -580,10 +588,13 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
     }
   }
   if (asked.empty()) return ends;
-  const auto all = cluster_.source_ends(asked);
+  const auto all = [&] {
+    const Asking asking(*this, "for the ends of sources");
+    return cluster_.source_ends(asked);
+  }();
   for (std::size_t i = 0; i < asked.size(); ++i) {
     if (!all && (asked_in_vain_ || is_late())) break;
-    Result<Offset> end = all ? Result<Offset>((*all)[i]) : cluster_.source_end(asked[i]);
+    Result<Offset> end = all ? Result<Offset>((*all)[i]) : source_end(asked[i]);
     AssignedPartition& assigned = assignment_.at(asked[i]);
     if (end) {
       assigned.ends.reset();
@@ -595,107 +606,6 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
     ends.emplace(asked[i], std::move(end));
   }
   return ends;
-}
-
-void Member::take_orders(MonoTime mono) {
-  const auto is_look = [](const Ordered& each) { return each.order.kind == Order::Kind::look; };
-  std::vector<Ordered> given;
-  {
-    const std::lock_guard lock(orders_mutex_);
-    // Looks ask Kafka together.
-    const bool waits = looked_at_ != MonoTime{} && mono - looked_at_ < look_together;
-    if (!waits || !std::ranges::all_of(given_, is_look)) given = std::exchange(given_, {});
-  }
-  // A record that was acknowledged before an order came is before these ends.
-  std::set<Source> sources;
-  for (const auto& each : given)
-    if (assignment_.contains(each.source)) sources.insert(each.source);
-  if (!sources.empty()) looked_at_ = mono;
-  const auto ends = ends_of(sources, mono);
-  std::vector<Ordered> later;
-  for (auto& each : given) {
-    const auto end = ends.find(each.source);
-    if (end == ends.end() && sources.contains(each.source) && mono < each.deadline) {
-      later.push_back(std::move(each));
-    } else if (end != ends.end() && !end->second) {
-      each.told(std::unexpected(end->second.error()));
-    } else {
-      waiting_.push_back({std::move(each), end == ends.end() ? -1 : *end->second});
-    }
-  }
-  if (!later.empty()) {
-    const std::lock_guard lock(orders_mutex_);
-    given_.insert(given_.begin(), std::make_move_iterator(later.begin()),
-                  std::make_move_iterator(later.end()));
-  }
-  std::erase_if(waiting_, [&](Waiting& each) {
-    const Source& source = each.ordered.source;
-    if (each.is_over) return true;
-    if (!assignment_.contains(source)) {
-      each.ordered.told(fail(Errc::not_found, source.text() + " is not owned by this member"));
-      return true;
-    }
-    if (mono < each.ordered.deadline) return false;
-    each.ordered.told(
-        fail(Errc::io, fmt::format("{} is not ready: {}", source.text(),
-                                   status_.stalled.empty() ? name_of(assignment_.at(source).stage)
-                                                           : status_.stalled)));
-    return true;
-  });
-}
-
-// Answers that need no fence: a partition's next owner would show the same.
-void Member::tell_looks() {
-  for (auto& each : waiting_) {
-    if (each.is_over || !each.is_look()) continue;
-    const auto assigned = assignment_.find(each.ordered.source);
-    if (assigned == assignment_.end() || assigned->second.stage != Stage::owned) continue;
-    if (!assigned->second.has_taken(each.target) && !status_.is_full) continue;
-    each.is_over = true;
-    each.ordered.told(delay::Controlled{});
-  }
-}
-
-// The orders that may be obeyed now.
-std::vector<Member::Waiting*> Member::orders_for(const Source& source, std::size_t most) {
-  std::vector<Waiting*> all;
-  if (waiting_.empty()) return all;
-  const AssignedPartition& assigned = assignment_.at(source);
-  for (auto& each : waiting_) {
-    if (each.is_over || each.ordered.source != source || each.is_look()) continue;
-    const bool is_read = assigned.has_taken(each.target);
-    // Where no record can be taken in for lack of room, a cancellation is what helps.
-    if (!is_read && !status_.is_full) continue;
-    each.is_read = is_read;
-    all.push_back(&each);
-    if (all.size() >= most) break;
-  }
-  return all;
-}
-
-void Member::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
-                  const Transacted& done) {
-  if (done.outcome == Outcome::aborted) return;  // The next transaction obeys them.
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    asked[i]->is_over = true;
-    auto& [told, from] = answers[i];
-    const Ordered& ordered = asked[i]->ordered;
-    if (done.outcome == Outcome::unknown) {
-      told =
-          fail(Errc::io, "Kafka has not confirmed whether this was done; ask again: " + done.error);
-    } else if (from >= 0) {
-      const std::pair where(ordered.source, from);
-      const auto placed =
-          std::ranges::find(done.placed, where, &decltype(done.placed)::value_type::first);
-      if (placed != done.placed.end()) told->offset = placed->second;
-    } else if (told && told->outcome != delay::ControlOutcome::done && !asked[i]->is_read) {
-      told =
-          fail(Errc::io, fmt::format("there is no room for more pending records, so not all of {} "
-                                     "has been read, and it is not known whether the record exists",
-                                     ordered.source.text()));
-    }
-    ordered.told(std::move(told));
-  }
 }
 
 void Member::work(WallTime now) {
@@ -711,18 +621,21 @@ void Member::work(WallTime now) {
     pending_bytes += assigned.partition.pending().bytes();
   const bool has_room = store_.has_room();
   bool is_full = false;
+  const auto held = held_targets(clock_.mono());
   for (AssignedPartition* next : in_turn()) {
     AssignedPartition& assigned = *next;
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
+    limits.held_targets = &held;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     std::vector<Waiting*> asked;
-    if (assigned.stage == Stage::owned) asked = orders_for(assigned.partition.source(), max_orders);
+    if (assigned.stage == Stage::owned) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
     Work each = assigned.partition.plan(now, assigned.stage == Stage::owned, limits, orders);
+    note_held(assigned, each.held_by);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) continue;
@@ -744,22 +657,47 @@ void Member::work(WallTime now) {
                 "taken in until there is room",
                 pending_bytes);
   }
-  if (works.empty()) return;
+  if (works.empty()) return confirm();
   // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
   last_served_ = works.back().assigned->partition.source();
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
-  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, sent)) return;
+  std::vector<Outgoing> targets;  // That are sent already.
+  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, targets, sent))
+    return;
   auto done = transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
-  for (auto& each : works) tell(each.asked, each.work.answers, done);
+  for (auto& each : works) WaitingOrders::tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
+  if (!held_targets_.empty()) {
+    const std::lock_guard lock(mutex_);
+    for (const auto* records : {&transaction.records, &targets})
+      for (const auto& record : *records) held_targets_.erase(record.topic);
+  }
   committed(works, done);
+}
+
+// After a stall others may own what this member takes for its own, and nothing is to be done that
+// Kafka would refuse.  So it asks: the group takes the offsets from a member that is in it.
+void Member::confirm() {
+  if (is_confirmed_) return;
+  Transaction transaction;
+  for (const auto& [source, assigned] : assignment_)
+    if (assigned.stage == Stage::owned)
+      transaction.offsets.push_back({source, assigned.partition.next()});
+  if (transaction.empty()) return;
+  const auto done = transact(transaction);
+  if (done.outcome != Outcome::committed) return failed(done, {});
+  is_confirmed_ = true;
+  const std::lock_guard lock(mutex_);
+  set_stalled({});
+  transact_.reset();
 }
 
 void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   const WallTime committed = clock_.wall();
   const MonoTime mono = clock_.mono();
+  is_confirmed_ = true;
   const std::lock_guard lock(mutex_);
   set_stalled({});
   transact_.reset();
@@ -783,17 +721,46 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
     const std::pair target(record.topic, record.source);
     if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
     if (is_late()) return false;  // The prepared ones need not be again.
-    if (const auto prepared = cluster_.prepare_target(record.topic, record.source); !prepared) {
+    const auto prepared = [&] {
+      const Asking asking(*this, "for a target topic");
+      return cluster_.prepare_target(record.topic, record.source);
+    }();
+    if (!prepared) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);
       } else {
-        stall(prepared.error().message);
+        hold_target(record.topic, prepared.error().message, options_.retry, options_.longest_retry);
       }
       return false;
     }
     prepared_targets_.insert(target);
   }
   return true;
+}
+
+// The next plan leaves out what is due behind a record for it.
+void Member::hold_target(const std::string& topic, std::string why, milliseconds first,
+                         milliseconds longest) {
+  const MonoTime mono = clock_.mono();
+  const std::lock_guard lock(mutex_);
+  const auto [held, is_new] = held_targets_.try_emplace(topic);
+  if (is_new) held->second.since = mono;
+  if (held->second.why != why) log_error("relay", "records for {} wait: {}", topic, why);
+  held->second.why = std::move(why);
+  held->second.retry.failed(mono, first, longest);
+}
+
+std::set<std::string> Member::held_targets(MonoTime mono) const {
+  std::set<std::string> held;
+  for (const auto& [topic, each] : held_targets_)
+    if (!each.retry.may(mono)) held.insert(topic);
+  return held;
+}
+
+void Member::note_held(AssignedPartition& assigned, const std::string& target) {
+  if (assigned.held_by == target) return;
+  const std::lock_guard lock(mutex_);
+  assigned.held_by = target;
 }
 
 // There will never be such a topic: its records go to NAME.invalid.
@@ -808,13 +775,17 @@ void Member::refuse_all_to(const std::string& topic, const std::string& reason,
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
-bool Member::send_first(Transaction& transaction, Transacted& sent) {
-  std::vector<Outgoing> targets, others;
+bool Member::send_first(Transaction& transaction, std::vector<Outgoing>& targets,
+                        Transacted& sent) {
+  std::vector<Outgoing> others;
   for (auto& record : transaction.records)
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
-  sent = cluster_.send(targets);
+  {
+    const Asking asking(*this, "to take records");
+    sent = cluster_.send(targets);
+  }
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);
   return false;
@@ -833,8 +804,6 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
     const Outgoing& record = records.at(index);
     const std::string why = fmt::format("{} refuses it: {}", record.topic, reason);
     const bool is_invalid = record.kind == Outgoing::Kind::invalid;
-    // Not even the error alone.
-    if (is_invalid && !record.key && !record.value && record.headers.size() == 1) return stall(why);
     const std::lock_guard lock(mutex_);
     Partition& partition = assignment_.at(record.source).partition;
     if (is_invalid) {
@@ -843,7 +812,10 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
       partition.refuse(record.offset, why);
     }
   }
-  if (done.refused.empty()) stall(done.error);
+  for (const auto& topic : done.silent_targets)
+    hold_target(topic, fmt::format("{} has confirmed no record in time", topic),
+                options_.silent_retry, options_.longest_silent_retry);
+  if (done.refused.empty() && done.silent_targets.empty()) stall(done.error);
 }
 
 void Member::stall(std::string why) {
@@ -894,12 +866,16 @@ MemberStatus Member::status() const {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
     }
+    const auto held = held_targets_.find(assigned.held_by);
+    if (status.stalled.empty() && held != held_targets_.end()) {
+      status.stalled = held->second.why;
+      status.stalled_for =
+          std::chrono::floor<std::chrono::seconds>(clock_.mono() - held->second.since);
+    }
     status.pending_bytes += assigned.partition.pending().bytes();
   }
-  for (const auto& [source, warm] : warm_) {
-    if (warm.rows_end >= 0) ++status.standby;
-    status.standby_bytes += warm.partition.pending().bytes();
-  }
+  status.standby = warm_.complete();
+  status.standby_bytes = warm_.bytes();
   const MonoTime mono = clock_.mono();
   if (stalled_since_)
     status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *stalled_since_);

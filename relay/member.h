@@ -38,11 +38,12 @@
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - Between two polls there are longest_turn and then little more than one transaction, also when
 //     Kafka hardly answers: in a rebalance all members wait for the one that polls last.
+//   - A target that cannot be written keeps the records waiting that are due behind one for it, in
+//     their source partition, and nothing else.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
-//   - An order is obeyed when the source was read to where it ended after the order came, so all
-//     that was acknowledged before counts; and its answer is given after a commit, which the group
-//     would have refused to a member that has lost the partition.  Where the store is full it may
-//     be obeyed before; then no answer says that a record is not there.
+//   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
+//     and its answer is given after a commit, which the group would have refused to a member that
+//     has lost the partition.
 //
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.
@@ -50,8 +51,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -65,9 +64,11 @@
 #include "base/metrics.h"
 #include "relay/assignment.h"
 #include "relay/cluster.h"
-#include "relay/order.h"
+#include "relay/member_status.h"
 #include "relay/partition.h"
 #include "relay/pending_view.h"
+#include "relay/waiting_orders.h"
+#include "relay/warm_copies.h"
 
 namespace tarry::relay {
 
@@ -79,58 +80,25 @@ struct MemberOptions {
   Limits limits{};
   // Arrived records that are not taken in yet; above it no more are read.
   std::size_t arrived_bytes = 64u << 20;
-  // A member that was away longer reads the sources to their ends before it delivers.
-  std::chrono::milliseconds stall{1'000};
+  // A member that stood still longer reads the sources to their ends before it delivers.  The time
+  // that Kafka takes for an answer does not count: records are fetched meanwhile.
+  std::chrono::milliseconds stall{500};
   std::chrono::milliseconds stuck_after{1'000};
+  // The same for rows.  A transaction whose offset is stable has ended, and its markers are on
+  // their way; rows that come late say nothing more than that Kafka is slow.
+  std::chrono::milliseconds stuck_rows_after{5'000};
   std::size_t waiting_orders = 10'000;
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
   std::chrono::milliseconds longest_transact_retry{2'000};  // For transactions and new producers.
+  // For a target that took nothing in time: each attempt costs all others that time.
+  std::chrono::milliseconds silent_retry{10'000};
+  std::chrono::milliseconds longest_silent_retry{60'000};
   // After it a step asks Kafka nothing more: the group may wait for the next poll.
   std::chrono::milliseconds longest_turn{3'000};
   // A question to Kafka that takes longer is shown as a stall.
   std::chrono::milliseconds shown_after{3'000};
-};
-
-struct PartitionStatus {
-  Source source;
-  Stage stage = Stage::finding;
-  std::size_t pending = 0, arrived = 0;
-  Offset next = -1;
-  std::optional<WallTime> next_due;
-  std::optional<std::int64_t> take_over_ms;  // How long the take-over took.
-};
-
-struct MemberStatus {
-  std::vector<PartitionStatus> partitions;
-  std::size_t owned = 0;
-  std::size_t standby = 0;             // Warm copies that have been read to the end once.
-  bool is_assigned = false;            // The group has given an assignment, perhaps an empty one.
-  std::string stalled;                 // Why the last transaction was not made; empty: it was.
-  std::chrono::seconds stalled_for{};  // How long there has been a reason, perhaps another one.
-  std::uint64_t transactions = 0, aborted = 0, renewed = 0, early = 0, damaged_rows = 0;
-  std::size_t pending_bytes = 0, standby_bytes = 0;
-  bool is_full = false;  // No room for more pending records.
-  Counts counts;
-  Distribution lag;  // From the due time to the commit.
-
-  std::size_t pending() const;
-  std::optional<WallTime> next_due() const;
-  // The state of this member and its pending records.
-  void report_member(MetricSink& sink) const;
-  void report_delayed(MetricSink& sink) const;
-};
-
-// An order for one partition.
-struct Ordered {
-  Source source;
-  Order order;
-  MonoTime deadline{};
-  // Called once, on the thread of step() or of give().  Errc::not_found: the partition is not
-  // owned here, so ask its owner; Errc::io: it could not be done, or it is not known whether it
-  // was.
-  std::function<void(OrderTold)> told;
 };
 
 class Member {
@@ -159,27 +127,18 @@ class Member {
   }
 
   // Keeps warm copies of those that others own, from the next step() on.
-  void keep_warm(std::vector<Source> sources);
+  void keep_warm(std::vector<Source> sources) { warm_.want(std::move(sources)); }
   void give(std::vector<Ordered> orders);
-  // Answers the waiting orders with `why`, and all that come later.
+  // Answers the waiting orders with `why`, and all that come later.  Not while step() runs.
   void refuse_orders(const std::string& why);
 
  private:
-  // The rows of a partition that another member owns.
-  struct Warm {
-    explicit Warm(Partition with) : partition(std::move(with)) {}
-
-    Partition partition;
-    Offset rows_end = -1;
-    bool is_bad = false;  // It has a row of a newer version.
-  };
-  struct Waiting {
-    Ordered ordered;
-    Offset target = -1;    // The source has to be read to here.
-    bool is_over = false;  // It was told.
-    bool is_read = false;  // The source was, when it was obeyed.
-
-    bool is_look() const { return ordered.order.kind == Order::Kind::look; }
+  using Waiting = WaitingOrders::Waiting;
+  // A target that could not be prepared or written.  It is tried again, by itself or with others.
+  struct HeldTarget {
+    Retry retry;
+    std::string why;
+    MonoTime since{};
   };
   struct Planned {
     AssignedPartition* assigned;
@@ -192,6 +151,10 @@ class Member {
 
   Result<> renew();
   Transacted transact(const Transaction& transaction);
+  Result<Offset> source_end(const Source& source);
+  Result<Offset> state_end(const Source& source);
+  void note_gap(MonoTime mono);
+  void read_anew(MonoTime mono);
   void take_polled(Polled polled, MonoTime mono, WallTime now);
   void take_rows(const Polled& polled, MonoTime mono, WallTime now);
   void begin_take_over(AssignedPartition& assigned, MonoTime mono);
@@ -203,23 +166,22 @@ class Member {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono);
-  void follow_standby(bool is_disturbed);
-  Result<> start_warm(const Source& source, Warm& warm);
   void tend_store(MonoTime mono, WallTime now);
   Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<AssignedPartition*> in_turn();
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
-  void take_orders(MonoTime mono);
-  void tell_looks();
-  std::vector<Waiting*> orders_for(const Source& source, std::size_t most);
-  void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
-            const Transacted& done);
+  void follow_copies(bool is_disturbed, MonoTime mono);
+  void confirm();
   void committed(std::vector<Planned>& works, const Transacted& done);
   void work(WallTime now);
   bool prepare_targets(const std::vector<Outgoing>& records);
+  void hold_target(const std::string& topic, std::string why, std::chrono::milliseconds first,
+                   std::chrono::milliseconds longest);
+  void note_held(AssignedPartition& assigned, const std::string& target);
+  std::set<std::string> held_targets(MonoTime mono) const;
   void refuse_all_to(const std::string& topic, const std::string& reason,
                      const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction, Transacted& sent);
+  bool send_first(Transaction& transaction, std::vector<Outgoing>& targets, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   void set_stalled(std::string why);
@@ -237,18 +199,23 @@ class Member {
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
   Assignment assignment_;
   const PendingView view_{mutex_, assignment_};
-  std::map<Source, Warm> warm_;
+  WarmCopies warm_{cluster_, store_, options_.rules, mutex_};
   std::set<Source> prepared_sources_;
   std::set<std::pair<std::string, Source>> prepared_targets_;
+  std::map<std::string, HeldTarget> held_targets_;
   MemberStatus status_;
   WindowedHistogram lag_;
   std::string_view asking_;  // The question that Kafka is asked at this moment; empty: none.
   MonoTime asking_since_{};
   std::optional<MonoTime> stalled_since_;  // Empty: status_.stalled is.
   MonoTime last_polled_{};                 // Zero before the first time.
-  Retry transact_;                         // No transaction before.
-  Retry find_;                             // No partition is taken over further before.
-  std::map<Source, Retry> warm_starts_;    // The retries of warm copies.
+  // When this thread was last seen at work: behind a poll, or an answer of Kafka.
+  MonoTime seen_at_{};
+  bool stood_still_ = false;   // Since the last poll.
+  bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
+  MonoTime disturbed_at_{};    // The end of the last stall or outage.
+  Retry transact_;             // No transaction before.
+  Retry find_;                 // No partition is taken over further before.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
   Source last_served_{};
@@ -256,14 +223,8 @@ class Member {
   bool has_settled_ = false;                    // and a transaction of another member.
   bool was_late_ = false;                       // The last step had no time for a transaction.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
-  std::list<Waiting> waiting_;                  // Orders, as they came.
-  MonoTime tended_at_{};                        // The store.
-  MonoTime looked_at_{};                        // When ends were asked for last, for orders.
-
-  std::mutex orders_mutex_;  // Guards what follows; taken without the other one.
-  std::vector<Ordered> given_;
-  std::set<Source> wanted_warm_;
-  std::string refuses_;  // Why no order is taken; empty: they are.
+  MonoTime tended_at_{}, flushed_at_{};         // The store.
+  WaitingOrders orders_{options_.waiting_orders};
 };
 
 }  // namespace tarry::relay

@@ -1,8 +1,6 @@
-// The figures of a member (base/metrics.h).
+#include "relay/member_status.h"
 
 #include <algorithm>
-
-#include "relay/member.h"
 
 namespace tarry::relay {
 
@@ -56,6 +54,9 @@ void MemberStatus::report_delayed(MetricSink& sink) const {
   sink.counter({"tarry_relay_expired_total", "Records that expired before they were due."},
                counts.expired);
   sink.counter({"tarry_relay_invalid_total", "Records that went to NAME.invalid."}, counts.invalid);
+  sink.counter({"tarry_relay_dropped_total",
+                "Records that no topic took, not even NAME.invalid: the log names them."},
+               counts.dropped);
   sink.histogram({"tarry_relay_lag_seconds",
                   "Time from a record's due time until its delivery is committed.", "lag_ms"},
                  lag, TimeUnit::milliseconds);

@@ -34,6 +34,14 @@ Result<> check(const RelayOptions& options) {
                 fmt::format("--instance {}: an id has 1 to 60 of the characters A-Z a-z 0-9 . _ -",
                             printable(options.instance)));
   }
+  for (const auto& property : options.properties) {
+    // A member that is closed would keep its partitions until its session ends.
+    if (property.starts_with("group.instance.id="))
+      return fail(Errc::invalid,
+                  fmt::format("-X {}: the relay cannot be a static member of its group; give "
+                              "--instance for a name",
+                              printable(property)));
+  }
   return {};
 }
 

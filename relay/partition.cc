@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "delay/header_names.h"
+#include "delay/moved_due.h"
 #include "delay/pending_record.h"
 #include "delay/time_zones.h"
 #include "records/batch_builder.h"
@@ -64,12 +64,14 @@ void Counts::add(const Counts& more) {
   replaced += more.replaced;
   expired += more.expired;
   invalid += more.invalid;
+  dropped += more.dropped;
 }
 
 // A plan while it is made: what is pending is what was, with the changes.
 struct Partition::Planning {
   WallTime now;
   Work work;
+  const std::set<std::string>* held_targets = nullptr;
   std::map<std::string, std::optional<Offset>> ids{};  // The ids of the changes.
 
   bool delivers(const std::string& id) const {
@@ -167,12 +169,18 @@ void Partition::refuse(Offset offset, std::string reason) {
 }
 
 void Partition::refuse_invalid(Offset offset, std::string reason) {
-  refused_[offset] = {std::move(reason), true};
+  Refusal& refusal = refused_[offset];
+  using Sends = Refusal::Sends;
+  refusal.sends = refusal.sends == Sends::record ? Sends::error : Sends::nothing;
+  refusal.reason = std::move(reason);
+  if (refusal.sends == Sends::nothing)
+    log_error("relay", "the record of {} at {} is dropped: {}", source_.text(), offset,
+              refusal.reason);
 }
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
                      std::span<const Order* const> orders) const {
-  Planning planning{now, {}};
+  Planning planning{now, {}, limits.held_targets};
   Work& work = planning.work;
   work.now = now;
   work.next = next_;
@@ -336,50 +344,44 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   if (record.expires <= planning.now)
     return fail(Errc::invalid,
                 fmt::format("the record expired at {} (x-expire-at)", format_time(record.expires)));
-  WallTime due = record.due;
-  if (delivers) {
-    due = std::min(due, planning.now);
-  } else if (const auto* by = std::get_if<std::chrono::milliseconds>(&order.due)) {
-    std::int64_t sum = 0;
-    if (__builtin_add_overflow(to_ms(due), by->count(), &sum))
-      return fail(Errc::invalid, "the new due time cannot be stored");
-    due = from_ms(sum);
-  } else {
-    due = std::get<WallTime>(order.due);
-  }
-  if (due < delay::first_due_allowed || due > delay::last_due_allowed) {
-    return fail(Errc::invalid, fmt::format("the new due time {} is not between {} and {}",
-                                           format_time(due), format_time(delay::first_due_allowed),
-                                           format_time(delay::last_due_allowed)));
-  }
-  if (due >= record.expires) {
-    return fail(Errc::invalid,
-                fmt::format("the record expires at {} (x-expire-at), before it would be due",
-                            format_time(record.expires)));
-  }
+  const auto due = delay::moved_due(
+      record.due, delivers ? delay::NewDue(std::min(record.due, planning.now)) : order.due,
+      record.expires);
+  if (!due) return std::unexpected(due.error());
   Pending moved = record;
-  moved.due = due;
+  moved.due = *due;
   if (delivers) {
     // deliver() would send it to the .invalid topic, and the order would be told that it was
     // delivered.
     if (const auto refused = refused_.find(offset); refused != refused_.end())
       return fail(Errc::invalid, refused->second.reason);
+    if (is_held(offset, record, planning))
+      return fail(Errc::io, fmt::format("its target {} takes no records now", record.target));
     const std::size_t sent = planning.work.records.size();
     deliver(offset, moved, planning);
     // A recurring record may have no turn now.
     if (planning.work.records.size() > sent) {
-      planning.work.records.back().wants_place = true;
+      Outgoing& out = planning.work.records.back();
+      if (out.kind == Outgoing::Kind::invalid)
+        return fail(Errc::invalid, std::string(as_text(*out.headers.back().value)));
+      out.wants_place = true;
       delivered = offset;
     }
     return delay::Controlled{.outcome = delay::ControlOutcome::done};
   }
   planning.work.bytes += moved.bytes();
   planning.work.changes[offset].record = std::move(moved);
-  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = due};
+  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = *due};
 }
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                              std::string reason, Planning& planning) const {
+  const auto refused = refused_.find(offset);
+  const auto sends = refused == refused_.end() ? Refusal::Sends::record : refused->second.sends;
+  if (sends == Refusal::Sends::nothing) {
+    ++planning.work.counts.dropped;
+    return;
+  }
   Outgoing out{.kind = Outgoing::Kind::invalid,
                .topic = source_.topic + std::string(invalid_suffix),
                .partition = source_.partition,
@@ -391,15 +393,15 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
                .offset = offset};
   for (const auto& header : record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
-  // Kafka has refused the dead letter too, for instance for its size: a description has to do.
-  if (const auto refused = refused_.find(offset);
-      refused != refused_.end() && refused->second.is_bare) {
+  // Kafka has refused the dead letter too, for its size or its timestamp: a description has to do.
+  if (sends == Refusal::Sends::error) {
     reason += fmt::format("; the record of {} at {} has a key of {} bytes and a value of {} bytes",
                           source_.text(), offset, out.key ? out.key->size() : 0,
                           out.value ? out.value->size() : 0);
     out.key.reset();
     out.value.reset();
     out.headers.clear();
+    out.timestamp.reset();
   }
   out.headers.push_back({std::string(error_header), text_buffer(reason)});
   planning.work.bytes += out.bytes();
@@ -434,9 +436,15 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
         break;
       }
       if (planning.work.changes.contains(place.second)) continue;
+      Pending record = at.record();
+      if (is_held(place.second, record, planning)) {
+        planning.work.held_by = record.target;
+        stopped = place;
+        break;
+      }
       due.push_back(place);
-      records.push_back(at.record());
-      bytes += records.back().bytes();
+      bytes += record.bytes();
+      records.push_back(std::move(record));
     }
   }
   // As it is now it has the places of `records`, by which they are found below.
@@ -451,20 +459,30 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
   for (const auto& [time, offset] : due) {
     if (planning.work.bytes >= 2 * limits.bytes) break;
     const auto changed = planning.work.changes.find(offset);
+    const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
     // A copy: the change is overwritten with what becomes of the record.
-    if (changed != planning.work.changes.end()) {
-      const Pending record = *changed->second.record;
-      deliver(offset, record, planning);
-    } else {
-      const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
-      deliver(offset, records[static_cast<std::size_t>(at - pending.begin())], planning);
+    const Pending record = changed != planning.work.changes.end()
+                               ? *changed->second.record
+                               : std::move(records[static_cast<std::size_t>(at - pending.begin())]);
+    if (is_held(offset, record, planning)) {
+      planning.work.held_by = record.target;
+      break;
     }
+    deliver(offset, record, planning);
   }
+}
+
+// Its target takes nothing now.  One that goes to NAME.invalid does not need its target.
+bool Partition::is_held(Offset offset, const Pending& record, const Planning& planning) const {
+  return planning.held_targets != nullptr && planning.held_targets->contains(record.target) &&
+         !refused_.contains(offset);
 }
 
 void Partition::deliver(Offset offset, const Pending& record, Planning& planning) const {
   Change& change = planning.work.changes[offset];
   change.record.reset();
+  // Orders behind this one find it gone, whatever becomes of it below.
+  if (!record.id.empty()) planning.ids[record.id] = std::nullopt;
   const auto body = delay::PendingRecordBody::parse(record.body);
   TARRY_ASSERT(body.has_value(), "a pending record was read whole before it was kept");
   if (const auto refused = refused_.find(offset); refused != refused_.end())
@@ -485,6 +503,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
       change.record = record;
       change.record->due = *turn.next;
       change.record->body = delay::with_recurrence(record.body, *recurrence);
+      if (!record.id.empty()) planning.ids[record.id] = offset;  // It goes on, and keeps its id.
     }
     if (!turn.deliver) return;
     due = *turn.deliver;
@@ -507,11 +526,7 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
         {std::string(delay::header::schedule_handle), text_buffer(handle_of(source_, offset))});
     planning.work.delivered_due.push_back(due);
   }
-  // A recurring record that goes on keeps its id.
-  if (!record.id.empty() && !change.record) {
-    planning.work.delivered_ids.push_back(record.id);
-    planning.ids[record.id] = std::nullopt;
-  }
+  if (!record.id.empty() && !change.record) planning.work.delivered_ids.push_back(record.id);
   planning.work.bytes += out.bytes();
   planning.work.records.push_back(std::move(out));
   ++planning.work.counts.delivered;

@@ -33,6 +33,7 @@
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
 //   - Orders come after what has arrived and before what is due.  Orders for which the bound of a
 //     transaction has no room are left for the next Work.
+//   - A target that takes nothing now holds what is due behind a record for it, and nothing else.
 
 #include <chrono>
 #include <cstddef>
@@ -40,6 +41,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +90,9 @@ struct Limits {
   std::size_t bytes = 8u << 20;
   // Above it no record is taken in; those that are due leave.
   std::size_t pending_bytes = std::numeric_limits<std::size_t>::max();
+  // Targets that take nothing now; null: all do.  What is due behind a record for one of them waits
+  // with it.
+  const std::set<std::string>* held_targets = nullptr;
 };
 
 struct Change {
@@ -96,6 +101,7 @@ struct Change {
 
 struct Counts {
   std::uint64_t taken = 0, delivered = 0, cancelled = 0, replaced = 0, expired = 0, invalid = 0;
+  std::uint64_t dropped = 0;  // No topic takes them, not even NAME.invalid.
 
   void add(const Counts& more);
 };
@@ -114,6 +120,7 @@ struct Work {
     Offset from = -1;
   };
   std::vector<Answer> answers;
+  std::string held_by;  // The held target that what is due waits for; empty: none.
   WallTime now{};
   Counts counts;
   std::size_t bytes = 0;  // The part of the bound that is used.
@@ -151,7 +158,8 @@ class Partition {
   void note_complete(WallTime now);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
-  // Nor does NAME.invalid take it: the next plan sends only the error there.
+  // Nor does NAME.invalid take it: the next plan sends only the error there, and when that is
+  // refused too, nothing.
   void refuse_invalid(Offset offset, std::string reason);
 
   const Source& source() const { return source_; }
@@ -169,8 +177,10 @@ class Partition {
  private:
   struct Planning;
   struct Refusal {
+    enum class Sends { record, error, nothing };
+
     std::string reason;
-    bool is_bare = false;  // Without the record.
+    Sends sends = Sends::record;  // To NAME.invalid.
   };
 
   void take(const SourceRecord& source, Planning& planning) const;
@@ -178,6 +188,7 @@ class Partition {
   void obey(const Order& order, Planning& planning) const;
   OrderTold move(Offset offset, const Pending& record, const Order& order, Planning& planning,
                  Offset& delivered) const;
+  bool is_held(Offset offset, const Pending& record, const Planning& planning) const;
   std::optional<Offset> offset_named(const std::string& name, const Planning& planning) const;
   void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                     std::string reason, Planning& planning) const;

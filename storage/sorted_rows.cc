@@ -189,6 +189,15 @@ void DiskRows::write(const Changes& changes) {
   }
 }
 
+// There is no journal behind it, so rows that are not many enough to fill a memtable would be lost
+// however old they are.
+void DiskRows::flush(bool waits) {
+  rocksdb::FlushOptions options;
+  options.wait = waits;
+  options.allow_write_stall = true;  // It need not wait before it begins.
+  check_rows(rocks_->db->Flush(options), rocks_->directory);
+}
+
 bool DiskRows::has_room() const {
   const auto now = std::chrono::steady_clock::now();
   // A system call for each row would be much.

@@ -117,7 +117,8 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "How many other members keep a warm copy of each partition (default 0)")
       ->check(CLI::Range(0, 100));
   add("--delivery", command->delivery, "exactly-once|at-least-once",
-      "at-least-once is faster and may deliver a record twice (default exactly-once)");
+      "at-least-once is faster and may deliver a record twice, or after its cancellation (default "
+      "exactly-once)");
   add("--deliver-to", command->relay.deliver_to, "GLOB",
       "The topics that the header x-deliver-to may name (default: only the one with the source's "
       "name without .delayed)");

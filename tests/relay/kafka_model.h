@@ -40,6 +40,7 @@ struct Controls {
   bool no_reading_to_end = false;     // It delivers before it has read the source to its end.
   bool standby_without_tail = false;  // Rows are read by the owner alone, and taken for read.
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
+  bool rows_before_send = false;      // At least once: records go behind the transaction.
 };
 
 struct ModelEntry {
@@ -113,7 +114,7 @@ class KafkaModel {
       auto& last = committed_by_.try_emplace(source, -1).first->second;
       if (last > id) continue;
       last = id;
-      committed[source] = {true, next, transaction.owner};
+      committed[source] = {true, false, next, transaction.owner};
     }
   }
   void init(const std::string& producer) {
@@ -212,6 +213,7 @@ class ModelCluster : public Cluster {
   // The records of a partition in one poll: more than come in while a member is away for less than
   // a stall.
   static constexpr std::size_t max_fetched = 12;
+  static constexpr std::chrono::milliseconds longest_standstill{500};
 
   ModelCluster(KafkaModel& kafka, int member, const Rules& rules, Interruption interruption,
                Chance chance)
@@ -227,6 +229,7 @@ class ModelCluster : public Cluster {
 
   Polled poll(std::chrono::milliseconds /*wait*/, bool take_records) override {
     Polled polled;
+    polled.disturbed = std::exchange(stood_still_, false);
     follow_group(polled);
     polled_at_ = kafka_.now;
     for (auto& [source, position] : positions_) {
@@ -262,9 +265,10 @@ class ModelCluster : public Cluster {
     for (const auto& source : sources) {
       Committed each = kafka_.committed[source];
       each.is_stable = kafka_.controls.no_wait_for_state || kafka_.is_stable(source);
+      each.is_open = !each.is_stable;
       all.push_back(each);
     }
-    interruption_();
+    stand_still();
     return all;
   }
   Result<Offset> source_end(const Source& source) override {
@@ -283,7 +287,14 @@ class ModelCluster : public Cluster {
   void stop_rows(const Source& source) override { rows_.erase(source); }
 
   Transacted transact(const Transaction& transaction) override {
-    interruption_();
+    auto done = do_transact(transaction);
+    if (unsent_.empty()) return done;
+    stand_still();
+    append_all(std::exchange(unsent_, {}));
+    return done;
+  }
+  Transacted do_transact(const Transaction& transaction) {
+    stand_still();
     const std::string producer = owner_ + "-" + std::to_string(turn_);
     turn_ = (turn_ + 1) % 2;
     if (kafka_.epochs[producer] != epochs_[producer]) return lost(Outcome::unknown, "fenced");
@@ -296,7 +307,7 @@ class ModelCluster : public Cluster {
     auto& begun = kafka_.transactions[static_cast<std::size_t>(id)];
     begun.offsets = transaction.offsets;
     begun.owner = owner_;
-    interruption_();
+    stand_still();
     Transacted done;
     for (const auto& record : transaction.records) {
       const KafkaModel::Log log{record.topic, record.partition.value_or(0)};
@@ -307,7 +318,7 @@ class ModelCluster : public Cluster {
       if (record.kind == Outgoing::Kind::row) done.rows_end[record.source] = kafka_.end_of(log) + 1;
       kafka_.append(log, record, is_apart ? -1 : id, polled_at_);
     }
-    interruption_();
+    stand_still();
     using State = ModelTransaction::State;
     const auto state = [&] { return kafka_.transactions[static_cast<std::size_t>(id)].state; };
     if (kafka_.epochs[producer] != epochs_[producer] || state() != State::open)
@@ -320,15 +331,23 @@ class ModelCluster : public Cluster {
     if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was not prepared");
     kafka_.transactions[static_cast<std::size_t>(id)].state = State::prepared;
     if (chance_(2)) return lost(Outcome::unknown, "no answer, and it was prepared");
-    interruption_();
+    stand_still();
     if (state() == State::prepared && chance_(70)) kafka_.decide(id, State::committed);
     return done;
   }
   Transacted send(std::span<const Outgoing> records) override {
+    Transacted done;
+    if (kafka_.controls.rows_before_send) {
+      unsent_ = {records.begin(), records.end()};
+      return done;
+    }
     for (const auto& record : records)
-      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
-    interruption_();
-    return {};
+      if (record.wants_place)
+        done.placed.push_back({{record.source, record.offset},
+                               kafka_.end_of({record.topic, record.partition.value_or(0)})});
+    append_all({records.begin(), records.end()});
+    stand_still();
+    return done;
   }
 
   Result<> settle(const std::string& owner) override {
@@ -353,6 +372,16 @@ class ModelCluster : public Cluster {
     done.outcome = outcome;
     done.error = std::move(why);
     return done;
+  }
+  void append_all(const std::vector<Outgoing>& records) {
+    for (const auto& record : records)
+      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
+  }
+  // Nothing is fetched meanwhile.
+  void stand_still() {
+    const WallTime from = kafka_.now;
+    interruption_();
+    stood_still_ = stood_still_ || kafka_.now - from > longest_standstill;
   }
   KafkaModel::Log state_log(const Source& source) const {
     return {rules_.state_topic(source.topic), source.partition};
@@ -418,7 +447,9 @@ class ModelCluster : public Cluster {
   std::size_t turn_ = 0;
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
+  std::vector<Outgoing> unsent_;
   bool was_told_ = false;                              // It was told of an assignment.
+  bool stood_still_ = false;                           // Since the last poll.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
   std::map<Source, Offset> ends_;                      // The last one that was told.
   std::map<Source, Offset> rows_;

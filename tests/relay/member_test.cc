@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,10 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
     kafka_.now += answer_takes;
-    return ModelCluster::committed(sources);
+    auto all = ModelCluster::committed(sources);
+    if (offsets_come_late)
+      for (auto& each : *all) each.is_stable = each.is_open = false;
+    return all;
   }
   Result<Offset> state_end(const Source& source) override {
     kafka_.now += answer_takes;
@@ -43,6 +47,7 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<> settle(const std::string& owner) override {
     kafka_.now += answer_takes;
+    ++settled;
     return ModelCluster::settle(owner);
   }
 
@@ -54,7 +59,9 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<> prepare_target(const std::string& topic, const Source&) override {
     kafka_.now += answer_takes;
+    ++targets_prepared;
     if (bad_targets.contains(topic)) return fail(Errc::invalid, topic + " cannot be made");
+    if (unready_targets.contains(topic)) return fail(Errc::io, topic + " has no leader");
     return {};
   }
   Result<Offset> source_end(const Source& source) override {
@@ -95,13 +102,26 @@ class RefusingCluster final : public ModelCluster {
       return done;
     }
     std::size_t bytes = 0;
-    for (const auto& record : transaction.records) bytes += record.bytes();
+    Transacted silent;
+    for (const auto& record : transaction.records) {
+      bytes += record.bytes();
+      if (silent_targets.contains(record.topic)) silent.silent_targets.insert(record.topic);
+    }
+    if (!silent.silent_targets.empty()) {
+      kafka_.now += milliseconds(8'000);
+      silent.outcome = Outcome::aborted;
+      silent.error = "not all records were confirmed in time";
+      return silent;
+    }
     largest_bytes = std::max(largest_bytes, bytes);
     if (std::exchange(is_careful, false))
       largest_careful = std::max(largest_careful, transaction.records.size());
     for (std::size_t i = 0; i < transaction.records.size(); ++i) {
-      const auto& value = transaction.records[i].value;
-      if (too_large.empty() || !value || as_text(*value) != too_large) continue;
+      const auto& [value, kind] =
+          std::tie(transaction.records[i].value, transaction.records[i].kind);
+      const bool is_refused = value ? !too_large.empty() && as_text(*value) == too_large
+                                    : refuses_errors && kind == Outgoing::Kind::invalid;
+      if (!is_refused) continue;
       Transacted done;
       done.outcome = Outcome::aborted;
       done.refused.emplace_back(i, "too large");
@@ -110,15 +130,18 @@ class RefusingCluster final : public ModelCluster {
     return ModelCluster::transact(transaction);
   }
 
-  std::string too_large;  // This value.
+  std::string too_large;        // This value.
+  bool refuses_errors = false;  // In NAME.invalid, the error alone.
   bool refuses_all = false, answer_is_lost = false;
   int renewals_refused = 0;
   std::function<void()> inside_transaction;
   bool first_is_careful = false, is_careful = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
-  std::set<std::string> bad_sources, bad_targets;
+  std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
+  int targets_prepared = 0;
   std::set<Source> without_leader;
-  int asked_in_vain = 0, ends_asked = 0;
+  bool offsets_come_late = false;  // So that nobody knows whether they are stable.
+  int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
   milliseconds longest_turn{0};  // Between two polls.
 
@@ -268,6 +291,53 @@ TEST_CASE("records to a target that cannot be made go to NAME.invalid, and the o
   CHECK(one.in("o") == "b");
 }
 
+TEST_CASE(
+    "records for a target that cannot be prepared wait with those behind them, and other sources "
+    "go on") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.unready_targets = {"a"};
+  for (int i = 0; i < 50; ++i) {
+    one.send({"b.delayed", 0}, std::to_string(i));
+    if (i < 4)
+      one.send({"a.delayed", 0}, std::to_string(i), {{"x-deliver-to", i % 2 == 0 ? "c" : "a"}});
+    one.steps(2);
+  }
+  CHECK(one.in("b").ends_with("47 48 49"));
+  CHECK(one.in("c") == "0");
+  CHECK(one.member.status().stalled == "a has no leader");
+  CHECK(one.member.status().stalled_for >= std::chrono::seconds(1));
+  CHECK(one.cluster.targets_prepared < 15);
+  CHECK(one.order({"a.delayed", 0}, {Order::Kind::deliver, handle_of({"a.delayed", 0}, 1)})
+            .contains("takes no records now"));
+  one.cluster.unready_targets.clear();
+  one.steps(300);
+  CHECK(one.in("c") == "0 2");
+  CHECK(one.in("a") == "1 3");
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a target that confirms nothing costs the others its time, and seldom") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.silent_targets = {"a"};
+  one.send({"a.delayed", 0}, "x");
+  one.steps(3);
+  const WallTime begun = one.kafka.now;
+  int steps = 0;
+  for (; one.kafka.now - begun < std::chrono::minutes(3); ++steps) {
+    one.send({"b.delayed", 0}, std::to_string(steps));
+    one.step();
+  }
+  CHECK(one.in("b").ends_with(std::to_string(steps - 1)));
+  CHECK(steps * milliseconds(20) > std::chrono::minutes(2));
+  CHECK(one.member.status().stalled == "a has confirmed no record in time");
+  one.cluster.silent_targets.clear();
+  one.steps(3'100);
+  CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
+}
+
 TEST_CASE("of the partitions without a leader one is asked in a step, and the others go on") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.cluster.without_leader = {{"o.delayed", 0}, {"o.delayed", 1}};
@@ -290,7 +360,7 @@ TEST_CASE(
   // Others have left transactions open: they are ended, one in a step.
   for (std::size_t i = 0; i < 5; ++i) {
     const std::string owner = "g-dead-" + std::to_string(i);
-    one.kafka.committed[sources[i]] = {true, 0, owner};
+    one.kafka.committed[sources[i]] = {true, false, 0, owner};
     auto& open = one.kafka.transactions[static_cast<std::size_t>(one.kafka.begin(owner + "-0"))];
     open.offsets = {{sources[i], 0}};
     one.send(sources[i], "x");
@@ -305,6 +375,46 @@ TEST_CASE(
   one.steps(20);
   CHECK(one.member.is_ready());
   CHECK(one.in("a") == "x x");
+}
+
+TEST_CASE("deliveries go on while each transaction takes longer than a stall") {
+  OneMember one;
+  one.steps(20);
+  one.cluster.answer_takes = milliseconds(1'200);
+  for (int i = 0; i < 20; ++i) {
+    one.send({"o.delayed", 0}, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("o").ends_with("17 18 19"));
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("after a stall of its own a member delivers nothing before it has read the source") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.kafka.now += milliseconds(2'900);
+  // More than one poll brings, and behind it a cancellation that was there in time.
+  for (int i = 0; i < 100; ++i) one.send({"o.delayed", 0}, "x", {{"x-delay", "1h"}});
+  one.send({"o.delayed", 0}, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.kafka.now += milliseconds(2'000);
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
+  OneMember one;
+  one.kafka.committed[{"o.delayed", 0}] = {true, false, 0, "g-other"};
+  one.cluster.offsets_come_late = true;
+  one.steps(500);
+  CHECK(one.cluster.settled == 0);
+  CHECK_FALSE(one.member.is_ready());
+  one.cluster.offsets_come_late = false;
+  one.steps(20);
+  CHECK(one.cluster.settled == 0);
+  CHECK(one.member.is_ready());
 }
 
 TEST_CASE("a source whose offset is gone waits while its state has rows") {
@@ -325,7 +435,7 @@ TEST_CASE("a partition with a row of a newer version is not owned") {
   append_bytes(*row.key, as_bytes(handle_of({"o.delayed", 0}, 7)));
   row.value.emplace(30, std::uint8_t{9});
   one.kafka.append({"g-pending-o.delayed", 0}, std::move(row), -1);
-  one.kafka.committed[{"o.delayed", 0}] = {true, 0, ""};
+  one.kafka.committed[{"o.delayed", 0}] = {true, false, 0, ""};
   one.send({"o.delayed", 0}, "x");
   one.steps(50);
   CHECK(one.in("o") == "");
@@ -376,6 +486,32 @@ TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and sto
   CHECK(
       as_text(*headers[0].value)
           .ends_with("the record of o.delayed-0 at 0 has a key of 1 bytes and a value of 1 bytes"));
+}
+
+TEST_CASE(
+    "a record of which no topic takes even the error is dropped, counted, and stops nothing") {
+  OneMember one;
+  one.cluster.too_large = "a";
+  one.cluster.refuses_errors = true;
+  one.send({"o.delayed", 0}, "a");
+  one.send({"o.delayed", 0}, "b");
+  one.steps(30);
+  CHECK(one.in("o") == "b");
+  CHECK(one.in("o.delayed.invalid") == "");
+  CHECK(one.member.status().counts.dropped == 1);
+}
+
+TEST_CASE("a member polls again soon though it begins many warm copies and each answer is slow") {
+  OneMember one(std::vector<Source>{});
+  one.steps(3);
+  one.cluster.answer_takes = milliseconds(700);
+  std::vector<Source> wanted;
+  for (PartitionIndex i = 0; i < 20; ++i) wanted.push_back({"o.delayed", i});
+  one.member.keep_warm(wanted);
+  one.steps(10);
+  CHECK(one.cluster.longest_turn <= milliseconds(3'800));
+  one.steps(20);
+  CHECK(one.member.status().standby == 20);
 }
 
 TEST_CASE("while a record is refused that is not known yet, transactions are small") {
@@ -546,7 +682,7 @@ TEST_CASE("a warm copy is read anew when a stall ends with its partition's assig
   const KafkaModel::Log rows{"g-pending-o.delayed", 0};
   auto row = other.kafka.logs[rows].front().record;
   one.kafka.append(rows, std::move(row), -1);
-  one.kafka.committed[source] = {true, 1, ""};
+  one.kafka.committed[source] = {true, false, 1, ""};
   one.member.keep_warm({source});
   one.steps(5);
   REQUIRE(one.member.status().standby == 1);
@@ -671,6 +807,44 @@ TEST_CASE(
   one.steps(20);
   CHECK(one.cluster.rows_from.at({"o.delayed", 0}) == 0);
   CHECK(one.member.status().pending() == 0);
+}
+
+TEST_CASE("after a crash a quiet member does not read all rows, however long it was quiet") {
+  KafkaModel kafka{{}};
+  kafka.targets[{"o.delayed", 0}] = -1;
+  MemoryRows store;
+  store.most_unflushed = 10'000;
+  {
+    OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 1);
+    one.steps(20);
+    one.send({"o.delayed", 0}, "a", {{"x-delay", "90d"}});
+    one.steps(20);
+    for (int minute = 0; minute < 120; ++minute) {
+      // Of a poll and nothing else.
+      for (int second = 0; second < 150; ++second) {
+        kafka.now += milliseconds(380);
+        one.step();
+      }
+    }
+    kafka.leave(1);
+  }
+  store.crash([](std::size_t) { return std::size_t{0}; });
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.steps(20);
+  CHECK(one.cluster.rows_from.at({"o.delayed", 0}) > 0);
+  CHECK(one.member.status().pending() == 1);
+}
+
+TEST_CASE("an idle member asks the group after a stall whether it is still in it, and only then") {
+  OneMember one;
+  one.steps(20);
+  const auto offsets = [&] { return one.kafka.transactions.size(); };
+  const auto before = offsets();
+  one.steps(100);
+  CHECK(offsets() == before);
+  one.kafka.now += milliseconds(3'000);
+  one.steps(100);
+  CHECK(offsets() == before + 1);
 }
 
 }  // namespace tarry::relay

@@ -28,9 +28,13 @@ class MemoryRows : public storage::SortedRows {
   void write(const Changes& changes) override {
     apply(changes, rows_);
     unflushed_.push_back(changes);
-    if (unflushed_.size() <= max_unflushed) return;
+    if (unflushed_.size() <= most_unflushed) return;
     apply(unflushed_.front(), flushed_);
     unflushed_.pop_front();
+  }
+  void flush(bool /*waits*/) override {
+    flushed_ = rows_;
+    unflushed_.clear();
   }
   bool has_room() const override { return !is_full; }
 
@@ -48,11 +52,10 @@ class MemoryRows : public storage::SortedRows {
   std::size_t size() const { return rows_.size(); }
 
   bool is_full = false;
+  std::size_t most_unflushed = 20;  // As few fill a memtable.
 
  private:
   using Map = std::map<std::string, std::string>;
-  static constexpr std::size_t max_unflushed = 20;
-
   class MapCursor final : public Cursor {
    public:
     MapCursor(Map::const_iterator at, Map::const_iterator end) : at_(at), end_(end) {}

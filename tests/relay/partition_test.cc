@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -346,6 +347,51 @@ TEST_CASE("what one transaction delivers by an order is already delivered for th
   REQUIRE(work.answers.size() == 2);
   CHECK(work.answers[0].told->outcome == delay::ControlOutcome::done);
   CHECK(work.answers[1].told->outcome == delay::ControlOutcome::already_delivered);
+}
+
+TEST_CASE("orders for a record that can only go to NAME.invalid say why, however many there are") {
+  OnePartition other;
+  other.partition.arrive(source_record(
+      0, {{"x-cron", "30 9 * * *"}, {"x-cron-tz", "Europe/Berlin"}, {"x-schedule-id", "a"}}));
+  Work written = other.plan(after(0));
+  REQUIRE(summary(written) == "row:0");
+  // Its time zone is not on this machine.
+  Buffer row = *written.records[0].value;
+  const std::string_view zone = "Europe/Berlin";
+  const auto at = std::ranges::search(row, zone);
+  REQUIRE_FALSE(at.empty());
+  *at.begin() = 'X';
+  OnePartition one;
+  REQUIRE(one.partition.load_row("@orders.delayed-3-0", row, 0));
+  one.partition.begin(1, begin_time);
+  const Order deliver{.kind = Order::Kind::deliver, .name = "a"};
+  const Order cancel{.kind = Order::Kind::cancel, .name = "a"};
+  const std::vector given{&deliver, &deliver, &cancel};
+  const Work work = one.partition.plan(after(1), true, one.limits, given);
+  CHECK(summary(work) == "orders.delayed.invalid:v gone:0");
+  REQUIRE(work.answers.size() == 3);
+  REQUIRE_FALSE(work.answers[0].told.has_value());
+  CHECK(work.answers[0].told.error().message.contains("Xurope/Berlin"));
+  CHECK(work.answers[0].from == -1);
+  CHECK(work.answers[1].told->outcome == delay::ControlOutcome::unknown);
+  CHECK(work.answers[2].told->outcome == delay::ControlOutcome::unknown);
+}
+
+TEST_CASE(
+    "a dead letter that is refused leaves its error without its timestamp, and then nothing") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "soon"}}));
+  CHECK(one.plan(after(1)).records[0].timestamp == begin_time);
+  one.partition.refuse_invalid(0, "its timestamp");
+  const Work error = one.plan(after(1));
+  CHECK(summary(error) == "orders.delayed.invalid:null");
+  CHECK(error.records[0].timestamp == std::nullopt);
+  one.partition.refuse_invalid(0, "everything");
+  const Work nothing = one.plan(after(1));
+  CHECK(nothing.records.empty());
+  CHECK(nothing.taken == 1);
+  CHECK(nothing.counts.dropped == 1);
+  CHECK(nothing.counts.invalid == 0);
 }
 
 TEST_CASE("an order for a record that has expired is refused, however overdue the record is") {

@@ -3,23 +3,29 @@
 
 Usage: with_kafka.py --brokers 127.0.0.1:9092 [--binary build/release/tarry] [--members 3] [--rounds 10]
                      [--rate 300] [--partitions 12] [--seed N] [--delivery exactly-once] [--standby N]
-                     [--kafka COMMAND]
+                     [--kafka COMMAND] [--control MECHANISM]
 
 Needs a Kafka that nobody else uses for this, and Debian's python3-confluent-kafka.  It makes topics of its
-own, whose names begin with soak-, and leaves them.  A round is one disturbance: kill -9, SIGSTOP for 1 to 12 s,
-SIGTERM, or SIGTERM with an emptied data directory; after it the member is started again.  With --kafka, which
-starts a Kafka on the address in --brokers and whose process is the broker's, `kill -9` of Kafka is one more:
-it is started again after 0 to 8 s, and members have to go on without a restart of theirs.
+own, whose names begin with soak-, and leaves them.  A round is one disturbance: kill -9 or SIGTERM, also with an
+emptied data directory, after which the member is started again; SIGSTOP for 1 to 12 s, or now and then for 35 s,
+which is longer than the group waits; or one more member joins, or leaves.  In some rounds two members are
+disturbed at once.  With --kafka, which starts a Kafka on the address in --brokers and whose process is the
+broker's, `kill -9` of Kafka is one more: it is started again after 0 to 8 s, and members have to go on without a
+restart of theirs.  Meanwhile pending records are cancelled and delivered by requests to any member's admin.
 
 As a consumer with read_committed sees it: every record once, none early, none that was cancelled
-CANCEL_MARGIN before it was due, and in the order of its due times for each partition and source.  The lag
-of undisturbed records is measured first.  Exit status 1 when something is wrong.
+CANCEL_MARGIN before it was due or by a request that was answered, and in the order of its due times for each
+partition and source.  After a disturbance each partition delivers again within MAX_OUTAGE, and no member ends by
+itself.  The lag
+of undisturbed records is measured first.  Exit status 1 when something is wrong, 3 when Kafka has lost offsets.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -28,14 +34,23 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import confluent_kafka
 import confluent_kafka.admin
 
 CANCEL_MARGIN = 3.0  # Seconds, from the acknowledgement to the due time.
-# Seconds, from Kafka's start to the next delivery.  A group waits for a member that does not join again for
-# max.poll.interval.ms, which is 30 s, and for one that died for session.timeout.ms, which is 10 s.
+# Seconds without a delivery, in a partition that always has something due, after the last disturbance.  A group waits
+# for a member that does not join again for max.poll.interval.ms, which is 30 s, and for one that died for
+# session.timeout.ms, which is 10 s.
 MAX_OUTAGE = 60
+# The same while members are killed one after another: a partition may be assigned to one that is dead already, again
+# and again, and each time the group waits for its session's end.
+MAX_OUTAGE_IN_ALL = 120
+CALM_EVERY = 5  # Rounds: behind so many the next one waits until each partition delivers.
+LONG_STOP = 35  # Seconds; more than max.poll.interval.ms.
+ORDER_EVERY = 0.1  # Seconds, between two requests to an admin.
 MAX_QUEUE_WAIT = 0.1  # Seconds, for room among the records that a producer has not sent.
 
 
@@ -47,18 +62,49 @@ class Member:
     def __init__(self, options, index, group, source, directory):
         self.options, self.index, self.group, self.source = options, index, group, source
         self.data = directory / f"member-{index}"
-        self.log = open(directory / f"member-{index}.log", "ab")
-        self.process = None
+        self.log_path = directory / f"member-{index}.log"
+        self.log = open(self.log_path, "ab")
+        self.process, self.is_ended_by_us, self.started_at = None, True, 0
 
     def start(self):
-        self.process = subprocess.Popen(
-            [self.options.binary, "relay", "--brokers", self.options.brokers, "--source", self.source, "--group",
-             self.group, "--data", str(self.data), "--admin", "127.0.0.1:0", "--delivery", self.options.delivery,
-             "--standby", str(self.options.standby), "--same-partition"], stdout=self.log, stderr=self.log)
+        self.started_at = self.log_path.stat().st_size
+        command = [self.options.binary, "relay", "--brokers", self.options.brokers, "--source", self.source, "--group",
+                   self.group, "--data", str(self.data), "--admin", "127.0.0.1:0", "--delivery",
+                   self.options.delivery, "--standby", str(self.options.standby), "--same-partition"]
+        if self.options.control:
+            command = [self.options.binary, self.options.control, self.options.brokers, self.source, self.group,
+                       str(self.data)]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        self.is_ended_by_us = False
 
     def end(self, how):
+        self.check()
+        self.is_ended_by_us = True
         self.process.send_signal(how)
         self.process.wait(60)
+
+    def check(self):
+        if not self.is_ended_by_us and self.process.poll() is not None:
+            raise SystemExit(f"member {self.index} has ended by itself with status {self.process.returncode}: see "
+                             f"{self.log_path}")
+
+    def order(self, method, path):
+        """The status and the answer of its admin; None: it gave none."""
+        with open(self.log_path, "rb") as log:
+            log.seek(self.started_at)
+            ready = re.search(rb"relay ready .*admin=(\S+)", log.read())
+        if self.is_ended_by_us or not ready:
+            return None
+        try:
+            request = urllib.request.Request(
+                f"http://{ready.group(1).decode()}{path}", method=method,
+                headers={"Authorization": "Bearer " + (self.data / "admin.token").read_text().strip()})
+            with urllib.request.urlopen(request, timeout=15) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, {}
+        except (OSError, ValueError):  # It was killed, or stands still.
+            return None
 
 
 class Kafka:
@@ -179,6 +225,42 @@ class Sender:
                      timestamp=int(sent * 1000))
 
 
+class Orders:
+    """Cancels and delivers pending records by requests, on a thread, while they become due and members are disturbed."""
+
+    def __init__(self, options, source, seed, sender, members):
+        self.source, self.sender, self.members = source, sender, members
+        self.random = random.Random(seed + 1)
+        self.told = {}  # What the answers were -> how often.
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self.run) for _ in range(2)]
+
+    def run(self):
+        while not self.over.wait(ORDER_EVERY):
+            if choice := self.choose():
+                self.order(*choice)
+
+    def choose(self):
+        """One of the last records, that is due soon."""
+        values = list(self.sender.records)[-1000:]
+        for value in self.random.sample(values, min(20, len(values))):
+            entry = self.sender.records[value]
+            if (entry["acked"] and not entry.get("is_cancel") and not entry.get("may_end") and
+                    not entry.get("ordered") and -0.1 < entry["due"] / 1000 - now() < 4):
+                return value, entry
+        return None
+
+    def order(self, value, entry):
+        cancels = self.random.random() < 0.5
+        entry["ordered"] = "asked"  # Until it is answered nobody knows what becomes of it.
+        path = f"/delayed/{self.source}/@{self.source}-{entry['partition']}-{entry['order']}"
+        answer = self.random.choice(self.members).order(*(("DELETE", path) if cancels else ("POST", path + "/deliver")))
+        result = answer[1].get("result", answer[0]) if answer else "no answer"
+        self.told[result] = self.told.get(result, 0) + 1
+        if result == ("cancelled" if cancels else "delivered"):
+            entry["ordered"] = result
+
+
 class Reader:
     """Reads the target, read committed, on a thread."""
 
@@ -189,6 +271,8 @@ class Reader:
             "enable.auto.commit": False})
         self.consumer.assign([confluent_kafka.TopicPartition(target, each, 0) for each in range(options.partitions)])
         self.seen = {}  # Value -> [(partition, offset, time seen, time due by the header)]
+        self.last = {}  # Partition -> the time of its last record.
+        self.longest = {}  # Partition -> its longest time without a record since it was asked.
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
@@ -198,9 +282,23 @@ class Reader:
                 if message.error():
                     continue
                 due = int(dict(message.headers() or [])["x-scheduled-for"])
+                self.note(message.partition())
                 self.seen.setdefault(message.value().decode(), []).append(
                     (message.partition(), message.offset(), now(), due))
         self.consumer.close()
+
+    def note(self, partition):
+        gap = now() - self.last.get(partition, now())
+        self.longest[partition] = max(self.longest.get(partition, 0), gap)
+        self.last[partition] = now()
+
+    def longest_outage(self):
+        """The longest time that a partition has been without a record since this was asked, and which one."""
+        gaps = {partition: max(self.longest.get(partition, 0), now() - last)
+                for partition, last in list(self.last.items())}
+        self.longest = {}
+        partition = max(gaps, key=gaps.get, default=None)
+        return (gaps[partition], partition) if gaps else (0, None)
 
 
 def lag_text(name, reader, sender):
@@ -221,6 +319,12 @@ def find_wrong(records, seen):
         places = seen.get(value, [])
         if len(places) > 1:
             wrong["twice"].append(value)
+        if ordered := entry.get("ordered"):  # When it is due and whether it comes is what the order said.
+            if places and ordered == "cancelled":
+                wrong["cancelled"].append(value)
+            elif not places and ordered == "delivered":
+                wrong["lost"].append(value)
+            continue
         if places and places[0][2] * 1000 < entry["due"]:
             wrong["early"].append(value)
         if entry.get("is_cancel"):
@@ -237,7 +341,7 @@ def find_wrong(records, seen):
             wrong["strange"].append(value)
             continue
         entry = records[value]
-        if entry["acked"] is None:  # Its place in the source is not known.
+        if entry["acked"] is None or entry.get("ordered"):  # Its place is not known.
             continue
         partitions.setdefault(places[0][0], []).append((places[0][1], entry["due"], entry["order"] or 0, value))
     for places in partitions.values():
@@ -269,6 +373,9 @@ def check_the_checker():
             (lambda records, seen: None, set()),
             (lambda records, seen: seen.pop("1"), {"lost"}),
             (lambda records, seen: seen["1"].append((0, 9, 1001.5, 0)), {"twice"}),
+            (lambda records, seen: records["1"].update(ordered="cancelled"), {"cancelled"}),
+            (lambda records, seen: (records["1"].update(ordered="delivered"), seen.pop("1")), {"lost"}),
+            (lambda records, seen: (records["1"].update(ordered="asked"), seen.pop("1")), set()),
             (lambda records, seen: seen.update({"1": [(0, 1, 1000.5, 0)]}), {"early"}),
             (lambda records, seen: seen.update({"3": [(0, 3, 1003.5, 0)]}), {"cancelled"}),
             (lambda records, seen: seen.update({"x": [(0, 7, 1009.0, 0)]}), {"strange"}),
@@ -336,12 +443,35 @@ def verdict(sender, reader, delivery):
     return not any(wrong.values())
 
 
-def disturb_kafka(kafka, reader, chance):
+def committed_offsets(options, source, group):
+    """The source offsets that Kafka has for the group."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": options.brokers, "group.id": group,
+                                         "isolation.level": "read_uncommitted"})
+    until = now() + MAX_OUTAGE
+    while True:
+        try:
+            offsets = [each.offset for each in consumer.committed(
+                [confluent_kafka.TopicPartition(source, each) for each in range(options.partitions)], timeout=5)]
+            consumer.close()
+            return offsets
+        except confluent_kafka.KafkaException:  # The coordinator is loading.
+            if now() > until:
+                raise
+
+
+def disturb_kafka(options, kafka, source, group, reader, chance):
     """Kills the broker; returns how long it took from its start to the next delivery."""
+    before = committed_offsets(options, source, group)
     kafka.end(signal.SIGKILL)
     time.sleep(chance.uniform(0, 8))
     kafka.start()
-    started, seen = now(), len(reader.seen)
+    started = now()
+    after = committed_offsets(options, source, group)
+    if any(new < old for old, new in zip(before, after)):
+        # Seen with Kafka 4.3.1: its coordinator has the state of 16 384 records, and the log has the rest.
+        print(f"Kafka has gone back from offsets that it had acknowledged: {before} -> {after}")
+        sys.exit(3)
+    seen = len(reader.seen)
     while len(reader.seen) == seen:
         if now() - started > MAX_OUTAGE:
             raise SystemExit(f"nothing was delivered for {MAX_OUTAGE} s after Kafka's start")
@@ -349,31 +479,90 @@ def disturb_kafka(kafka, reader, chance):
     return now() - started
 
 
-def disturb(member, how, chance):
-    if how == "stop and continue":
+DISTURBANCES = ["kill -9"] * 4 + ["stop and continue"] * 4 + ["SIGTERM"] * 3 + [
+    "SIGTERM, emptied", "SIGTERM, emptied", "kill -9, emptied", "kill -9, emptied", "long stop"]
+
+
+# With a control: what it takes to see that the mechanism is missing.  A member that stands still for longer than its
+# session, and less than transaction.timeout.ms, may still commit what it has begun.
+CONTROL_DISTURBANCES = {"none": ["kill -9", "stop past the session"], "no-fencing": ["stop past the session"],
+                        "tombstones": ["kill -9"], "no-waiting": ["stop past the session"]}
+
+
+def disturb(member, how, waits):
+    if how in ("stop and continue", "stop past the session", "long stop"):
         member.process.send_signal(signal.SIGSTOP)
-        time.sleep(chance.uniform(1, 12))
+        time.sleep({"long stop": LONG_STOP, "stop past the session": 10.5 + waits[0] / 4}.get(how, waits[0]))
         member.process.send_signal(signal.SIGCONT)
         return
-    member.end(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
-    if how == "emptied":
+    member.end(signal.SIGKILL if how.startswith("kill") else signal.SIGTERM)
+    if how.endswith("emptied"):
         shutil.rmtree(member.data, ignore_errors=True)
-    time.sleep(chance.uniform(0, 3))
+    time.sleep(waits[1])
     member.start()
 
 
-def rounds(options, kafka, members, reader, chance):
+def disturb_members(options, members, extra, chance):
+    """Disturbs one member, or two at once, or has one more join or leave; returns what it did."""
+    disturbances = CONTROL_DISTURBANCES.get(options.control, DISTURBANCES)
+    if chance.random() < 0.1 and not options.control:
+        joins = extra.is_ended_by_us
+        extra.start() if joins else extra.end(signal.SIGTERM)
+        return "one more member joins" if joins else "the additional member leaves"
+    victims = chance.sample(members, 2 if len(members) > 1 and chance.random() < 0.3 else 1)
+    plans = [(member, chance.choice(disturbances), (chance.uniform(1, 12), chance.uniform(0, 3)))
+             for member in victims]
+    failed = []
+
+    def run(plan):
+        try:
+            disturb(*plan)
+        except (SystemExit, Exception) as error:  # Whatever it is ends the run.
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(plan,)) for plan in plans]
+    for number, thread in enumerate(threads):
+        if number > 0:
+            time.sleep(chance.uniform(0, 4))
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return " and ".join(f"{how}: member {member.index}" for member, how, *_ in plans)
+
+
+def wait_for_calm(options, reader):
+    """Waits until each partition has delivered again; returns how long that took."""
+    begun = now()
+    while True:
+        silent = [each for each in range(options.partitions) if reader.last.get(each, 0) < begun]
+        if not silent:
+            return now() - begun
+        if now() - begun > MAX_OUTAGE:
+            raise SystemExit(f"partitions {silent} have delivered nothing for {MAX_OUTAGE} s after a disturbance")
+        time.sleep(0.05)
+
+
+def rounds(options, kafka, source, members, extra, reader, chance):
+    reader.longest_outage()
+    longest = 0
     for number in range(options.rounds):
         if kafka and chance.random() < options.kafka_part:
-            waited = disturb_kafka(kafka, reader, chance)
-            print(f"{number + 1}: kill -9: Kafka; deliveries {waited:.1f} s after its start", flush=True)
-            time.sleep(chance.uniform(1, 6))
-            continue
-        how = chance.choice(["kill -9", "kill -9", "stop and continue", "stop", "emptied"])
-        member = chance.choice(members)
-        print(f"{number + 1}: {how}: member {member.index}", flush=True)
-        disturb(member, how, chance)
+            done = f"kill -9: Kafka; deliveries {disturb_kafka(options, kafka, source, members[0].group, reader, chance):.1f} s after its start"
+        else:
+            done = disturb_members(options, members, extra, chance)
+        if number % CALM_EVERY == CALM_EVERY - 1:
+            done += f"; all partitions deliver after {wait_for_calm(options, reader):.1f} s"
         time.sleep(chance.uniform(1, 6))
+        outage, partition = reader.longest_outage()
+        longest = max(longest, outage)
+        print(f"{number + 1}: {done}; longest outage {outage:.1f} s, of partition {partition}", flush=True)
+        if outage > MAX_OUTAGE_IN_ALL:
+            raise SystemExit(f"partition {partition} had no delivery for {outage:.1f} s")
+        for member in [*members, extra]:
+            member.check()
+    print(f"the longest outage of a partition was {longest:.1f} s", flush=True)
 
 
 def main():
@@ -390,6 +579,7 @@ def main():
     parser.add_argument("--standby", type=int, default=0)
     parser.add_argument("--kafka", help="the command that starts Kafka in the foreground; it is then killed too")
     parser.add_argument("--kafka-part", type=float, default=0.1, help="the share of the rounds that kill Kafka")
+    parser.add_argument("--control", choices=list(CONTROL_DISTURBANCES), help="--binary is relay_control, whose members lack this mechanism: the exit status is 0 if that is noticed")
     parser.add_argument("--check-checker", action="store_true", help="checks, without Kafka, that the verdict finds every kind of error and that the sender goes on when a producer fails")
     if "--check-checker" in sys.argv[1:]:
         check_the_sender()
@@ -409,7 +599,9 @@ def main():
     for future in made.values():
         future.result()
     members = [Member(options, index, name, source, directory) for index in range(options.members)]
+    extra = Member(options, options.members, name, source, directory)
     reader, sender = Reader(options, target), Sender(options, source, options.seed)
+    orders = Orders(options, source, options.seed, sender, members)
     try:
         for member in members:
             member.start()
@@ -418,10 +610,15 @@ def main():
         sender.thread.start()
         time.sleep(options.calm)
         print(lag_text("calm", reader, sender), flush=True)
+        for thread in orders.threads:
+            thread.start()
         try:
-            rounds(options, kafka, members, reader, chance)
+            rounds(options, kafka, source, members, extra, reader, chance)
         except KeyboardInterrupt:
             print("interrupted: the verdict is about the rounds until now", flush=True)
+        orders.over.set()
+        for thread in orders.threads:
+            thread.join()
         sender.over.set()
         sender.thread.join()
         # What is still pending is due soon; taking over takes a while.
@@ -430,18 +627,25 @@ def main():
             time.sleep(1)
             if len(reader.seen) != before:
                 before, since = len(reader.seen), now()
+        for member in [*members, extra]:
+            member.check()
     finally:
         sender.over.set()
-        for member in members:
+        orders.over.set()
+        for member in [*members, extra]:
             if member.process and member.process.poll() is None:
                 member.process.send_signal(signal.SIGCONT)
-                member.end(signal.SIGTERM)
+                member.process.terminate()
+                member.process.wait(60)
         reader.over.set()
-        reader.thread.join()
+        if reader.thread.ident:
+            reader.thread.join()
         if kafka:
             kafka.end(signal.SIGTERM)
     print(lag_text("all", reader, sender))
-    sys.exit(0 if verdict(sender, reader, options.delivery) else 1)
+    print("requests:  " + "  ".join(f"{result} {count}" for result, count in sorted(orders.told.items(), key=str)))
+    is_right = verdict(sender, reader, options.delivery)
+    sys.exit(0 if is_right == (options.control in (None, "none")) else 1)
 
 
 if __name__ == "__main__":

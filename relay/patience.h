@@ -1,0 +1,34 @@
+#pragma once
+
+// Patience: how long a question to Kafka may take before it counts as not answered.
+//
+// A question that has an answer only when something else has ended, as for an offset that must be
+// stable, ends by this time alone.  So it has to be far longer than an answer takes, or a Kafka
+// that is slow looks like one that has no answer.
+//
+// One thread.
+
+#include <algorithm>
+#include <chrono>
+
+namespace tarry::relay {
+
+class Patience {
+ public:
+  using Time = std::chrono::milliseconds;
+  // An answer within this part of the time comes well inside it.
+  static constexpr int well_inside = 3;
+
+  Patience(Time least, Time most) : least_(least), most_(most), wait_(least) {}
+
+  Time wait() const { return wait_; }
+  bool is_well_inside(Time took) const { return took * well_inside <= wait_; }
+  void answered(Time took) { wait_ = std::clamp(2 * well_inside * took, least_, most_); }
+  void not_answered() { wait_ = std::min(2 * wait_, most_); }
+
+ private:
+  const Time least_, most_;
+  Time wait_;
+};
+
+}  // namespace tarry::relay
