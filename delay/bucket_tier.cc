@@ -100,13 +100,18 @@ Bucket BucketTier::home_of(WallTime due) const {
   return bucket_of(due < hours_end_ ? BucketLevel::hour : BucketLevel::month, due);
 }
 
-// A home may have been a month when it was written, and be hours now.
-bool BucketTier::is_written(const JournalPlace& at, WallTime due) const {
+BucketTier::Recent BucketTier::home_for(WallTime due) {
+  if (recent_.home != nullptr && recent_.id.start <= due && due < recent_.id.end()) return recent_;
+  const Bucket id = home_of(due);
+  Recent out{id, &homes_[id], {}};
+  // A home may have been a month when it was written, and be hours now.
   for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
     const auto home = homes_.find(bucket_of(level, due));
-    if (home != homes_.end() && at < home->second.written) return true;
+    if (home != homes_.end()) out.written = std::max(out.written, home->second.written);
   }
-  return false;
+  // A month has several hours, and each may be written by itself.
+  if (id.level == BucketLevel::hour) recent_ = out;
+  return out;
 }
 
 // --- Durable operations
@@ -231,8 +236,11 @@ void BucketTier::count(const TopicId& topic, std::int64_t change) {
 }
 
 storage::PendingCounts::Counter& BucketTier::counter(const TopicId& topic) {
+  auto& [last, last_counter] = recent_counter_;
+  if (last_counter != nullptr && last == topic) return *last_counter;
   auto& known = counters_[topic];
   if (known == nullptr) known = &options_.counts->counter(topic);
+  recent_counter_ = {topic, known};
   return *known;
 }
 
@@ -254,14 +262,14 @@ std::int64_t BucketTier::coming_of(const TopicId& topic) {
 
 std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& record) {
   at.epoch = epoch_;
-  const bool is_new = !is_written(at, record.key.due);
   applied_ = std::max(applied_, behind(at));
   // One that is back where it was first is where its handle says.
   if (record.was_moved() || forwarded(record.handle()) != nullptr)
     forward(record.handle(), record.key);
-  if (!is_new || dropped_.contains(record.partition.topic)) return std::nullopt;
-  const Bucket id = home_of(record.key.due);
-  Home& home = homes_[id];
+  if (dropped_.contains(record.partition.topic)) return std::nullopt;
+  const auto [id, of_id, written] = home_for(record.key.due);
+  if (at < written) return std::nullopt;
+  Home& home = *of_id;
   const Bucket bucket = bucket_of(tail_level(id, home), record.key.due);
   Shelf& shelf = home.shelves[bucket];
   Resident& resident = tail(home, shelf, id, bucket);
@@ -287,13 +295,13 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
 void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPartition& partition,
                          WallTime first, const Location& location) {
   at.epoch = epoch_;
-  const bool is_new = !is_written(at, key.due);
   applied_ = std::max(applied_, behind(at));
   if (first != key.due) forward({first, key.sequence}, std::nullopt);
-  if (!is_new || dropped_.contains(partition.topic)) return;
+  if (dropped_.contains(partition.topic)) return;
   // This is the home of today: an hour, although the record may have been written in the month.
-  const Bucket id = home_of(key.due);
-  Home& home = homes_[id];
+  const auto [id, of_id, written] = home_for(key.due);
+  if (at < written) return;
+  Home& home = *of_id;
   --home.counts[partition.topic];
   count(partition.topic, -1);
   home.dirty = true;
@@ -368,6 +376,7 @@ void BucketTier::topic_dropped(const TopicId& topic) {
   constexpr int checkpoints = 2;
   counters_.erase(topic);
   coming_.erase(topic);
+  recent_counter_ = {};
   if (!dropped_.try_emplace(topic, checkpoints).second) return;
   if (!homes_.empty()) drop_from_ = homes_.begin()->first;
 }

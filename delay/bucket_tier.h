@@ -307,6 +307,13 @@ class BucketTier {
     storage::BucketLevel split = storage::BucketLevel::hour;  // The level of new tails.
   };
   using Homes = std::map<storage::Bucket, Home>;
+  // The home of a due time, made where there is none, and the place up to which it is written.
+  // Records come and go by the thousand in one hour, so the last one is kept.
+  struct Recent {
+    storage::Bucket id{};
+    Home* home = nullptr;  // Null: none is kept.
+    storage::JournalPlace written;
+  };
   // From so many unwritten tails on, new ones of a home are of seconds.
   static constexpr std::size_t max_fine_tails = 4'096;
 
@@ -366,8 +373,11 @@ class BucketTier {
   bool wants_to_spill() const {
     return used() >= spill_from() || (is_full() && used() >= options_.memory_bytes / 8);
   }
-  // The bytes that are loaded at once.
+  // The bytes that are loaded at once, at least.
   std::size_t piece_bytes() const { return options_.memory_bytes / 8; }
+  std::size_t load_bytes(const storage::Bucket& id, const Home& home) const;
+  bool has_gone(const storage::Bucket& id, const Home& home) const;
+  std::vector<Sequence> gone_of(const storage::Bucket& id, const Home& home) const;
   std::size_t split_from() const {
     return options_.split_bytes != 0 ? options_.split_bytes : piece_bytes();
   }
@@ -385,7 +395,7 @@ class BucketTier {
   storage::PendingCounts::Counter& counter(const TopicId& topic);
   void begin_write_all();
   storage::Bucket home_of(WallTime due) const;
-  bool is_written(const storage::JournalPlace& at, WallTime due) const;
+  Recent home_for(WallTime due);
   Place place_at(const Location& location) const;
   Place locate(const PendingKey& key) const;
   Place locate(const PendingKey& key, const Location& location, Place& last) const;
@@ -466,8 +476,11 @@ class BucketTier {
 
   std::uint32_t epoch_ = 0;
   std::map<TopicId, storage::PendingCounts::Counter*> counters_;
+  // The last one of them: null at first.
+  std::pair<TopicId, storage::PendingCounts::Counter*> recent_counter_{};
   std::map<TopicId, storage::PendingCounts::Counter*> coming_;
   Homes homes_;
+  Recent recent_;  // Forgotten when a home goes, is written, or months become hours.
   // Topics that were dropped, and of which there may still be something here; with the number of
   // checkpoints until there is not.
   std::map<TopicId, int> dropped_;

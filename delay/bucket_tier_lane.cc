@@ -194,9 +194,11 @@ bool BucketTier::open_months(WallTime now) {
     if (!month->second.dirty && month->second.shelves.empty()) continue;
     write_homes({month->first});
     hours_end_ = month->first.end();
+    recent_ = {};
     return true;
   }
   hours_end_ = until;
+  recent_ = {};
   return false;
 }
 
@@ -231,7 +233,7 @@ bool BucketTier::begin_load(WallTime now) {
   if (!home.on_disk) return begin_handing({std::min(next->end(), want), 0}), true;
   // The near records have to be delivered first, and the far ones to be written.
   // Memory that is smaller than a piece must not stop loading for good.
-  const std::size_t piece = piece_bytes();
+  const std::size_t piece = load_bytes(*next, home);
   const auto has_room = [&] { return used() + piece <= spill_from() || memory_ <= piece; };
   if (!has_room()) evict(home);  // All near records of its chunks may have been delivered.
   load_waits_ = !has_room();
@@ -245,6 +247,32 @@ bool BucketTier::begin_load(WallTime now) {
   return true;
 }
 
+// A second that is loaded at once is not dealt out to milliseconds, which costs as much as all else
+// that is done with its records.  Where records were removed each of the piece is looked for, so
+// that it may not be large.
+std::size_t BucketTier::load_bytes(const Bucket& id, const Home& home) const {
+  if (has_gone(id, home)) return piece_bytes();
+  const std::size_t room = spill_from() - std::min(spill_from(), used());
+  return std::clamp(room / 2, piece_bytes(), options_.memory_bytes / 3);
+}
+
+// Whether records are gone that may be in chunks on the disk.
+bool BucketTier::has_gone(const Bucket& id, const Home& home) const {
+  if (!home.gone.empty()) return true;
+  const auto month = homes_.find(bucket_of(BucketLevel::month, id.start));
+  return month != homes_.end() && !month->second.gone.empty();
+}
+
+// The sequence numbers of what is gone, sorted, by which most chunks are seen to have nothing of it.
+std::vector<Sequence> BucketTier::gone_of(const Bucket& id, const Home& home) const {
+  std::vector<Sequence> gone(home.gone.begin(), home.gone.end());
+  const auto month = homes_.find(bucket_of(BucketLevel::month, id.start));
+  if (month != homes_.end() && id.level != BucketLevel::month)
+    gone.insert(gone.end(), month->second.gone.begin(), month->second.gone.end());
+  std::ranges::sort(gone);
+  return gone;
+}
+
 void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   Home& home = homes_.at(id);
   if (!piece.loaded) {
@@ -255,17 +283,21 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   }
   if (horizon_ != loading_from_) return;  // It was pulled back meanwhile.
   ++stats_.loads;
+  const std::vector<Sequence> gone = gone_of(id, home);
   for (auto& chunk : piece.chunks) {
     auto resident = std::make_shared<Resident>();
     resident->live = std::move(chunk.live);
     resident->home = id;
     resident->sealed = true;
     resident->key = chunk.key;
-    for (std::size_t i = 0; i < resident->live.size(); ++i) {
-      // It was removed while the disk was read.
-      if (resident->live[i] && is_gone(chunk.chunk->key_at(i))) resident->live[i] = false;
-      if (resident->live[i]) ++resident->live_count;
+    // They were removed while the disk was read.
+    const auto first_gone = std::ranges::lower_bound(gone, chunk.chunk->first());
+    if (first_gone != gone.end() && *first_gone <= chunk.chunk->last()) {
+      for (std::size_t i = 0; i < resident->live.size(); ++i)
+        if (resident->live[i] && is_gone(chunk.chunk->key_at(i))) resident->live[i] = false;
     }
+    resident->live_count =
+        static_cast<std::size_t>(std::ranges::count(resident->live, true));
     // The disk has only what is gone of it, so its chunk goes with the next write.
     if (resident->live_count == 0) {
       home.dead.push_back(chunk.key);
@@ -470,6 +502,7 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
                          const std::vector<ChunkKey>& keys) {
   Home& home = homes_.at(change.home);
   home.written = change.place;
+  recent_ = {};
   for (std::size_t part = 0; part < sealed.size(); ++part) {
     const auto& [bucket, resident] = sealed[part];
     home.unwritten -= resident->charged;
@@ -574,6 +607,7 @@ bool BucketTier::begin_forget() {
                 const auto home = homes_.find(id);
                 if (home != homes_.end() && may_forget(id, home->second)) homes_.erase(home);
               }
+              recent_ = {};
             });
   return true;
 }

@@ -4,14 +4,15 @@
 //
 //   runs     [ 3 5 6 9 ] [ 4 7 ] [ 8 ]   each sorted; a heap of them, the smallest front first
 //   tail     [ 6 10 11 ]                 the run that those join that come one by one, in order
-//   late     those that came one by one, out of order, since front() was last asked for
+//   late     those that came one by one, out of order, and are not sorted yet
 //   heap     those of `late` that were too few for a run
 //
 // The wheel gives the records of one millisecond in no order of theirs, some thousands in a step.
 // Each step's are sorted and become a run; so a record costs some comparisons among runs, and not a
 // way through a heap of a million.  Records from the disk, and records filed as they arrive, come
 // one by one: in order as a rule, but a chunk of overdue records comes in the order of its sequence
-// numbers, hundreds in a step, and these are a run too.
+// numbers.  These are sorted when one of them may be the first, or when they are `max_late`: a
+// few long runs instead of one for each step, in a time that no turn notices.
 //
 // Invariant: front() has the smallest key of all; no run in the heap of runs is empty.
 //
@@ -38,15 +39,9 @@ class DueQueue {
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   const Item& front() {
-    settle_late();
-    switch (first_of()) {
-      case Part::runs:
-        return runs_.front().front();
-      case Part::tail:
-        return tail_.front();
-      default:
-        return heap_.front();
-    }
+    const Part part = first_part();
+    if (part == Part::runs) return runs_.front().front();
+    return part == Part::tail ? tail_.front() : heap_.front();
   }
 
   void push(const Item& item) {
@@ -55,7 +50,9 @@ class DueQueue {
       if (tail_.items.size() >= max_run) end_tail();
       tail_.items.push_back(item);
     } else {
+      if (late_.empty() || item.key < first_late_) first_late_ = item.key;
       late_.push_back(item);
+      if (late_.size() >= max_late) settle_late();
     }
   }
   // `items` are sorted.
@@ -68,9 +65,9 @@ class DueQueue {
     }
   }
   void pop() {
-    settle_late();
+    const Part part = first_part();
     --size_;
-    switch (first_of()) {
+    switch (part) {
       case Part::runs:
         return pop_run();
       case Part::tail:
@@ -102,12 +99,14 @@ class DueQueue {
   static constexpr std::size_t small = 64;
   // A run's memory is given back when all of it has left.
   static constexpr std::size_t max_run = 4096;
+  static constexpr std::size_t max_late = 4096;
 
-  enum class Part { runs, tail, heap };
+  enum class Part { none, runs, tail, heap };
 
   struct Run {
     std::vector<Item> items;
     std::size_t first = 0;  // The records before it have left.
+    PendingKey key{};       // The key of front(), for a run in the heap of runs.
 
     bool is_ended() const { return first == items.size(); }
     const Item& front() const { return items[first]; }
@@ -125,17 +124,24 @@ class DueQueue {
   };
 
   static bool leaves_later(const Item& a, const Item& b) { return b.key < a.key; }
-  // The part that has the smallest key; one of them has one.
-  Part first_of() const {
-    Part part = Part::heap;
-    const Item* least = heap_.empty() ? nullptr : &heap_.front();
-    if (!tail_.is_ended() && (least == nullptr || tail_.front().key < least->key)) {
-      part = Part::tail;
-      least = &tail_.front();
+  // The part that has the smallest key, which is not in `late`; one of them has one.
+  Part first_part() {
+    auto [part, key] = first_of();
+    if (!late_.empty() && (part == Part::none || first_late_ < *key)) {
+      settle_late();
+      part = first_of().first;
     }
-    if (!runs_.empty() && (least == nullptr || runs_.front().front().key < least->key))
-      part = Part::runs;
     return part;
+  }
+  std::pair<Part, const PendingKey*> first_of() const {
+    std::pair<Part, const PendingKey*> first{Part::none, nullptr};
+    const auto consider = [&first](Part part, const PendingKey& key) {
+      if (first.second == nullptr || key < *first.second) first = {part, &key};
+    };
+    if (!heap_.empty()) consider(Part::heap, heap_.front().key);
+    if (!tail_.is_ended()) consider(Part::tail, tail_.front().key);
+    if (!runs_.empty()) consider(Part::runs, runs_.front().key);
+    return first;
   }
   static void clear(std::vector<Item>& items) {
     if (items.capacity() > small)
@@ -158,38 +164,41 @@ class DueQueue {
     clear(late_);
   }
   void add_run(std::span<const Item> items) {
-    runs_.push_back({{items.begin(), items.end()}});
+    runs_.push_back({{items.begin(), items.end()}, 0, items.front().key});
     std::ranges::push_heap(runs_, run_leaves_later);
   }
   void end_tail() {
+    tail_.key = tail_.front().key;
     runs_.push_back(std::exchange(tail_, {}));
     std::ranges::push_heap(runs_, run_leaves_later);
   }
-  static bool run_leaves_later(const Run& a, const Run& b) {
-    return leaves_later(a.front(), b.front());
-  }
+  static bool run_leaves_later(const Run& a, const Run& b) { return b.key < a.key; }
 
   // The first run goes down to its new place.
   void pop_run() {
     runs_.front().prefetch();
-    if (++runs_.front().first == runs_.front().items.size()) {
-      std::swap(runs_.front(), runs_.back());
+    Run run = std::move(runs_.front());
+    if (++run.first == run.items.size()) {
+      run = std::move(runs_.back());
       runs_.pop_back();
+      if (runs_.empty()) return;
+    } else {
+      run.key = run.front().key;
     }
-    for (std::size_t at = 0;;) {
-      std::size_t least = at;
-      for (std::size_t child = 2 * at + 1; child <= 2 * at + 2 && child < runs_.size(); ++child) {
-        if (runs_[child].front().key < runs_[least].front().key) least = child;
-      }
-      if (least == at) return;
-      std::swap(runs_[at], runs_[least]);
-      at = least;
+    std::size_t at = 0;
+    for (std::size_t child = 1; child < runs_.size(); child = 2 * at + 1) {
+      if (child + 1 < runs_.size() && runs_[child + 1].key < runs_[child].key) ++child;
+      if (!(runs_[child].key < run.key)) break;
+      runs_[at] = std::move(runs_[child]);
+      at = child;
     }
+    runs_[at] = std::move(run);
   }
 
   std::vector<Run> runs_;
   Run tail_;
   std::vector<Item> late_;
+  PendingKey first_late_{};  // The smallest key in late_, if it has one.
   std::vector<Item> heap_;
   std::size_t size_ = 0;
 };

@@ -10,34 +10,39 @@
 // Invariants
 //   - The tier changes here alone, in the order of the journal, by what is durable.
 //   - A change begins when those before it have ended.
-//   - A turn of the shard applies about `step_records` records: some milliseconds.  The rest
-//     waits for the engine's next step, and meanwhile its partition delivers nothing: what is
-//     durable may have to leave before what is ready.
+//   - A change is applied in slices of `slice_records` records, and a turn of the shard begins none
+//     after `turn_time`, however much one round of the journal makes durable.  What is left waits
+//     for the engine's next step, and meanwhile its partition delivers nothing: what is durable may
+//     have to leave before what is ready.
 //
 // Belongs to its engine, on its thread.
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/ids.h"
+#include "delay/engine_clock.h"
 #include "delay/ready_queues.h"
 
 namespace tarry::delay {
 
 class DurableChanges {
  public:
-  static constexpr std::size_t step_records = 512;
+  static constexpr std::size_t slice_records = 512;
+  static constexpr std::chrono::milliseconds turn_time{3};
 
   // Applies some of a change, takes that off the budget, and returns true when all is applied.
   using Apply = std::move_only_function<bool(std::size_t& budget)>;
 
   // `wake` is called when a step is to go on.
-  DurableChanges(ReadyQueues& queues, std::function<void()> wake)
-      : queues_(queues), wake_(std::move(wake)) {}
+  DurableChanges(const EngineClock& time, ReadyQueues& queues, std::function<void()> wake)
+      : time_(time), queues_(queues), wake_(std::move(wake)) {}
 
-  // At once, if nothing is before it.
+  // At once, if nothing is before it and the turn has time.
   void add(const TopicPartition& partition, Apply change);
   // The same of one that makes nothing pending.
   void add(Apply change) { add(nowhere, std::move(change)); }
@@ -53,10 +58,17 @@ class DurableChanges {
     Apply apply;
   };
 
+  bool has_time();
+
+  const EngineClock& time_;
   ReadyQueues& queues_;
   const std::function<void()> wake_;
   std::deque<Change> changes_;
   bool applying_ = false;
+  // add() does not know where a turn ends.  Changes of one turn follow each other without a pause,
+  // so the time that was spent on them runs off while none comes.
+  std::chrono::nanoseconds spent_{};
+  MonoTime ended_{};  // The end of the last one.
 };
 
 }  // namespace tarry::delay

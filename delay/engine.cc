@@ -45,7 +45,7 @@ Engine::Engine(const Clock& clock, timing::TimingWheel& shard_wheel, const Stora
                .sink = sink,
                .failed = [this](const Error& error) { failed(error); }},
       queues_(context_),
-      durable_(queues_, [this] { alarm_.wake(); }),
+      durable_(time_, queues_, [this] { alarm_.wake(); }),
       changes_(context_, durable_, queues_, leaving_, arriving_, awaiting_),
       deliveries_(context_, storage.background, durable_, queues_, leaving_, changes_, awaiting_),
       intake_(context_, storage.background, durable_, queues_, leaving_, arriving_, awaiting_,
@@ -71,9 +71,7 @@ bool Engine::step() {
   const WallTime now = time_.begin_step();
   queues_.end_back_offs(time_.mono());
   tier_.set_locator_bytes(queues_.locator_bytes());
-  std::size_t budget = DurableChanges::step_records;
-  durable_.apply(budget);
-  bool more = intake_.step(budget);
+  bool more = take_in();
   more |= tier_.step(now);
   if (context_.stopped) return false;
   if (tier_.settled_before() == tier_.horizon()) queues_.settle();
@@ -81,6 +79,19 @@ bool Engine::step() {
   more |= deliveries_.dispatch();
   if (!context_.stopped) more |= queues_.sweep();
   return more;
+}
+
+// Applies what is durable, and goes on with long batches.  They may come faster than a slice in each
+// step, and everything that is delivered waits for its turn among them.
+bool Engine::take_in() {
+  const MonoTime until = time_.mono() + options_.step_time;
+  for (std::size_t slice = 1;; ++slice) {
+    std::size_t budget = DurableChanges::slice_records;
+    durable_.apply(budget);
+    const bool more = intake_.step(budget);
+    const bool has_work = more || !durable_.empty();
+    if (!has_work || slice == options_.step_slices || time_.mono() >= until) return more;
+  }
 }
 
 std::optional<MonoTime> Engine::next_work(MonoTime now) const {

@@ -232,6 +232,7 @@ class Engine {
   BucketTier::Options tier_options(const Storage& storage) const;
   BucketTier::Hooks tier_hooks(const Storage& storage);
   bool step();
+  bool take_in();
   std::optional<MonoTime> next_work(MonoTime now) const;
   void came_near(const storage::PendingView& record, const Location& at);
   void failed(const Error& error);

@@ -28,10 +28,13 @@ struct EngineOptions {
   // Limits of one step, so that it takes a few milliseconds at most: records that come near,
   // timers fired or moved, records handed to the sink (2 us each, 3 more when they are done),
   // their bytes.
-  std::size_t step_loads = 512;
+  std::size_t step_loads = 1024;
   std::size_t step_timers = 4096;
   std::size_t step_records = 1024;
   std::size_t step_bytes = 4u << 20;
+  // What is durable is applied in so many slices (DurableChanges), and in so much time.
+  std::size_t step_slices = 8;
+  std::chrono::milliseconds step_time{2};
   // Limit of one delivery, whatever max.message.bytes allows: other partitions take turns too.
   std::size_t batch_records = 512;
   // How many records of a shard are on the way to the log and not done: so many are applied in one

@@ -717,8 +717,8 @@ TEST_SUITE("bucket tier") {
       return levels[static_cast<std::size_t>(BucketLevel::tick)].chunks;
     };
     Sequence next = 1;
-    // More in one second than a piece takes.
-    for (int i = 0; i < 9'000; ++i)
+    // More in one second than may be loaded at once.
+    for (int i = 0; i < 27'000; ++i)
       world.add(record(next++, 2 * hour_ms + i % 1'000, std::string(80, 'x')));
     world.checkpoint();
     world.now = begin + std::chrono::milliseconds(2 * hour_ms - 60'000);

@@ -107,6 +107,33 @@ TEST_SUITE("deliveries") {
     CHECK(host.total() == 0);
   }
 
+  TEST_CASE("a round that makes much durable at once is applied in several turns") {
+    Engine::Options options;
+    options.partition_batches = 64;
+    options.in_flight_records = 16'384;
+    TestHost host(options);
+    host.checks_order = false;
+    host.checks_store = false;
+    const WallTime due = host.clock.wall() + milliseconds{1'000};
+    for (int i = 0; i < 10; ++i) park_many(host, orders, 1'000, due);
+    host.settle();
+    host.clock.pass(milliseconds{1'000});
+    for (int turns = 0; host.engine->stats().in_flight < 10'000; ++turns) {
+      REQUIRE(turns < 1'000);
+      host.turn(1);
+    }
+    host.clock.each_look = milliseconds{1};
+    host.sync();
+    host.clock.each_look = {};
+    // A batch has 512 records, and the turn has time for few of them.
+    CHECK(host.engine->stats().in_flight >= 10'000 - 4 * 512);
+    CHECK(host.engine->stats().in_flight < 10'000);
+    host.settle();
+    CHECK(host.engine->stats().in_flight == 0);
+    CHECK(host.log(orders).size() == 10'000);
+    CHECK(host.total() == 0);
+  }
+
   TEST_CASE("records of one millisecond are in order before it comes: the first leave at once") {
     Engine::Options options;
     options.step_timers = 64;

@@ -36,12 +36,13 @@ using std::chrono::milliseconds;
 
 struct TestClock final : Clock {
   WallTime wall_now = from_ms(1'795'000'000'000);
-  std::chrono::nanoseconds mono_now{5'000'000'000};
+  mutable std::chrono::nanoseconds mono_now{5'000'000'000};
 
   milliseconds ahead{0};  // A negative control: so much too far.
+  std::chrono::nanoseconds each_look{0};  // Passes with each look at the clock.
 
   WallTime wall() const override { return wall_now + ahead; }
-  MonoTime mono() const override { return MonoTime(mono_now); }
+  MonoTime mono() const override { return MonoTime(mono_now += each_look); }
   void pass(milliseconds by) {
     wall_now += by;
     mono_now += by;
@@ -169,6 +170,7 @@ class TestHost final : public Sink {
   };
 
   explicit TestHost(const Engine::Options& options = {}) : options_(options) {
+    options_.step_slices = 1;  // Time stands still in a step, so nothing else bounds it.
     options_.wheel_start = MonoTime(clock.mono_now);
     wheel = std::make_unique<timing::TimingWheel>();
     store = storage::BucketStore::make(directory_.path("pending"), {}).value();
