@@ -6,7 +6,6 @@ import os
 import signal
 import struct
 import subprocess
-import time
 
 import compression
 import wire
