@@ -67,12 +67,19 @@ Member::Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store,
     : cluster_(cluster), clock_(clock), store_(store), options_(std::move(options)) {}
 
 void Member::step(milliseconds longest) {
-  note_gap(clock_.mono());
-  Polled polled = cluster_.poll(wait_time(longest), has_room());
+  const milliseconds wait = wait_time(longest);
+  const MonoTime begun = clock_.mono();
+  note_gap(begun);
+  Polled polled = cluster_.poll(wait, has_room());
   // The time of the plan is that of the poll: after it this thread may stand still for a while.
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
   seen_at_ = mono;
+  // Also behind what poll() has fetched: the time of the plan is then later than its records.
+  if (mono - begun > wait + options_.stall) {
+    stood_still_ = true;
+    disturbed_at_ = mono;
+  }
   const bool is_disturbed = std::exchange(stood_still_, false) || polled.disturbed;
   if (polled.disturbed) disturbed_at_ = mono;
   for (const auto& source : polled.lost) cluster_.stop_rows(source);

@@ -32,7 +32,9 @@ class RefusingCluster final : public ModelCluster {
   Polled poll(milliseconds wait, bool take_records) override {
     if (polled_at_ != WallTime{}) longest_turn = std::max(longest_turn, kafka_.now - polled_at_);
     polled_at_ = kafka_.now;
-    return ModelCluster::poll(wait, take_records);
+    Polled polled = ModelCluster::poll(wait, take_records);
+    if (behind_fetch) std::exchange(behind_fetch, {})();
+    return polled;
   }
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
     kafka_.now += answer_takes;
@@ -134,7 +136,7 @@ class RefusingCluster final : public ModelCluster {
   bool refuses_errors = false;  // In NAME.invalid, the error alone.
   bool refuses_all = false, answer_is_lost = false;
   int renewals_refused = 0;
-  std::function<void()> inside_transaction;
+  std::function<void()> inside_transaction, behind_fetch;
   bool first_is_careful = false, is_careful = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
@@ -399,6 +401,21 @@ TEST_CASE("after a stall of its own a member delivers nothing before it has read
   for (int i = 0; i < 100; ++i) one.send({"o.delayed", 0}, "x", {{"x-delay", "1h"}});
   one.send({"o.delayed", 0}, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
   one.kafka.now += milliseconds(2'000);
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a stall between a fetch and the plan of its records counts as any other") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.behind_fetch = [&] {
+    one.kafka.now += milliseconds(1'000);
+    one.send({"o.delayed", 0}, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+    one.kafka.now += milliseconds(4'000);
+  };
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.is_ready());
