@@ -212,7 +212,9 @@ asio::awaitable<void> ask_over_tls(beast::tcp_stream& stream, Conversation& talk
   // A host that is an address has to stand in the certificate as an address, any other as a name.
   if (X509_VERIFY_PARAM_set1_ip_asc(expected, talk.at.host.c_str()) != 1) {
     SSL_set1_host(session, talk.at.host.c_str());
-    SSL_set_tlsext_host_name(session, talk.at.host.c_str());
+    // What SSL_set_tlsext_host_name() stands for, without its cast in the style of C.
+    SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+             const_cast<char*>(talk.at.host.c_str()));
   }
   co_await secure.async_handshake(asio::ssl::stream_base::client, into(talk.error));
   if (const long wrong = SSL_get_verify_result(session); talk.error && wrong != X509_V_OK)

@@ -263,7 +263,8 @@ bool BucketTier::has_gone(const Bucket& id, const Home& home) const {
   return month != homes_.end() && !month->second.gone.empty();
 }
 
-// The sequence numbers of what is gone, sorted, by which most chunks are seen to have nothing of it.
+// The sequence numbers of what is gone, sorted, by which most chunks are seen to have nothing of
+// it.
 std::vector<Sequence> BucketTier::gone_of(const Bucket& id, const Home& home) const {
   std::vector<Sequence> gone(home.gone.begin(), home.gone.end());
   const auto month = homes_.find(bucket_of(BucketLevel::month, id.start));
@@ -296,8 +297,7 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
       for (std::size_t i = 0; i < resident->live.size(); ++i)
         if (resident->live[i] && is_gone(chunk.chunk->key_at(i))) resident->live[i] = false;
     }
-    resident->live_count =
-        static_cast<std::size_t>(std::ranges::count(resident->live, true));
+    resident->live_count = static_cast<std::size_t>(std::ranges::count(resident->live, true));
     // The disk has only what is gone of it, so its chunk goes with the next write.
     if (resident->live_count == 0) {
       home.dead.push_back(chunk.key);

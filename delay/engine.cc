@@ -81,8 +81,8 @@ bool Engine::step() {
   return more;
 }
 
-// Applies what is durable, and goes on with long batches.  They may come faster than a slice in each
-// step, and everything that is delivered waits for its turn among them.
+// Applies what is durable, and goes on with long batches.  They may come faster than a slice in
+// each step, and everything that is delivered waits for its turn among them.
 bool Engine::take_in() {
   const MonoTime until = time_.mono() + options_.step_time;
   for (std::size_t slice = 1;; ++slice) {

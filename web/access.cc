@@ -146,9 +146,10 @@ Result<Token> Token::open(const std::string& path, Random& random) {
   if (!text) return std::unexpected(text.error());
   while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
   if (!is_token(*text)) {
-    return fail(Errc::invalid, fmt::format("{} does not hold a token ({} to {} printable "
-                                           "characters): remove it; the next start creates a new one",
-                                           path, min_token_bytes, max_token_bytes));
+    return fail(Errc::invalid,
+                fmt::format("{} does not hold a token ({} to {} printable "
+                            "characters): remove it; the next start creates a new one",
+                            path, min_token_bytes, max_token_bytes));
   }
   return Token(std::move(*text));
 }

@@ -16,7 +16,7 @@ namespace {
 
 // Limits of one turn: partitions that are asked, and rows after which no more are.  One partition
 // has ten thousand producers at most.
-constexpr std::size_t partitions_a_turn = 256;
+constexpr std::size_t partitions_asked_a_turn = 256;
 constexpr std::size_t rows_a_turn = 2'048;
 
 struct SavedRows {
@@ -42,8 +42,8 @@ void ProducerSaves::save(Lsn durable, std::move_only_function<void(Result<>)> do
 void ProducerSaves::next_batch(std::shared_ptr<Run> run) {
   run->batch.clear();
   std::size_t rows = 0;
-  for (std::size_t asked = 0; asked < partitions_a_turn && rows < rows_a_turn && !run->left.empty();
-       ++asked) {
+  for (std::size_t asked = 0;
+       asked < partitions_asked_a_turn && rows < rows_a_turn && !run->left.empty(); ++asked) {
     const TopicPartition tp = *run->left.begin();
     run->left.erase(run->left.begin());
     Partition* const partition = partitions_.find(tp);

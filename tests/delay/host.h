@@ -38,7 +38,7 @@ struct TestClock final : Clock {
   WallTime wall_now = from_ms(1'795'000'000'000);
   mutable std::chrono::nanoseconds mono_now{5'000'000'000};
 
-  milliseconds ahead{0};  // A negative control: so much too far.
+  milliseconds ahead{0};                  // A negative control: so much too far.
   std::chrono::nanoseconds each_look{0};  // Passes with each look at the clock.
 
   WallTime wall() const override { return wall_now + ahead; }
