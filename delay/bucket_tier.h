@@ -512,13 +512,8 @@ class BucketTier {
   Place last_removed_;
 
   PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
-  // How far a home on disk is swept, of which much may be gone.
-  struct DiskSweep {
-    std::optional<storage::ChunkKey> after;
-    // The home's place when the sweep began; empty: the sweep has left out chunks.
-    std::optional<storage::JournalPlace> marks_until;
-  };
-  std::map<storage::Bucket, DiskSweep> disk_sweeps_;
+  // Homes on disk of which much may be gone, and how far they are swept.
+  std::map<storage::Bucket, std::optional<storage::ChunkKey>> disk_sweeps_;
   // Chunks that may have records of dropped topics, and how many of their entries were looked at.
   std::deque<std::pair<std::shared_ptr<Resident>, std::size_t>> sweeping_;
 

@@ -615,30 +615,20 @@ bool BucketTier::begin_forget() {
 // Frees what was cancelled, or is of a deleted topic, in homes that do not come near soon.
 bool BucketTier::begin_disk_sweep() {
   while (!disk_sweeps_.empty()) {
-    auto& [id, sweep] = *disk_sweeps_.begin();
+    const auto& [id, after] = *disk_sweeps_.begin();
     const auto found = homes_.find(id);
     if (found != homes_.end() && found->second.on_disk && !found->second.foreign &&
         id.start > horizon_.due) {
-      auto have = known_keys(found->second);
-      // Its marks are right for the hours too, as long as it is a month.
-      if (!sweep.after && id.level == BucketLevel::hour) sweep.marks_until = found->second.written;
-      if (!have.empty()) sweep.marks_until.reset();
       run<storage::BucketStore::Swept>(
-          [&store = store_, owner = owner_, id = id, sweep = sweep, have = std::move(have),
-           gone = found->second.gone_on_disk] {
-            auto swept = store.sweep(owner, id, sweep.after, have, gone);
-            const bool is_swept = swept && swept->worth && !swept->next;
-            if (!is_swept || !sweep.marks_until) return swept;
-            const auto forgot = store.forget_marks(owner, id, *sweep.marks_until);
-            if (!forgot) swept = std::unexpected(forgot.error());
-            return swept;
-          },
+          [&store = store_, owner = owner_, id = id, after = after,
+           have = known_keys(found->second),
+           gone = found->second.gone_on_disk] { return store.sweep(owner, id, after, have, gone); },
           [this, id = id](const storage::BucketStore::Swept& swept) {
             stats_.freed_bytes += swept.freed;
             const auto home = homes_.find(id);
             if (home == homes_.end()) return;
             if (swept.next) {
-              disk_sweeps_[id].after = swept.next;
+              disk_sweeps_[id] = swept.next;
               return;
             }
             disk_sweeps_.erase(id);

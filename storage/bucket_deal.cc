@@ -233,7 +233,9 @@ Result<BucketStore::Swept> BucketStore::sweep(const Owner& owner, const Bucket& 
   Deal deal(in);
   for (std::size_t i = 0; i < loaded->size(); ++i) {
     LoadedChunk& chunk = (*loaded)[i];
-    if (std::ranges::count(chunk.live, false) == 0) continue;
+    const auto live = static_cast<std::size_t>(std::ranges::count(chunk.live, true));
+    // The home as a whole is worth it, this chunk alone is not.
+    if (live * 2 > chunk.chunk->size()) continue;
     const Bucket to = chunk.key.bucket;
     deal.take(owner, std::move(chunk), [&](const PendingView&) { return std::pair(owner, to); });
     before += bytes[i];

@@ -232,11 +232,6 @@ std::uint32_t gone_epoch(Bytes key) {
   return load_be<std::uint32_t>(key.last(18).data());
 }
 
-JournalPlace gone_place(Bytes key) {
-  Fields names(key.last(18));
-  return take_place(names);
-}
-
 Buffer gone_value(std::vector<Sequence> gone) {
   std::ranges::sort(gone);
   // A record counts once, however often it was marked.

@@ -70,7 +70,6 @@ Buffer gone_rows_from(const Bucket& home);
 inline constexpr std::size_t gone_key_bytes = 1 + 9 + 16 + 2;
 std::uint16_t gone_shard(Bytes key);
 std::uint32_t gone_epoch(Bytes key);
-JournalPlace gone_place(Bytes key);
 Buffer gone_value(std::vector<Sequence> gone);
 
 Buffer forward_key(const PendingKey& handle);

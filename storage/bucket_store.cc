@@ -210,11 +210,6 @@ Result<> BucketStore::forget_places(std::uint16_t shard, JournalPlace noted,
   return rocks.write(batch);
 }
 
-Result<> BucketStore::forget_marks(const Owner& owner, const Bucket& home, JournalPlace until) {
-  const std::lock_guard lock(tables_->adopting);
-  return tables_->forget_marks(home, owner.shard, until);
-}
-
 Result<> BucketStore::drop_topic(const TopicId& topic) {
   BucketTables& in = *tables_;
   // First, so that nobody reads a topic of which a part is gone.

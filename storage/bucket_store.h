@@ -130,8 +130,8 @@ class BucketStore {
   using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;
   Result<bool> adopt(std::uint16_t shards, const Bucket& home, const OwnerOf& owner_of);
   // Frees what is gone of `home`: looks at about step_bytes of its chunks behind `after`, and
-  // rewrites those that have some of it without it.  `have` as above.  Does nothing unless about
-  // half of the home's entries may be gone: `gone` of them are known to be.
+  // rewrites those without it of which at least half is gone.  `have` as above.  Does nothing
+  // unless about half of the home's entries may be gone: `gone` of them are known to be.
   struct Swept {
     bool worth = true;             // False: too few are gone.
     std::optional<ChunkKey> next;  // Where to go on; empty: there is no more.
@@ -139,10 +139,6 @@ class BucketStore {
   };
   Result<Swept> sweep(const Owner& owner, const Bucket& home, const std::optional<ChunkKey>& after,
                       const ChunkKeys& have, std::uint64_t gone);
-
-  // Forgets the marks in an hour up to `until`, which was its place when a sweep began: that has
-  // ended and left out no chunk of it.  Marks of other epochs and those that a month needs stay.
-  Result<> forget_marks(const Owner& owner, const Bucket& home, JournalPlace until);
 
   // --- Reading.
 

@@ -358,28 +358,6 @@ Result<std::vector<Buffer>> BucketTables::mark_keys(const Bucket& home,
   return keys;
 }
 
-Result<> BucketTables::forget_marks(const Bucket& hour, std::uint16_t shard,
-                                    const JournalPlace& until) const {
-  const Bucket month = bucket_of(BucketLevel::month, hour.start);
-  const auto known = owners();
-  if (!known) return std::unexpected(known.error());
-  for (const auto& owner : *known) {
-    const auto none = for_level(owner, month.level, month.start, month.end(),
-                                [](const ChunkRow&) -> Result<bool> { return false; });
-    if (!none) return std::unexpected(none.error());
-    // Its records are dealt to hours later, and may be marked in this one.
-    if (!*none) return {};
-  }
-  const auto keys = mark_keys(hour, [&](std::uint16_t by, std::uint32_t epoch) {
-    return by == shard && epoch == until.epoch;
-  });
-  if (!keys) return std::unexpected(keys.error());
-  rocksdb::WriteBatch batch;
-  for (const auto& key : *keys)
-    if (gone_place(key) <= until) batch.Delete(rocks->family(bucket_family::rows), slice(key));
-  return batch.Count() == 0 ? Result<>{} : rocks->write(batch);
-}
-
 Result<BucketTables::Layout> BucketTables::layout() const {
   Layout out;
   const Buffer key(1, row::layout);

@@ -97,9 +97,6 @@ class BucketTables {
   // The marks that apply to chunks of `bucket`; `marks` says of which records.
   Result<Marks> marks_of(const Bucket& bucket, Marks marks = {},
                          const BucketMoment* as_of = nullptr) const;
-  // Deletes the marks of `shard` in an hour from before the end of `until`, if a month's chunks
-  // need none of them.  Nobody deals or adopts meanwhile.
-  Result<> forget_marks(const Bucket& hour, std::uint16_t shard, const JournalPlace& until) const;
   // The keys of the marks of a home, of those that are wanted by their shard and epoch.
   using IsMark = std::function<bool(std::uint16_t shard, std::uint32_t epoch)>;
   Result<std::vector<Buffer>> mark_keys(const Bucket& home, const IsMark& wanted) const;
