@@ -142,6 +142,7 @@ class JournalReading {
 
   Result<Buffer> read(std::uint64_t at, std::size_t bytes) const {
     Buffer out(bytes);
+    if (bytes == 0) return out;  // An empty round has no payload.
     const auto got = opened_->pread(at, out);
     if (!got) return std::unexpected(got.error());
     out.resize(*got);

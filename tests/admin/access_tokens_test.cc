@@ -38,10 +38,10 @@ TEST_SUITE("access tokens") {
     CHECK((*holders)[1].token.matches(operator_token));
     CHECK((*holders)[2].role == Role::all);
     CHECK(AccessTokens::parse("")->empty());
-    for (const std::string& wrong :
-         {"bob read", "bob " + reader, "bob write " + reader, "bob read short",
-          "bob read " + reader + " x", "alice read " + reader, "bob read " + owner,
-          "b\x01b read " + reader}) {
+    for (const std::string& wrong : std::initializer_list<std::string>{
+             "bob read", "bob " + reader, "bob write " + reader, "bob read short",
+             "bob read " + reader + " x", "alice read " + reader, "bob read " + owner,
+             "b\x01b read " + reader}) {
       CAPTURE(wrong);
       const auto refused = AccessTokens::parse("alice all " + owner + "\n" + wrong);
       REQUIRE_FALSE(refused.has_value());
