@@ -867,33 +867,6 @@ TEST_SUITE("bucket tier") {
     CHECK(world.find(stays.key, stays.partition).has_value());
   }
 
-  TEST_CASE("marks go when their hour was swept, and what they were for does not come back") {
-    World world;
-    BucketTier& tier = *world.shards[0].tier;
-    std::vector<Record> all;
-    for (Sequence s = 1; s <= 12'000; ++s) all.push_back(record(s, 3 * hour_ms + s % 1'000));
-    for (const auto& one : all) world.add(one);
-    world.checkpoint();
-    for (const auto& one : all)
-      if (one.key.sequence % 10 != 0) world.remove(one);
-    const Bucket hour = storage::bucket_of(BucketLevel::hour, all[0].key.due);
-    for (int i = 0; i < 3; ++i) world.checkpoint();
-    CHECK(tier.stats().freed_bytes > 0);
-    CHECK(world.store->tables().marks_of(hour)->empty());
-    world.crash(1);
-    CHECK_FALSE(world.find(all[0].key, all[0].partition).has_value());
-    CHECK(world.find(all[9].key, all[9].partition).has_value());
-    // Later marks are right as well.
-    world.remove(all[9]);
-    world.checkpoint();
-    world.crash(1);
-    CHECK_FALSE(world.find(all[9].key, all[9].partition).has_value());
-    while (!world.pending.empty()) {
-      world.now = world.pending.begin()->first.due;
-      world.deliver_all();
-    }
-  }
-
   TEST_CASE("a record that is due in more than a year waits in a month, and is dealt out in time") {
     World world;
     for (int i = 1; i <= 40; ++i)
