@@ -143,10 +143,7 @@ class Shard final : public ShardContext, private PartitionHost {
     write_dead_letters_(*this, from, std::move(batch), std::move(done));
   }
   BatchChecks& checks() override { return checks_; }
-  void opened(Partition& partition) override {
-    checkpointer_.note_producers(partition);
-    retention_.look_later();
-  }
+  void opened(Partition&) override { retention_.look_later(); }
   void appended(std::uint64_t records) noexcept override {
     counters.appended_records_total += records;
   }
@@ -154,7 +151,6 @@ class Shard final : public ShardContext, private PartitionHost {
     checkpointer_.note_dirty(partition, bytes);
     retention_.look_later();  // An empty partition may have been all that it saw so far.
   }
-  void producers_change(Partition& partition) override { checkpointer_.note_producers(partition); }
   void log_start_moved(Partition& partition) override { retention_.remove_old_segments(partition); }
 
   void refresh_config(const TopicPartition& tp);

@@ -113,7 +113,6 @@ Checkpointer::Checkpointer(ShardContext& shard, Partitions& partitions, delay::E
       run_ended_(std::move(run_ended)),
       heap_trimmer_(shard),
       dirty_logs_(shard, partitions, shortage),
-      producer_saves_(shard, partitions),
       timer_([this] { begin_if_wanted(); }) {}
 
 void Checkpointer::open(std::uint64_t journal_max_bytes,
@@ -167,10 +166,6 @@ void Checkpointer::note_dirty(Partition& partition, std::size_t bytes) {
   }
 }
 
-void Checkpointer::note_producers(Partition& partition) {
-  if (!partition.retired()) producer_saves_.note(partition.id());
-}
-
 void Checkpointer::arm() {
   if (timer_.armed() || shard_.stopping()) return;
   if (const auto at = checkpoint_->wanted_at()) {
@@ -207,14 +202,8 @@ void Checkpointer::begin() {
   const auto step = checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono());
   TARRY_ASSERT(step == storage::Checkpoint::Step::save_states,
                "a checkpoint begins with the producers");
-  producer_saves_.save(checkpoint_->target(), [this](const Result<>& saved) {
-    if (!saved) return give_up(saved.error());
-    checkpoint_->finished({});
-    flush_logs();
-  });
-}
-
-void Checkpointer::flush_logs() {
+  if (auto saved = save_producer_states(); !saved) return give_up(saved.error());
+  checkpoint_->finished({});
   flushing_bytes_ = dirty_logs_.bytes();
   dirty_logs_.flush([this](Result<> flushed) {
     if (!flushed) return give_up(flushed.error());
@@ -223,6 +212,22 @@ void Checkpointer::flush_logs() {
     // Changes before the target are in the engine's tails by now.
     engine_.write_all([this] { flush_stores(); });
   });
+}
+
+// A batch of delayed records leaves its log clean and its producer changed, so all partitions are
+// asked.
+Result<> Checkpointer::save_producer_states() {
+  for (auto& [tp, partition] : partitions_.all()) {
+    const auto rows = partition->producer_changes(checkpoint_->target());
+    if (rows.empty()) continue;
+    auto saved = storage::save_producer_states(*shard_.broker_context().meta, tp, rows);
+    if (saved) continue;
+    // Their changes were taken from the partition; without this the next checkpoint would lack
+    // them.
+    partition->producers_not_saved(rows);
+    return saved;
+  }
+  return {};
 }
 
 void Checkpointer::flush_stores() {

@@ -3,7 +3,7 @@
 // Checkpointer: decides when a shard makes a checkpoint, and runs it.
 //
 //   appended, note_dirty --> enough has gathered, or time has passed
-//                               '--> ProducerSaves, DirtyLogs, the engine's tails, flushes
+//                               '--> producers' states, DirtyLogs, the engine's tails, flushes
 //                                        '--> Journal::checkpoint: older files are used again
 //
 // storage::Checkpoint has the order of the steps; this class carries them out, blocking work on the
@@ -32,7 +32,6 @@
 #include "base/result.h"
 #include "broker/checkpoint/dirty_logs.h"
 #include "broker/checkpoint/heap_trimmer.h"
-#include "broker/checkpoint/producer_saves.h"
 #include "storage/checkpoint.h"
 #include "storage/journal_recovery.h"
 #include "timing/timing_wheel.h"
@@ -79,12 +78,7 @@ class Checkpointer {
   // A log has something that its segments do not have.
   void note_dirty(Partition& partition, std::size_t bytes);
   // Its topic is deleted.
-  void forget(const TopicPartition& tp) {
-    dirty_logs_.forget(tp);
-    producer_saves_.forget(tp);
-  }
-  // What it knows of its producers changes.
-  void note_producers(Partition& partition);
+  void forget(const TopicPartition& tp) { dirty_logs_.forget(tp); }
 
   // During recovery: writes and syncs all logs and saves the producers' states, in the caller.
   Result<> flush_now();
@@ -101,7 +95,7 @@ class Checkpointer {
   void begin_soon();
   void begin_if_wanted();
   void begin();
-  void flush_logs();
+  Result<> save_producer_states();
   void flush_stores();
   void note_position();
   void reclaim_sometimes();
@@ -116,7 +110,6 @@ class Checkpointer {
   std::move_only_function<void()> run_ended_;
   HeapTrimmer heap_trimmer_;
   DirtyLogs dirty_logs_;
-  ProducerSaves producer_saves_;
   std::unique_ptr<storage::Checkpoint> checkpoint_;  // From open() on.
   std::size_t flushing_bytes_ = 0;                   // The bytes of logs in the run under way.
   bool busy_ = false;

@@ -46,7 +46,6 @@ void Retention::look() {
     // The files of a partition that is out of service are the operator's.
     if (partition->fenced()) continue;
     partition->expire_producers(now);
-    if (partition->producers_changed()) checkpointer_.note_producers(*partition);
     const auto next = remove_old_segments(*partition);
     any = any || next.has_value() || partition->may_expire();
     // A segment is to be closed before it can go.

@@ -494,7 +494,6 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
                                                 answered.first_sequence, answered.last_sequence,
                                                 out.base_offset, now});
     }
-    host_.producers_change(*this);
     transaction.on_appended(
         [this, producer, answered](Lsn lsn) noexcept { producers_.add(producer, answered, lsn); });
   }

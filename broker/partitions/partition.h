@@ -141,8 +141,6 @@ class Partition {
     producers_.restore_unsaved(rows);
   }
 
-  bool producers_changed() const { return producers_.changed(); }
-
   // --- For retention
 
   // The segments that retention removes now; the log has forgotten them.

@@ -39,8 +39,6 @@ class PartitionHost {
   virtual void appended(std::uint64_t records) noexcept = 0;
   // Its log has something that its segments, or its directory, do not have yet.
   virtual void log_is_dirty(Partition& partition, std::size_t bytes) = 0;
-  // What it knows of its producers is about to change, and has to be saved.
-  virtual void producers_change(Partition& partition) = 0;
   // Whole segments may be below its log start now.
   virtual void log_start_moved(Partition& partition) = 0;
 

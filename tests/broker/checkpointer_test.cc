@@ -5,8 +5,6 @@
 #include <doctest/doctest.h>
 
 #include "broker/views/status.h"
-#include "protocol/messages/init_producer_id.h"
-#include "storage/producer_states.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
 #include "tests/captured_log.h"
@@ -87,56 +85,6 @@ TEST_SUITE("checkpointer") {
     }
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
           ErrorCode::kafka_storage_error);
-  }
-
-  TEST_CASE(
-      "the states of producers are saved on the background, some hundred partitions a turn, before "
-      "a checkpoint is noted") {
-    World world({.shards = 1});
-    constexpr PartitionIndex partitions = 600;
-    create_topic(world, "t", partitions);
-    create_topic(world, "other", 1);
-    const auto pid =
-        world.call<protocol::InitProducerIdResponse>(protocol::InitProducerIdRequest{}, 4);
-    const auto send = [&](std::string_view topic, PartitionIndex partition, std::int32_t sequence) {
-      const Producer producer{pid.producer_id, 0, sequence};
-      const auto batch = batch_of(world.clock.wall(), {{"v", {{"x-delay", "1h"}}}}, producer);
-      return produce(world, topic, partition, batch).base_offset;
-    };
-    for (PartitionIndex i = 0; i < partitions; ++i) REQUIRE(send("t", i, 0) == -1);
-    auto& shard = world.shard();
-    const auto saved = [&](const TopicPartition& tp) {
-      const auto rows = storage::load_producer_states(*shard.broker_context().meta, tp);
-      return rows.has_value() && !rows->empty();
-    };
-    const auto id = shard.topics().find("t")->id;
-    const auto count = [&] {
-      std::size_t out = 0;
-      for (PartitionIndex i = 0; i < partitions; ++i) out += saved({id, i});
-      return out;
-    };
-    REQUIRE(count() == 0);
-    shard.checkpointer().run_now();
-    CHECK(count() == 0);  // Not on the shard's thread.
-    for (std::size_t before = 0; before < partitions;) {
-      REQUIRE(world.background().step());
-      const std::size_t now = count();
-      CHECK(now > before);
-      CHECK(now - before <= 256);
-      before = now;
-    }
-    CHECK(checkpoints(world) == 0);
-    // What changes from here on is for the next one.
-    REQUIRE(send("other", 0, 0) == -1);
-    world.run();
-    CHECK(checkpoints(world) == 1);
-    CHECK_FALSE(saved({shard.topics().find("other")->id, 0}));
-    shard.checkpointer().run_now();
-    world.run();
-    CHECK(saved({shard.topics().find("other")->id, 0}));
-    world.restart();
-    CHECK(send("t", 17, 0) == -1);  // A retry.
-    CHECK(send("t", 17, 1) == -1);
   }
 
   TEST_CASE("a position that a full disk does not take is noted when there is room") {
