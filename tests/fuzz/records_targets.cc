@@ -114,7 +114,9 @@ void fuzz_schedule(Bytes input) {
   }
   using Kind = delay::Schedule::Kind;
   if (schedule->kind == Kind::delayed) {
-    TARRY_ASSERT(schedule->due > fuzz_now, "what is delayed is due later");
+    // The first run of a recurring record may be due at once, and the engine delivers it.
+    TARRY_ASSERT(schedule->recurrence != nullptr || schedule->due > fuzz_now,
+                 "what is delayed once is due later");
     TARRY_ASSERT(schedule->due <= delay::last_due_allowed, "and some day");
     TARRY_ASSERT(schedule->expires > schedule->due, "and not dropped before");
   }

@@ -94,7 +94,7 @@ TEST_SUITE("properties file") {
     const auto settings = read_properties(path);
     std::remove(path);
     REQUIRE_FALSE(settings.has_value());
-    CHECK(contains(settings.error().message, "1 MiB"));
+    CHECK(contains(settings.error().message, "1048576 bytes"));
   }
 }
 

@@ -553,15 +553,6 @@ TEST_SUITE("session") {
     client.wait_for_end();
     CHECK(client.come.empty());
     CHECK(log.count("connection from a client ended: ") == 1);
-    // And nothing is taken from a client that does not read.
-    Client deaf(sitting, true);
-    deaf.send(joined({ask_fetch(1, "t", 0), ask_produce(2, "no-such-topic", 100, 0)}));
-    sitting.has_taken(7);
-    deaf.send(ask_versions(3));
-    sitting.has_taken(7);
-    sitting.pass(std::chrono::seconds{61});
-    deaf.wait_for_end();
-    CHECK(log.count("did not read its responses") == 1);
   }
 
   TEST_CASE("an array that claims 10^9 elements ends the connection and takes no memory") {
