@@ -57,7 +57,7 @@ def _(ctx):
     broker.cli("topic", "create", topic, "--config", "tarry.delay.enable=false")
     words = ("bench", "delayed", "--rate", "100", "--count", "50", "--delay", "20s", "--spread", "0", "--floor", "0", "--json")
     done = broker.cli(*words, "--topic", topic, check=False)
-    one_line(done, 1, "50 records early, 0 lost")
+    one_line(done, 1, "50 records delivered early, 0 lost")
     assert json_lines(done)[0]["early"] == 50
     broker.cli("topic", "create", strict, "--config", "tarry.delay.max.ms=500")
     done = broker.cli(*words, "--topic", strict, check=False)
