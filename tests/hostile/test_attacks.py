@@ -37,7 +37,7 @@ ATTEMPTS = 4
 
 
 class SlowNeighbour(AssertionError):
-    """The neighbour noticed; perhaps it was another process of the machine."""
+    """The neighbour noticed, or a turn was long; perhaps another process of the machine had the caches or the core."""
 
 
 def attack_case(name):
@@ -91,7 +91,8 @@ def longest_turn(broker):
 def assert_short_turns(broker, what, limit=0.010):
     turn = longest_turn(broker)
     print(f"             {what}: the longest turn took {turn * 1000:.1f} ms of CPU time")
-    assert turn <= limit, f"{what}: a shard worked on one task for {turn * 1000:.1f} ms of CPU time"
+    if turn > limit:
+        raise SlowNeighbour(f"{what}: a shard worked on one task for {turn * 1000:.1f} ms of CPU time")
 
 
 class Watch:
