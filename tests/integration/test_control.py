@@ -232,6 +232,6 @@ def _(ctx):
         # What ended the import is told beside what was refused.
         both = broker.cli("delayed", "import", "--timeout", "2s", stdin=lines + "{\n", check=False)
         assert both.returncode == 1 and len(both.stderr.splitlines()) == 1, both.stderr
-        assert all(word in both.stderr for word in ("5 not", "line 1:", "tarry.delay.max.pending", "line 6:", "JSON object")), both.stderr
+        assert all(word in both.stderr for word in ("5 refused", "line 1:", "tarry.delay.max.pending", "line 6:", "JSON object")), both.stderr
     missing = broker.cli("delayed", "import", "/nowhere", check=False)
     assert missing.returncode == 1 and "/nowhere" in missing.stderr
