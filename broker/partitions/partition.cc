@@ -433,11 +433,13 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
   transaction.add(storage::LogAppended{id_, now, batch.bytes.view()});
   const std::size_t size = batch.bytes.size();
   const LogEnd end{batch.last + 1, appended_bytes_ + static_cast<std::int64_t>(size)};
-  transaction.on_appended([this, batch = std::move(batch), now, end,
+  // Its offsets may have holes.
+  const auto records = static_cast<std::uint64_t>(first_batch(batch.bytes.view()).record_count());
+  transaction.on_appended([this, batch = std::move(batch), now, end, records,
                            durability = transaction.durability()](Lsn lsn) noexcept {
     log_.append(batch.bytes, batch.base, batch.last, batch.max_timestamp, now);
     appended_bytes_ = end.bytes;
-    host_.appended(static_cast<std::uint64_t>(batch.last - batch.base) + 1);
+    host_.appended(records);
     syncing_.push_back({lsn, end.offset, durability});
   });
   transaction.on_durable([this, end, size] {
