@@ -88,7 +88,10 @@ TEST_SUITE("fuzz") {
     }
   }
 
-  TEST_CASE("no input made of kept ones breaks a decoder, in three seconds for each") {
+  // With a seed alone, and so by hand: what one run in many finds would fail a change that has
+  // nothing to do with it.
+  TEST_CASE("no input made of kept ones breaks a decoder, in three seconds for each" *
+            doctest::skip(std::getenv("TARRY_FUZZ_SEED") == nullptr)) {
     const char* const given = std::getenv("TARRY_FUZZ_SEED");
     // A new one in each run: with the same the test would never see anything new.
     const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10)
