@@ -3,7 +3,7 @@
 import { Bars, legend } from "./charts.js";
 import { colourOf, giveColours } from "./colours.js";
 import { el, setAttribute, setHidden, setText, $ } from "./dom.js";
-import { errorText, showError, clearError } from "./confirmation.js";
+import { errorText, showError } from "./confirmation.js";
 import { dateOf, dayAndMonth, fullTime, integer, minuteOf, nearTime, plural, timeOf, zoneAt } from "./format.js";
 import { live } from "./live.js";
 import { openMany } from "./many.js";
@@ -159,7 +159,8 @@ class PendingView {
     const search = this.#search;
     const earlier = after ? this.list.records : [];
     const begun = performance.now();
-    if (!isQuiet) clearError();
+    // An error of a change, in the panel beside the list, is not this search's to remove.
+    if (!isQuiet) this.problem.replaceChildren();
     if (!isQuiet) this.#say(search, null, false);
     if (search.wrong) {
       this.#isLooking = false;

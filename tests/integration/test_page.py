@@ -582,6 +582,31 @@ def _(ctx):
             eventually(lambda: client.end_offset(first) == 3, "the deliveries")
 
 
+@case("the page tells how many of many records were changed before a topic that refuses, and which topic it is")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        first, second = (client.create_topic(ctx.topic(name)) for name in ("a.orders", "b.orders"))
+        for topic in (first, second):
+            client.produce(topic, [wire.record("v", key="k", x_delay="1h", x_schedule_id=f"{topic}-{n}") for n in range(2)])
+    with page_of(broker) as page:
+        page.open()
+        page.one('[data-action="many"]').click()
+        page.type("input[name=token]", token_of(broker))
+        page.wait(lambda: page.text(f'#panel [data-topic="{second}"]').endswith(" 2"), "both topics in the form")
+        page.type("#panel input[name=topic]", "*")
+        page.type("#panel input[name=id]", "*")
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "4", "the number")
+        # The second topic goes between the preview and the confirmation.
+        assert broker.http("DELETE", f"/topics/{second}?force=true")[0] == 200
+        page.expected.append("404")
+        page.confirm()
+        page.says("#panel .outcome", "2 records cancelled.")
+        page.says('[data-field="error"]', second)
+        assert broker.pending(first) == []
+
+
 @case("a topic has the same colour in every view, after a reload, and when other topics appear")
 def _(ctx):
     broker = ctx.broker()
