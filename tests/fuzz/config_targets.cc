@@ -40,8 +40,10 @@ constexpr std::size_t max_pattern_bytes = 64;
 
 void try_listeners(Input& from) {
   server::ListenerKeys keys;
-  if (auto listeners = server::parse_listeners(as_text(from.piece())))
-    keys.listeners = std::move(*listeners);
+  auto listeners = server::parse_listeners(as_text(from.piece()));
+  // A broker whose listeners cannot be read does not start.
+  if (!listeners) return;
+  keys.listeners = std::move(*listeners);
   if (auto advertised = server::parse_advertised_listeners(as_text(from.piece())))
     keys.advertised = std::move(*advertised);
   if (auto protocols = server::parse_protocol_map(as_text(from.piece())))
