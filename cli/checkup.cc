@@ -79,6 +79,7 @@ Finding check_refusals(const Json& status) {
   const Json counts = part_of(status, "produce_errors");
   for (const auto& [name, count] : counts.items())
     errors += fmt::format("{}{} {}", errors.empty() ? "" : ", ", cell(text_of(count)), cell(name));
+  // A warning at most: the batches may have been refused for mistakes of their producers.
   if (errors.empty()) return {"refusals", Level::ok, "no batch of records was refused"};
   return {"refusals", Level::warning,
           fmt::format("batches refused since the start: {}; the log says why", errors)};
@@ -114,6 +115,8 @@ Finding check_deliveries(const Json& status) {
 Finding check_connections(const Json& status) {
   const auto now = number_at(status, "/connections"), limit = number_at(status, "/max_connections");
   const std::string text = fmt::format("{} of at most {}", grouped(now), grouped(limit));
+  // A warning from nine tenths on, because a client beyond the limit sees no more than a closed
+  // connection.
   if (limit == 0 || now * 10 < limit * 9) return {"connections", Level::ok, text};
   return {"connections", Level::warning,
           text + "; raise max.connections and the limit of open files, or use fewer"};
