@@ -24,7 +24,7 @@ constexpr std::uint64_t few_files = 4096;
 // A certificate that ends within this time should be renewed now.
 constexpr std::chrono::days renewal_time{30};
 // The rest of the machine's memory is for other programs and for the page cache.
-constexpr double most_of_memory = 0.9;
+constexpr double max_memory_share = 0.9;
 // The lateness up to which a delivery is still useful to most.
 constexpr double late_ms = 1000;
 
@@ -226,7 +226,7 @@ Finding check_access(std::string_view address, bool is_loopback, bool asks_who) 
 Finding check_memory(std::uint64_t limits, std::uint64_t machine) {
   const std::string text = fmt::format("the settings allow {}, the machine has {}",
                                        size_text(limits), size_text(machine));
-  if (static_cast<double>(limits) <= most_of_memory * static_cast<double>(machine))
+  if (static_cast<double>(limits) <= max_memory_share * static_cast<double>(machine))
     return {"memory", Level::ok, text};
   return {"memory", Level::warning,
           text +
