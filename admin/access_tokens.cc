@@ -41,6 +41,7 @@ Result<std::vector<AccessTokens::Holder>> AccessTokens::parse(std::string_view t
   for (std::size_t number = 1; !text.empty(); ++number) {
     auto line = text.substr(0, std::min(text.find('\n'), text.size()));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
+    // The file may have been written on Windows.
     if (line.ends_with('\r')) line.remove_suffix(1);
     const auto wrong = [&](std::string_view what) {
       return fail(Errc::invalid, fmt::format("line {}: {}", number, what));
@@ -56,6 +57,7 @@ Result<std::vector<AccessTokens::Holder>> AccessTokens::parse(std::string_view t
     if (!checked) return wrong(checked.error().message);
     for (const auto& other : holders) {
       if (other.name == who) return wrong(fmt::format("{} has a line already", printable(who)));
+      // With one token for two holders an audit line could not say who it was.
       if (other.token.matches(token))
         return wrong(fmt::format("{} has the same token", printable(other.name)));
     }
@@ -89,6 +91,7 @@ const AccessTokens::Holder* AccessTokens::with_token(std::string_view text) cons
   const Holder* found = nullptr;
   // The file's own token wins over a line that repeats it.
   for (const auto& holder : holders_)
+    // All are compared: the time of an answer must not tell which of them it is.
     if (holder.token.matches(text) && found == nullptr) found = &holder;
   return found;
 }

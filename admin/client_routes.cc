@@ -34,6 +34,7 @@ Json client_json(const broker::ClientStatus& client, WallTime now) {
 }  // namespace
 
 asio::awaitable<Json> clients_json(Context& context, std::size_t limit) {
+  // The newest ones: a client that somebody looks for has most often just connected.
   const auto clients = co_await broker::newest_clients(context.broker, context.here, limit);
   const WallTime now = context.broker.clock().wall();
   Json body;

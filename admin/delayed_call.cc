@@ -47,6 +47,14 @@ std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& top
   return static_cast<PartitionIndex>(number_given("partition", *text, 0, last));
 }
 
+void put_filter(broker::DelayedQuery& query, const RecordFilter& filter) {
+  query.partition = filter.partition;
+  query.from = filter.from;
+  query.until = filter.until;
+  query.id = filter.id;
+  query.key = filter.key;
+}
+
 // `in 1h` means the broker's clock, by which records are delivered.
 WallTime time_of(const Call& call, const char* name, const std::string& text) {
   return time_given(name, text, call.context.broker.clock().wall());
@@ -65,6 +73,7 @@ NamedCall::NamedCall(Call& call)
 
 void throw_failed(const Error& error) {
   switch (error.code) {
+    // All three pass by themselves, so the client may try again.
     case Errc::stopped:
     case Errc::no_space:
     case Errc::exhausted:
@@ -109,6 +118,7 @@ Json json_of(const broker::DelayedRecord& record) {
 
 void put_value(Json& to, const broker::DelayedRecord& record) {
   to["timestamp_ms"] = to_ms(record.original);
+  // Base64 for every value, so that nobody has to find out which of the two it is.
   to["value"] = record.value ? Json(base64(as_text(*record.value))) : Json(nullptr);
 }
 

@@ -16,6 +16,7 @@
 #include "broker/topics/topics.h"
 #include "broker/views/delayed_records.h"
 #include "web/json_reply.h"
+#include "web/selection_request.h"
 
 namespace tarry::admin {
 
@@ -24,6 +25,9 @@ broker::TopicPtr topic_of(Call& call, const std::string& name);
 
 // The parameter `partition`, of that topic.
 std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic);
+
+// The conditions of a request become those of the broker's query.
+void put_filter(broker::DelayedQuery& query, const RecordFilter& filter);
 
 // A time that was given as `name`, by the broker's clock.
 WallTime time_of(const Call& call, const char* name, const std::string& text);

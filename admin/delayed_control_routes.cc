@@ -15,6 +15,7 @@
 #include "broker/views/delayed_records.h"
 #include "web/arguments.h"
 #include "web/reply_stream.h"
+#include "web/selection_request.h"
 
 namespace tarry::admin {
 namespace {
@@ -34,10 +35,6 @@ constexpr std::size_t records_per_page = 10'000;
 // A move may put a record where the selection finds it again, so all are found before one is moved.
 // About 60 bytes each.
 constexpr std::size_t max_moved_at_once = 1'000'000;
-
-// The records in the last line of a dry run, unless it asks for more or fewer.
-constexpr std::size_t shown_in_dry_run = 10;
-constexpr std::size_t max_shown_in_dry_run = 1000;
 
 std::string_view name_of(ControlOutcome outcome, Kind kind) {
   switch (outcome) {
@@ -192,15 +189,11 @@ class Selection final : public ReplyStream {
   Json shown_ = Json::array();
 };
 
-Kind action_in(const Json& body) {
-  const auto action = word_in(body, "action");
-  if (action == "cancel") return Kind::cancel;
-  if (action == "move") return Kind::move;
-  if (action == "deliver") return Kind::deliver;
-  throw Refused{400,
-                action ? fmt::format("action: '{}' is not an action; give cancel, move or deliver",
-                                     printable(*action))
-                       : R"(the body needs an "action": cancel, move or deliver)"};
+Kind kind_of(SelectionRequest::Action action) {
+  using Action = SelectionRequest::Action;
+  return action == Action::cancel ? Kind::cancel
+         : action == Action::move ? Kind::move
+                                  : Kind::deliver;
 }
 
 }  // namespace
@@ -219,43 +212,15 @@ asio::awaitable<Reply> deliver_delayed(Call& call) {
 }
 
 asio::awaitable<Reply> select_delayed(Call& call) {
-  const Json body = object_in(
-      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run", "show"},
-      R"({"id": "order-*", "action": "cancel", "dry_run": true})");
   broker::DelayedQuery query;
   query.topic = topic_of(call, call.part(1));
-  if (const auto id = word_in(body, "id")) query.id = pattern_given("id", *id);
-  if (const auto key = word_in(body, "key")) query.key = pattern_given("key", *key);
-  if (const auto from = word_in(body, "from")) query.from = time_of(call, "from", *from);
-  if (const auto to = word_in(body, "to")) query.until = time_of(call, "to", *to);
-  if (const auto partition = word_in(body, "partition")) {
-    query.partition = static_cast<PartitionIndex>(number_given(
-        "partition", *partition, 0, static_cast<std::size_t>(query.topic->partitions - 1)));
-  }
-  DelayedControl control{action_in(body)};
-  if (control.kind == Kind::move) {
-    // Taken once: all records of the selection move by the same.
-    control.due = new_due_in(body, now_of(call));
-  } else if (value_in(body, "due") != nullptr || value_in(body, "by") != nullptr) {
-    throw Refused{400, "due and by are allowed only with the action move"};
-  }
-  std::optional<std::size_t> dry_run;
-  if (flag_in(body, "dry_run")) dry_run = shown_in_dry_run;
-  if (const auto show = word_in(body, "show")) {
-    const std::size_t shown = number_given("show", *show, 0, max_shown_in_dry_run);
-    if (!dry_run) throw Refused{400, "show belongs to dry_run"};
-    dry_run = shown;
-  }
-  // It would be everything by a slip.
-  if (query.id.empty() && query.key.empty() && query.from == WallTime::min() &&
-      query.until == WallTime::max()) {
-    throw Refused{
-        400, R"(the selection is empty: give an id, a key, from or to; {"id": "*"} selects all )"
-             "records that have an id, and {\"from\": 0} all records"};
-  }
+  const auto request = selection_request(call.body, query.topic->partitions - 1, now_of(call));
+  put_filter(query, request.filter);
   Reply reply;
   reply.content_type = "application/x-ndjson";
-  reply.stream = std::make_shared<Selection>(call.context, std::move(query), control, dry_run);
+  reply.stream = std::make_shared<Selection>(call.context, std::move(query),
+                                             DelayedControl{kind_of(request.action), request.due},
+                                             request.shown);
   co_return reply;
 }
 

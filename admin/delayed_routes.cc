@@ -53,15 +53,15 @@ std::string_view name_of(broker::PartitionEvent::Kind kind) {
 broker::DelayedQuery query_of(Call& call) {
   broker::DelayedQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
-  if (call.parameter("partition") != nullptr) {
-    // A partition's number alone would mean one of every topic.
-    if (!query.topic) throw Refused{400, "partition needs a topic, as in topic=orders&partition=0"};
-    query.partition = partition_of(call, *query.topic);
-  }
-  if (const auto* from = call.parameter("from")) query.from = time_of(call, "from", *from);
-  if (const auto* to = call.parameter("to")) query.until = time_of(call, "to", *to);
-  if (const auto* id = call.parameter("id")) query.id = pattern_given("id", *id);
-  if (const auto* key = call.parameter("key")) query.key = pattern_given("key", *key);
+  // A partition's number alone would mean one of every topic.
+  if (call.parameter("partition") != nullptr && !query.topic)
+    throw Refused{400, "partition needs a topic, as in topic=orders&partition=0"};
+  const auto words = [&](const char* name) {
+    const auto* text = call.parameter(name);
+    return text == nullptr ? std::nullopt : std::optional(*text);
+  };
+  put_filter(query, read_filter(words, query.topic ? query.topic->partitions - 1 : 0,
+                                call.context.broker.clock().wall()));
   if (const auto* text = call.parameter("q")) {
     if (text->empty() || text->size() > max_search_bytes) {
       throw Refused{400,
@@ -223,6 +223,7 @@ asio::awaitable<Reply> trace_delayed(Call& call) {
   const auto events = co_await broker::trace_delayed(context.broker, context.here, named.topic,
                                                      named.name, named.partition);
   if (!events) throw_failed(events.error());
+  // 404 and not an empty list: most often the id was misspelt.
   if (events->empty()) {
     throw Refused{404, fmt::format("nothing is known about '{}' in topic {}", printable(named.name),
                                    named.topic->name)};

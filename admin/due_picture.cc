@@ -144,6 +144,7 @@ void add_part(DueCounts& to, WallTime at, const DueCounts& counts, WallTime from
     std::uint64_t sum = 0;
     for (auto it = stretches.lower_bound(from); it != stretches.end() && it->first < until; ++it)
       sum += it->second;
+    // A topic without records there gets no entry, because each one is a line of the page.
     if (sum != 0) to[topic][at] += sum;
   }
 }
@@ -332,6 +333,8 @@ std::string DuePicture::json(Context& context, const broker::NearDue& near, Wall
   if (near.known_until < minute_until) spans.back()["approximate"] = true;
   if (!far_) {
     for (const Span& span : {hour_span, day_span, month_span})
+      // The page draws all spans from the start, so it gets those that are not counted yet without
+      // numbers.
       spans.push_back(empty_json(span, now, span.until(now)));
     return text_of(body);
   }
@@ -349,6 +352,8 @@ std::string DuePicture::json(Context& context, const broker::NearDue& near, Wall
   add(month_span, hours, far_->month);
   // Not what is pending now without these: that is of another moment.
   const auto in_hours = sum_of(hours);
+  // The hours and the minutes were read one after the other, so the sum may be a little smaller
+  // than its part.
   const std::uint64_t later = far_->hours.beyond + in_hours - std::min(in_hours, total);
   body["later"] = later;
   body["total"] = near.overdue + total + later;

@@ -19,7 +19,7 @@
 //                                             |base|seconds|   an End: counted finely, so that the
 //                                                  ^ at        end can move on until the next count
 //
-// What is told together is of one moment: total = overdue + the month + later.
+// Numbers that are shown together are of one moment: total = overdue + the month + later.
 //
 // Nothing is computed that nobody asked for.  On shard 0's thread.
 

@@ -132,6 +132,7 @@ asio::awaitable<void> EventFeed::run(Context& context, std::shared_ptr<void>) {
     ++rounds_;
     const bool at_once = std::exchange(hurried_, false);
     for (std::size_t kind = 0; kind < kinds && !stopped_; ++kind) {
+      // One after the other, so that an event never costs more than one kind's share of the time.
       if (round % static_cast<std::uint64_t>(infos[kind].every) == 0 ||
           (at_once && infos[kind].shows_pending))
         co_await compute(context, static_cast<Kind>(kind), at_once);

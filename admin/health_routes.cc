@@ -27,6 +27,7 @@ asio::awaitable<Reply> get_readiness(Call& call) {
   if (state != "running") {
     body["error"] = state == disk_full ? "disk full: the broker accepts no records"
                                        : fmt::format("the broker is {}", state);
+    // A load balancer looks at the status alone.
     co_return json_reply(body, 503);
   }
   co_return json_reply(body);

@@ -72,6 +72,7 @@ void report_groups(const broker::GroupSeries& series, MetricSink& sink) {
     sink.gauge({"tarry_broker_group_members", "Members of a consumer group."}, count);
   };
   for (const auto& group : series.members) members(group.group, group.members);
+  // A flood of groups costs one line more, and not thousands of series.
   if (series.groups > series.members.size()) members(other_label, series.other_members);
   const auto lag = [&](std::string_view group, std::string_view topic, std::string_view partition,
                        std::uint64_t offsets) {

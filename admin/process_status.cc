@@ -27,6 +27,7 @@ ProcessStatus process_status() {
   ProcessStatus status;
   if (std::FILE* file = std::fopen("/proc/self/statm", "re")) {
     unsigned long long size = 0, resident = 0;
+    // In pages: the size of the address space, then the part of it that is in memory.
     if (std::fscanf(file, "%llu %llu", &size, &resident) == 2)
       status.rss_bytes = resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     std::fclose(file);

@@ -107,7 +107,7 @@ constexpr std::string_view paths =
 
 constexpr std::size_t max_audited_target = 200;
 
-// Who has asked, as an audit line names him.
+// The client's name in an audit line.
 std::string asker(const AccessTokens::Holder* holder, const Question& question, bool has_session) {
   if (holder != nullptr)
     return fmt::format("{} with the role {}", printable(holder->name), name(holder->role));
@@ -185,6 +185,7 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   Asked asked;
   asked.holder = context.tokens.authorized(question.authorization);
   Reply reply = co_await answer_as(context, question, asked);
+  // 421 is the answer to a foreign name of this admin, as web::refuse_stranger() gives it.
   const bool refused = reply.status == 401 || reply.status == 403 || reply.status == 421;
   if (!refused && !asked.changes) co_return reply;
   const auto line = fmt::format(

@@ -18,6 +18,7 @@ namespace asio = boost::asio;
 Reply with_cookie(const Call& call, const std::string& key, std::chrono::seconds time) {
   Reply reply;
   reply.status = 204;
+  // No script reads the cookie, and no page of another site makes a browser send it.
   reply.headers.emplace_back(
       "Set-Cookie",
       fmt::format("{}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{}",

@@ -116,6 +116,7 @@ asio::awaitable<Json> status_json(Context& context) {
   body["produce_errors"] = produce_errors_json(shards);
   body["refused_batches"] = refused_batches_json(shards);
   body["delayed"] = delayed_json(all.pending, shards);
+  // The last minutes alone: the whole histograms are on /purgatory.
   body["purgatory"] = purgatory_json(shards, JsonFields::Histograms::recent);
   body["wheel"] = all_wheels_json(shards);
   body["storage"] = storage_json(context, all);

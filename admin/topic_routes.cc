@@ -43,6 +43,7 @@ void put_totals(Json& to, std::span<const PartitionStatus> partitions) {
   std::int64_t offsets = 0;
   std::size_t open = 0;
   for (const auto& partition : partitions) {
+    // A partition that nobody uses stays closed: to open it for its size would read its directory.
     if (!partition.open) continue;
     ++open;
     bytes += partition.bytes;

@@ -45,6 +45,7 @@ Json wheel_json(const std::vector<WheelStatus>& wheels) {
   std::size_t timers = 0;
   std::optional<WallTime> next_due;
   for (const auto& [stats, due] : wheels) {
+    // These are on none of the levels.
     timers += stats.overdue;
     for (const auto& level : stats.levels) timers += level.timers;
     if (due) next_due = next_due ? std::min(*next_due, *due) : *due;

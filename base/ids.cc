@@ -3,6 +3,7 @@
 namespace tarry {
 namespace {
 
+// Base64 for file names and addresses, in which Kafka's tools show a topic's id too.
 constexpr std::string_view alphabet =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 

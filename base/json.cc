@@ -8,6 +8,7 @@ template class nlohmann::basic_json<nlohmann::ordered_map>;
 namespace tarry {
 
 Json parse_json(std::string_view text) {
+  // Without exceptions: text from the network that is no JSON is an ordinary case.
   return Json::parse(text, nullptr, false);
 }
 
@@ -23,6 +24,7 @@ void put_bytes(Json& to, const std::string& name, std::optional<std::string_view
     to[name] = *bytes;
   } else {
     to[name] = base64(*bytes);
+    // Said beside it, because a text may look like base64 by chance.
     to[name + "_base64"] = true;
   }
 }

@@ -7,6 +7,7 @@
 namespace tarry {
 
 HashKey process_hash_key() {
+  // One for the whole process, made once: a table whose key changed would lose its entries.
   static const HashKey key = [] {
     HashKey made;
     TARRY_ASSERT(::getentropy(&made, sizeof made) == 0, "sixteen random bytes are always there");

@@ -16,6 +16,7 @@ std::optional<std::uint64_t> LogThrottle::admit(MonoTime now) {
     return std::nullopt;
   }
   ++written_;
+  // The line that is written says how many before it were not.
   return std::exchange(unwritten_, 0);
 }
 

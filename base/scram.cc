@@ -70,6 +70,7 @@ std::string scram_salted_password(ScramMechanism mechanism, std::string_view pas
 ScramCredential scram_credential(ScramMechanism mechanism, std::string_view salted_password,
                                  std::string_view salt, std::int32_t iterations) {
   const auto client_key = scram_hmac(mechanism, salted_password, "Client Key");
+  // The client key itself is not kept: whoever has it can log in (RFC 5802).
   return {.salt = std::string(salt),
           .stored_key = scram_hash(mechanism, client_key),
           .server_key = scram_hmac(mechanism, salted_password, "Server Key"),

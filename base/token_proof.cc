@@ -33,6 +33,7 @@ bool is_proof_nonce(std::string_view text) {
 }
 
 bool same_secret(std::string_view a, std::string_view b) {
+  // The length of a secret is known to everybody; how much of it is right must not be.
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 

@@ -245,7 +245,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   }
 }
 
-// What an admin with TLS is checked by.
+// The certificates by which an admin with TLS is checked.
 Result<> trust(asio::ssl::context& tls, const std::string& ca) {
   error_code error;
   tls.set_verify_mode(asio::ssl::verify_peer);

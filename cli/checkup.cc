@@ -24,7 +24,7 @@ constexpr std::uint64_t few_files = 4096;
 // A certificate that ends within this time should be renewed now.
 constexpr std::chrono::days renewal_time{30};
 // The rest of the machine's memory is for other programs and for the page cache.
-constexpr double most_of_memory = 0.9;
+constexpr double max_memory_share = 0.9;
 // The lateness up to which a delivery is still useful to most.
 constexpr double late_ms = 1000;
 
@@ -79,6 +79,7 @@ Finding check_refusals(const Json& status) {
   const Json counts = part_of(status, "produce_errors");
   for (const auto& [name, count] : counts.items())
     errors += fmt::format("{}{} {}", errors.empty() ? "" : ", ", cell(text_of(count)), cell(name));
+  // A warning at most: the batches may have been refused for mistakes of their producers.
   if (errors.empty()) return {"refusals", Level::ok, "no batch of records was refused"};
   return {"refusals", Level::warning,
           fmt::format("batches refused since the start: {}; the log says why", errors)};
@@ -114,6 +115,8 @@ Finding check_deliveries(const Json& status) {
 Finding check_connections(const Json& status) {
   const auto now = number_at(status, "/connections"), limit = number_at(status, "/max_connections");
   const std::string text = fmt::format("{} of at most {}", grouped(now), grouped(limit));
+  // A warning from nine tenths on, because a client beyond the limit sees no more than a closed
+  // connection.
   if (limit == 0 || now * 10 < limit * 9) return {"connections", Level::ok, text};
   return {"connections", Level::warning,
           text + "; raise max.connections and the limit of open files, or use fewer"};
@@ -223,7 +226,7 @@ Finding check_access(std::string_view address, bool is_loopback, bool asks_who) 
 Finding check_memory(std::uint64_t limits, std::uint64_t machine) {
   const std::string text = fmt::format("the settings allow {}, the machine has {}",
                                        size_text(limits), size_text(machine));
-  if (static_cast<double>(limits) <= most_of_memory * static_cast<double>(machine))
+  if (static_cast<double>(limits) <= max_memory_share * static_cast<double>(machine))
     return {"memory", Level::ok, text};
   return {"memory", Level::warning,
           text +

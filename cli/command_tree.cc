@@ -105,6 +105,7 @@ ShellLine split_line(std::string_view line) {
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];
+    // As in a shell: within single quotes a backslash stands for itself.
     if (c == '\\' && quote != '\'' && i + 1 < line.size()) {
       split.last += line[++i];
       in_word = true;

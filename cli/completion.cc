@@ -33,9 +33,9 @@ std::vector<std::string> choices_in(std::string_view value) {
   }
 }
 
-class Completing {
+class Completer {
  public:
-  Completing(const CLI::App& program, const TypedWords& typed, NameSource& names)
+  Completer(const CLI::App& program, const TypedWords& typed, NameSource& names)
       : program_(program),
         typed_(typed),
         names_(names),
@@ -193,7 +193,7 @@ TypedWords read_words(const CLI::App& program, const std::vector<std::string>& w
 
 Completion complete(const CLI::App& program, const TypedWords& typed, const std::string& word,
                     NameSource& names) {
-  return Completing(program, typed, names).run(word);
+  return Completer(program, typed, names).run(word);
 }
 
 std::string text_of(const Completion& completion) {

@@ -102,6 +102,7 @@ Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic
   const auto record = records::parse_record_body(body);
   TARRY_ASSERT(record.has_value(), "a record that was just built can be read");
 
+  // No clock was set forward here, so the time of the arrival is believed.
   const auto schedule = delay::read_schedule(*record, topic, at, at);
   if (!schedule) {
     explanation.result = "refused";

@@ -54,6 +54,7 @@ Result<IndexFile> open_index(storage::Disk& disk, const std::string& path) {
 std::string mismatch(const IndexFile& index, const storage::IndexEntry& entry) {
   if (!index.log) return {};
   Buffer header(records::batch_header_size);
+  // The header is enough: the CRC of the batch is for the dump of the log itself.
   const auto got = index.log->pread(entry.position, header);
   if (!got) return got.error().message;
   if (*got < header.size()) return "its position is not in the log";
@@ -77,6 +78,7 @@ class IndexDumper {
     } else {
       out_.line(fmt::format("offset: {} position: {}", entry.offset, entry.position));
     }
+    // Look-ups are by binary search, so an entry out of order hides the ones around it.
     if (before_ && (entry.offset <= before_->offset || entry.position <= before_->position))
       add(number, "does not follow the entry before it");
     if (const auto why = mismatch(index_, entry); !why.empty()) add(number, why);
@@ -125,6 +127,7 @@ Result<DumpFindings> dump_index(storage::Disk& disk, const std::string& path, bo
   if (!json) out.line("Dumping " + cell(path));
   IndexDumper dumper(*index, json, out);
   Buffer read(bytes * entries_a_read);
+  // The buffer holds whole entries, so none lies across two reads.
   for (std::uint64_t at = 0; at + bytes <= *size && !out.is_over(); at += read.size()) {
     const auto got = index->file->pread(at, read);
     if (!got) return std::unexpected(got.error());

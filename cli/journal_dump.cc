@@ -53,6 +53,7 @@ struct OperationJson {
   Json operator()(const st::LogAppended& op) const {
     Json json = of_partition("LogAppended", op.partition);
     json["appended_ms"] = to_ms(op.appended);
+    // Batches of a journal that is damaged may have none.
     if (const auto offsets = st::offsets_of(op.batches)) {
       json["baseOffset"] = offsets->first;
       json["lastOffset"] = offsets->second - 1;
@@ -174,6 +175,7 @@ std::string operation_line(const Json& json) {
   std::string line;
   for (const auto& [name, value] : json.items()) {
     const auto text = value.is_string() ? cell(value.get<std::string>()) : text_of(value);
+    // The first field is the name of the operation, which needs no "operation:" before it.
     line += line.empty() ? text : fmt::format(" {}: {}", name, text);
   }
   return line;
@@ -328,6 +330,7 @@ Result<DumpFindings> dump_journal(storage::Disk& disk, const std::string& path, 
   Buffer block(st::block_bytes);
   const auto got = (*file)->pread(0, block);
   if (!got) return std::unexpected(got.error());
+  // A file that is shorter than a block has no header, which parse_file_header() says.
   block.resize(*got);
   const auto header = st::parse_file_header(block);
   if (!header)

@@ -73,6 +73,7 @@ class Page {
       return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
     });
     const std::string version = program_.version();
+    // Without a date, which would make two builds of one version differ.
     line(fmt::format(".TH {} 1 \"\" \"{}\" \"Tarry\"", roff(upper),
                      version.empty() ? "tarry" : roff(version)));
     section("NAME");

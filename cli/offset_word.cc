@@ -10,11 +10,14 @@
 namespace tarry::cli {
 
 Result<OffsetWord> parse_offset_word(std::string_view word) {
+  // The words of Kafka's own tools and of kcat are taken as well: people have them in their
+  // fingers.
   if (word == "start" || word == "beginning" || word == "earliest") return OffsetWord{};
   if (word == "end" || word == "latest") return OffsetWord{log_end, std::nullopt};
   if (word.starts_with('@')) {
     const auto time = parse_time_word(word.substr(1));
     if (!time) return std::unexpected(time.error());
+    // Only the broker knows the offset of a time, and each partition has another one.
     return OffsetWord{0, *time};
   }
   Offset offset = 0;

@@ -77,6 +77,7 @@ const CLI::Validator is_schedule_id = validator([](std::string_view word) -> std
   if (word.empty() || word.size() > 249)
     return fmt::format("an id has 1 to 249 bytes; this one has {}", word.size());
   if (!is_utf8(word)) return fmt::format("{} is not UTF-8", printable(word));
+  // Ids and handles stand in the same place of a command, so the first character tells them apart.
   if (word[0] == '@')
     return fmt::format("{}: an id does not begin with @; only a handle does", printable(word));
   return {};
@@ -90,6 +91,7 @@ const CLI::Validator is_count = validator([](std::string_view word) {
 const CLI::Validator is_host_port =
     validator([](std::string_view word) { return error_of(parse_host_port(word)); });
 const CLI::Validator is_acks = validator([](std::string_view word) -> std::string {
+  // -1 is what Kafka's protocol has for "all", and what older configurations say.
   if (word == "all" || word == "-1" || word == "1" || word == "0") return {};
   return fmt::format("{}: give all, 1 or 0", printable(word));
 });
@@ -104,6 +106,8 @@ const CLI::Validator is_topic = validator([](std::string_view word) -> std::stri
 });
 const CLI::Validator is_group = validator([](std::string_view word) -> std::string {
   if (word.empty()) return "the group's name is empty";
+  // A string of Kafka's protocol holds no more bytes, and librdkafka takes names that end with a
+  // NUL.
   if (word.size() > 32'767 || word.contains('\0'))
     return fmt::format("{}...: a group's name has at most 32767 bytes and no NUL",
                        printable(word, 32));

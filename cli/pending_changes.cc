@@ -21,6 +21,7 @@ void PendingChanges::read(storage::Disk& disk, const std::string& root, DumpFind
                                                return {};
                                              });
         });
+    // The other shards' records are shown all the same.
     if (!read)
       findings.add(fmt::format("journal {}/{}: {}", cell(root), shard, read.error().message));
   }
@@ -37,8 +38,11 @@ void PendingChanges::apply(const storage::Operation& operation) {
                                  std::string(added->id),
                                  added->record.size()};
   } else if (const auto* removed = std::get_if<storage::PendingRemoved>(&operation)) {
+    // An entry without a record, and not no entry: the store lags behind the journal, and may still
+    // have the record.
     changes_[{removed->due, removed->sequence}] = std::nullopt;
   } else if (const auto* deleted = std::get_if<storage::TopicDeleted>(&operation)) {
+    // The operation names none of the topic's records, which the store may have under any key.
     deleted_.insert(deleted->topic);
   }
 }

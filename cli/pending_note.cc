@@ -24,6 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 
 std::string ask_for_pending(const BrokerOptions& options, const std::string& topic) {
+  // Nothing that goes wrong here is an error of the command, which has read what there was.
   if (!parse_host_port(options.admin)) return {};
   AdminClient admin(admin_settings(options));
   // The admin's address may be the default, and that of another broker.

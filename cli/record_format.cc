@@ -30,6 +30,7 @@ std::string as_typed(std::string_view text) {
 }
 
 std::string length_of(const std::optional<std::string_view>& text) {
+  // As in kcat: -1 is the length of a null value.
   return text ? std::to_string(text->size()) : "-1";
 }
 

@@ -42,6 +42,7 @@ std::string delete_horizon(const BatchView& batch) {
 }
 
 std::int64_t size_of(const std::optional<Bytes>& bytes) {
+  // As in Kafka's dump and in the format itself: -1 is null, which is not the same as 0 bytes.
   return bytes ? static_cast<std::int64_t>(bytes->size()) : -1;
 }
 
@@ -101,6 +102,7 @@ Result<> for_each_record_of(const BatchView& batch, Visit visit) {
   if (!codec) return fail(Errc::unsupported, "its codec is unknown");
   if (*codec == records::Codec::none)
     return records::for_each_record(batch.records(), batch.record_count(), visit);
+  // A damaged batch must not take the whole memory of the machine.
   const auto unpacked = records::decompress(*codec, batch.records(), max_unpacked_bytes);
   if (!unpacked) return std::unexpected(unpacked.error());
   return records::for_each_record(Bytes(*unpacked), batch.record_count(), visit);
@@ -116,6 +118,7 @@ class Dumper {
     out_.line("Dumping " + cell(path_));
     const auto slash = path_.rfind('/');
     const std::string name = slash == path_.npos ? path_ : path_.substr(slash + 1);
+    // A copy under another name is dumped too; the name is the only place that has the base offset.
     if (const auto base = storage::segment_base(name))
       out_.line(fmt::format("Log starting offset: {}", *base));
   }

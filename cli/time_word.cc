@@ -28,6 +28,7 @@ WallTime wall_now() {
 
 Result<std::chrono::milliseconds> parse_shift(std::string_view word) {
   const bool has_sign = word.starts_with('+') || word.starts_with('-');
+  // A sign is no part of a duration, of which headers and settings have no negative ones.
   auto duration = parse_duration(word.substr(has_sign ? 1 : 0));
   if (duration && word.starts_with('-')) return -*duration;
   return duration;

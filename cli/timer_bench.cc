@@ -24,6 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr Tick hour = 3'600'000;
 constexpr std::size_t hot_timers = 256;
+// The timeout of a connection, which each request puts off.
 constexpr Tick idle_timeout = 10'000;
 
 // Two structures with one face, as in bench/peers.h.  A timer that fires counts for its owner.
@@ -61,6 +62,7 @@ class Map {
   static constexpr const char* name = "std::multimap";
 
   Map(std::size_t count, std::size_t) : count_(count), slots_(std::make_unique<Slot[]>(count)) {
+    // end() marks a slot without a timer: a multimap's end stays valid for its whole life.
     for (std::size_t i = 0; i < count; ++i) slots_[i].place = pending_.end();
   }
 
@@ -72,6 +74,7 @@ class Map {
     if (place != pending_.end()) pending_.erase(std::exchange(place, pending_.end()));
   }
   void move(std::size_t i, Tick deadline) {
+    // The node itself is moved, because a new allocation would be held against the map.
     auto node = pending_.extract(slots_[i].place);
     node.key() = deadline;
     slots_[i].place = pending_.insert(std::move(node));
@@ -103,6 +106,7 @@ class Map {
 
 double cpu_ns() {
   timespec time{};
+  // CPU time, because other programs share the machine on which people try this.
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
 }
@@ -225,6 +229,7 @@ double pairs_per_second(unsigned threads) {
         auto now = steady_clock::now();
         std::uint64_t done = 0;
         for (; !ending.load(std::memory_order_relaxed); ++done) {
+          // A clock read for each pair would cost more than the pair does.
           if (done % 256 == 0) now = steady_clock::now();
           timing::TimerId& timer = pending[done % window];
           // A timer is cancelled long after it was made, as the timeouts of requests are.

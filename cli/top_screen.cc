@@ -78,6 +78,7 @@ class TopText {
   }
 
   std::string rate(std::uint64_t now, std::uint64_t before) const {
+    // After one look there is no rate yet, which is not the same as none.
     return before_ == nullptr ? "-" : per_second(rate_of(now, before, between_));
   }
 
@@ -211,6 +212,7 @@ class TopText {
 }  // namespace
 
 double rate_of(std::uint64_t now, std::uint64_t before, std::chrono::milliseconds between) {
+  // A counter that has gone back is that of a broker that was started meanwhile.
   if (now <= before || between.count() <= 0) return 0;
   return static_cast<double>(now - before) * 1000 / static_cast<double>(between.count());
 }

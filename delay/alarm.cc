@@ -57,6 +57,7 @@ void Alarm::set() {
 }
 
 timing::Tick Alarm::tick_of(MonoTime time) const {
+  // Rounded up, so that nothing is looked for before it is due.
   const auto ticks = std::chrono::ceil<milliseconds>(time - wheel_start_).count();
   return std::max(wheel_.now(), static_cast<timing::Tick>(std::max<std::int64_t>(0, ticks)));
 }

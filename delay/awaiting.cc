@@ -19,6 +19,7 @@ void Awaiting::add(Sequence sequence, const TopicId& topic, ControlDone done) {
 }
 
 void Awaiting::answer(Sequence sequence, const Result<Controlled>& answer) {
+  // Taken out first, because an answer may lead to a new request for the same record.
   auto record = records_.extract(sequence);
   if (record.empty()) return;
   for (auto& done : record.mapped().waiting) done(answer);
@@ -26,6 +27,7 @@ void Awaiting::answer(Sequence sequence, const Result<Controlled>& answer) {
 
 void Awaiting::topic_deleted(const TopicId& topic) {
   std::vector<Sequence> awaited;
+  // Collected first, because answer() changes the map.
   for (const auto& [sequence, record] : records_) {
     if (record.topic == topic) awaited.push_back(sequence);
   }

@@ -113,6 +113,7 @@ std::optional<unsigned> number_in(std::string_view text, unsigned max) {
   for (const char c : text) {
     if (c < '0' || c > '9') return std::nullopt;
     number = number * 10 + static_cast<unsigned>(c - '0');
+    // Checked with each digit, so that no number of digits can overflow it.
     if (number > max) return std::nullopt;
   }
   return text.empty() ? std::nullopt : std::optional(number);
@@ -308,6 +309,7 @@ std::optional<local_seconds> Cron::first_match(local_seconds from) const {
     if (contains(matching, of_month)) {
       if (const auto time = first_time(from - day)) return day + *time;
     }
+    // A later day begins anew with the first of its times, whatever the time in `from` is.
     if (const auto later = above(matching, of_month)) {
       return local_days{date.year() / date.month() / std::chrono::day{lowest(later)}} +
              *first_time({});

@@ -53,6 +53,7 @@ Engine::Engine(const Clock& clock, timing::TimingWheel& shard_wheel, const Stora
       control_(context_, leaving_, arriving_, awaiting_, deliveries_, changes_) {}
 
 Engine::~Engine() {
+  // Calls of the journal and of the pool may still be on their way, and look at it before all else.
   *context_.alive = false;
 }
 
@@ -70,6 +71,7 @@ void Engine::start() {
 bool Engine::step() {
   const WallTime now = time_.begin_step();
   queues_.end_back_offs(time_.mono());
+  // Locators and records share the limit tarry.delay.memory.bytes.
   tier_.set_locator_bytes(queues_.locator_bytes());
   bool more = take_in();
   more |= tier_.step(now);

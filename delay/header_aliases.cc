@@ -94,6 +94,7 @@ bool HeaderAliases::occur_in(Bytes records) const {
     // In front of a name is its length, as a zigzag number of one byte: twice the length.
     const auto doubled = static_cast<unsigned char>(alias.name.size() * 2);
     for (Bytes rest = records; rest.size() > alias.name.size();) {
+      // memchr() passes most bytes at once, while a comparison at each of them would be slow.
       const void* const found = std::memchr(rest.data(), doubled, rest.size() - alias.name.size());
       if (found == nullptr) break;
       rest = rest.subspan(

@@ -14,6 +14,7 @@ namespace tarry::delay {
 Result<WallTime> moved_due(WallTime due, const NewDue& change, WallTime expires) {
   if (const auto* by = std::get_if<std::chrono::milliseconds>(&change)) {
     std::int64_t sum = 0;
+    // A client chooses both, so their sum may be anything.
     if (__builtin_add_overflow(to_ms(due), by->count(), &sum))
       return fail(Errc::invalid, "the new due time cannot be stored");
     due = from_ms(sum);

@@ -71,6 +71,7 @@ void OwnChanges::moved(Move& move) {
   const Sequence sequence = move.record.key.sequence;
   const TopicPartition& partition = move.record.partition;
   std::optional<Location> near;
+  // The topic may have been deleted since the request, and its records with it.
   const bool deleted = !context_.sink.target(partition);
   if (!deleted) {
     context_.tier.remove(move.place, move.removed());

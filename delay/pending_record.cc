@@ -52,6 +52,7 @@ Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
   if (bytes.size() < body_at) return too_short();
   const std::uint8_t version = bytes[0] & version_mask;
   const auto codec = records::codec_of(bytes[0] >> codec_shift);
+  // Both stand in one byte, so a newer version is told from damage by nothing else.
   if ((version != plain_version && version != recurring_version) || !codec)
     return fail(Errc::unsupported, fmt::format("a pending record has version {}", bytes[0]));
   PendingRecordBody body{from_ms(load_be<std::int64_t>(bytes.data() + 1)), {}, {}, *codec};
@@ -59,6 +60,7 @@ Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
   if (version == recurring_version) {
     if (rest.size() < 2) return too_short();
     const std::size_t size = load_be<std::uint16_t>(rest.data());
+    // A recurrence of no bytes is none, and the version says that there is one.
     if (rest.size() - 2 < size || size == 0) return too_short();
     body.recurrence = rest.subspan(2, size);
     rest = rest.subspan(2 + size);
@@ -70,6 +72,7 @@ Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
 }
 
 Buffer with_recurrence(Bytes bytes, const Recurrence& recurrence) {
+  // The bytes are those of a record that was parsed, so they have a recurrence.
   const std::size_t size = load_be<std::uint16_t>(bytes.data() + body_at);
   Buffer out(bytes.begin(), bytes.begin() + body_at);
   append_recurrence(out, recurrence);
@@ -90,6 +93,7 @@ PlainHeaders plain_headers(const records::RecordView& record) {
 void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,
                          const records::RecordView& record, const PlainHeaders& headers,
                          records::Codec codec) {
+  // Nearly all records are plain, and spend no byte on a recurrence.
   const std::uint8_t version = recurrence == nullptr ? plain_version : recurring_version;
   to.push_back(static_cast<std::uint8_t>(version | static_cast<unsigned>(codec) << codec_shift));
   append_be(to, to_ms(original));

@@ -96,6 +96,8 @@ Read<First> first_of_every(const HeaderValue& value, std::optional<WallTime> sta
       static_cast<std::uint64_t>(to_ms(now)) - static_cast<std::uint64_t>(to_ms(*start));
   const milliseconds rest{
       static_cast<std::int64_t>(passed % static_cast<std::uint64_t>(period->count()))};
+  // The first delivery is immediate, as that of any record whose due time has passed. The others
+  // are at the times of the series.
   return First{Recurrence::Every{*period, now - rest}, now};
 }
 
@@ -117,6 +119,7 @@ Read<First> first_of_cron(const RecurrenceHeaders& given, std::optional<WallTime
       return std::unexpected(fmt::format("{}: {}", header::cron_tz, found.error().message));
     zone = std::move(*found);
   }
+  // next() gives a later time than its argument, and a run at this very moment counts too.
   const auto first = cron->next(std::max(start.value_or(now), now) - milliseconds{1}, *zone);
   if (!first)
     return std::unexpected(

@@ -28,6 +28,7 @@ Result<> TierReplay::begin(std::uint32_t shard, std::uint32_t journals) {
   options.memory_bytes = memory_bytes_;
   options.flush_bytes = flush_bytes;
   options.split_bytes = memory_bytes_ / split_share;
+  // The engine loads the records that are due soon when it runs; here they only pass through.
   options.loads = false;
   BucketTier::Hooks hooks;
   hooks.near = [](const BucketTier::PendingView&, const Location&) {};

@@ -65,6 +65,7 @@ class TimeZone::RuleText {
     }
     while (size < rest_.size() && is_letter(rest_[size])) ++size;
     rest_.remove_prefix(size);
+    // POSIX asks for three letters at least, and a shorter word is part of something else.
     return size >= 3;
   }
 

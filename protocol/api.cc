@@ -6,6 +6,7 @@ namespace tarry::protocol {
 
 const ApiSchema* find_api(std::int16_t key) {
   const auto all = api_schemas();
+  // The generator writes the schemas in the order of their keys.
   const auto found = std::ranges::lower_bound(
       all, key, {}, [](const ApiSchema& api) { return static_cast<std::int16_t>(api.key); });
   return found != all.end() && static_cast<std::int16_t>(found->key) == key ? &*found : nullptr;

@@ -171,6 +171,7 @@ void Writer::insert_uvarint(std::size_t position, std::uint32_t value) {
 
 void Writer::count(bool compact, std::size_t count) {
   TARRY_ASSERT(count < std::numeric_limits<std::int32_t>::max(), "a length fits 31 bits");
+  // 0 is taken: it stands for null.
   if (compact) return uvarint(static_cast<std::uint32_t>(count) + 1);
   number(static_cast<std::int32_t>(count));
 }

@@ -42,6 +42,7 @@ std::optional<std::vector<std::string_view>> subscribed_topics(Bytes subscriptio
   read_version(reader);
   read_topics(reader, min_name_bytes, topics,
               [&](std::string_view& topic) { read_name(reader, topic); });
+  // Not finish(): the assignor's own bytes follow, and in later versions more fields.
   if (!reader.ok()) return std::nullopt;
   return topics;
 }

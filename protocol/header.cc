@@ -37,6 +37,7 @@ void encode_request_header(Writer& writer, ApiKey key, int version, std::int32_t
   writer.number(static_cast<std::int16_t>(key));
   writer.number(static_cast<std::int16_t>(version));
   writer.number(correlation_id);
+  // Not compact: an older broker has to be able to read this much of a header of any version.
   writer.nullable_string(false, client_id);
   // There are no tagged fields.
   if (api->is_flexible(version)) writer.uvarint(0);

@@ -13,6 +13,7 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
   outcome_.reset();
   KindMetrics& metrics = purgatory.of(*this);
   ++metrics.started;
+  // Asked before it watches anything: most requests never wait, and cost no watch and no timer.
   if (is_satisfied()) {
     ++metrics.answered_at_once;
     outcome_ = Outcome::satisfied;
@@ -91,6 +92,7 @@ void DelayedOperation::on_expired() {
 }
 
 bool DelayedOperation::reached(const Watch& watch) {
+  // The operation may ask which of its watches was reached, and look at that alone.
   asked_for_ = static_cast<std::uint32_t>(&watch - watches().data());
   const bool satisfied = is_satisfied();
   asked_for_.reset();
@@ -112,6 +114,8 @@ void DelayedOperation::leave() {
   for (Watch& watch : watches()) {
     if (watch.list_ != nullptr) watch.list_->remove(watch);
   }
+  // The memory of several watches goes at once: the operation itself may live as long as its
+  // connection.
   many_.reset();
   watch_count_ = 0;
   Timer::cancel();

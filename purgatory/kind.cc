@@ -36,6 +36,7 @@ std::vector<Kind> kinds() {
   std::vector<Kind> kinds;
   for (std::size_t i = 0; i < kind_count(); ++i)
     kinds.push_back(Kind(static_cast<std::uint8_t>(i)));
+  // Kinds are registered in the order of the linker, which pages must not show.
   std::ranges::sort(kinds, [](Kind a, Kind b) { return a.name() < b.name(); });
   return kinds;
 }

@@ -178,6 +178,7 @@ Buffer BatchBuilder::finish() {
 Buffer repack(const BatchView& batch, Bytes records, Codec codec) {
   const Bytes header = batch.bytes().first(batch_header_size);
   Buffer out;
+  // Compressed records are shorter as a rule, so it does not grow.
   out.reserve(batch_header_size + records.size());
   append_bytes(out, header);
   if (codec == Codec::none) {

@@ -128,6 +128,7 @@ void HeaderRange::Iterator::decode() {
 
 Result<BatchView> BatchView::parse(Bytes bytes) {
   auto batch = next_batch(bytes);
+  // Bytes behind the batch would be stored with it, and found by nobody.
   if (batch && batch->size() != bytes.size())
     return fail(Errc::corrupt, fmt::format("a record batch of {} bytes is followed by {} more",
                                            batch->size(), bytes.size() - batch->size()));
@@ -172,6 +173,7 @@ const char* take_record(Bytes& rest, RecordView& record) {
 
   // A reader of its own, so that no field reaches beyond the record's length.
   Reader front(whole);
+  // No attribute of a record is defined, so whatever is there is passed over.
   if (!front.skip_byte()) return "it has no attributes";
   if (!front.take_long(record.timestamp_delta)) return "its timestamp is not a number";
   if (!front.take_int(record.offset_delta)) return "its offset is not a number";

@@ -58,6 +58,7 @@ Json record_json(const PendingShown& shown, bool has_value) {
   json["target"] = shown.record.target;
   json["due_ms"] = to_ms(shown.record.due);
   const auto body = delay::PendingRecordBody::parse(shown.record.body);
+  // A record of a newer version is listed as far as its row says: an operator has to find it.
   if (!body) return json;
   json["accepted_ms"] = to_ms(body->original);
   const bool expires = shown.record.expires != storage::never_expires;
@@ -130,6 +131,7 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
 
 const Json& field_of(const Json& json, const char* name) {
   static const Json nothing;
+  // A peer's answer may be anything, and an exception here would end a whole request for it.
   if (!json.is_object()) return nothing;
   const auto found = json.find(name);
   return found == json.end() ? nothing : *found;
@@ -147,6 +149,7 @@ std::int64_t integer_in(const Json& json, const char* name, std::int64_t otherwi
 
 Source source_in(const Json& json) {
   const auto partition = integer_in(json, "partition", -1);
+  // -1 is no partition of anything, so what does not fit is looked for in vain and harms nothing.
   const bool fits = std::in_range<PartitionIndex>(partition);
   return {text_in(json, "topic"), fits ? static_cast<PartitionIndex>(partition) : -1};
 }
@@ -181,6 +184,7 @@ void add_status(Json& to, const Peer& peer, const Json& from) {
     } else if (!sum.is_number_integer()) {  // Only the other one knows it.
       sum = value;
     } else if (name == "next_due") {
+      // The earliest of all members is that of the group.
       if (value < sum) sum = value;
     } else {
       sum = sum.get<std::uint64_t>() + value.get<std::uint64_t>();
@@ -191,6 +195,7 @@ void add_status(Json& to, const Peer& peer, const Json& from) {
 Json covers_json(const MemberStatus& status) {
   Json covers = Json::array();
   for (const auto& each : status.partitions) {
+    // Before these stages not all rows have been read, and an answer would lack some of them.
     if (each.stage != Stage::reading && each.stage != Stage::owned) continue;
     covers.push_back({{"topic", each.source.topic}, {"partition", each.source.partition}});
   }

@@ -12,7 +12,6 @@
 // reads it under the same lock.
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -23,27 +22,12 @@
 #include "base/clock.h"
 #include "relay/cluster.h"
 #include "relay/partition.h"
+#include "relay/retry.h"
 
 namespace tarry::relay {
 
 enum class Stage { finding, loading, reading, owned };
 std::string_view name_of(Stage stage);
-
-// When something that failed may be tried again.
-class Retry {
- public:
-  bool may(MonoTime mono) const { return mono >= at_; }
-  MonoTime at() const { return at_; }
-  void failed(MonoTime mono, std::chrono::milliseconds first, std::chrono::milliseconds longest) {
-    wait_ = std::clamp(2 * wait_, first, longest);
-    at_ = mono + wait_;
-  }
-  void reset() { *this = {}; }
-
- private:
-  MonoTime at_{};
-  std::chrono::milliseconds wait_{};
-};
 
 struct AssignedPartition {
   explicit AssignedPartition(Partition with) : partition(std::move(with)) {}

@@ -16,6 +16,7 @@ Result<std::unique_ptr<KafkaDirectory>> KafkaDirectory::open(const Options& opti
                                       "bootstrap.servers=" + options.brokers,
                                       "reconnect.backoff.max.ms=1000"};
   properties.insert(properties.end(), options.properties.begin(), options.properties.end());
+  // To list topics must not make one, whatever the cluster allows.
   properties.emplace_back("allow.auto.create.topics=false");
   auto client = open_client(RD_KAFKA_CONSUMER, properties);
   if (!client) return std::unexpected(client.error());
@@ -59,6 +60,8 @@ Result<> KafkaDirectory::list_members(Listing& listing) {
       const char* id = rd_kafka_MemberDescription_client_id(member);
       auto peer = peer_of(id == nullptr ? "" : id);
       if (!peer) {
+        // Somebody else in the group takes partitions that no relay serves, so operators are shown
+        // the name.
         listing.strangers.push_back(printable(id == nullptr ? "" : id));
         continue;
       }

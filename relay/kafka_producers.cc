@@ -263,6 +263,7 @@ rd_kafka_resp_err_t KafkaProducers::produce_one(rd_kafka_t* producer, const Outg
   fields[1].vtype = RD_KAFKA_VTYPE_PARTITION;
   fields[1].u.i32 = record.partition.value_or(RD_KAFKA_PARTITION_UA);
   fields[2].vtype = RD_KAFKA_VTYPE_MSGFLAGS;
+  // Copied, because librdkafka may still send it when this transaction has been given up.
   fields[2].u.i = RD_KAFKA_MSG_F_COPY;
   fields[3].vtype = RD_KAFKA_VTYPE_KEY;
   fields[3].u.mem = {key.data, key.size};
@@ -328,6 +329,7 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
                                     const rd_kafka_consumer_group_metadata_t* group) {
   Transacted done;
   rd_kafka_t* producer = producers_[turn_].get();
+  // In turn: Kafka still writes the markers of the last transaction while the next one begins.
   turn_ = (turn_ + 1) % producers_.size();
   const Deadline deadline(options_.transaction_limit);
   const Deadline abort_deadline = deadline.later(options_.abort_limit);

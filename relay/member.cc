@@ -14,53 +14,16 @@ using std::chrono::milliseconds;
 
 namespace {
 
-std::int64_t ms_between(MonoTime from, MonoTime to) {
-  return std::chrono::floor<milliseconds>(to - from).count();
-}
-
-// While a partition is taken over, its logs are looked at this often.
-constexpr milliseconds look_again{20};
-// poll() waits for source records, and rows come through another queue, so it must not wait long.
-constexpr milliseconds look_at_rows{1};
-// A member that died may have left several partitions, and each of them finds its open transaction.
-constexpr milliseconds settle_again{5'000};
 constexpr std::chrono::minutes tend_again{1};
 // After a crash the store knows when it was complete: this and tend_again are far less than
 // longest_unread.
 constexpr std::chrono::minutes flush_again{10};
 // While an order waits for its source to be read.
 constexpr milliseconds look_at_orders{2};
-// Since the rows in the store were complete; tombstones stay for an hour at least.
-constexpr std::chrono::minutes oldest_rest{58};
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
 
 }  // namespace
-
-class Member::Asking {
- public:
-  Asking(Member& member, std::string_view what) : member_(member) {
-    const MonoTime mono = member_.clock_.mono();
-    member_.note_gap(mono);
-    set(what, mono);
-  }
-  ~Asking() {
-    const MonoTime mono = member_.clock_.mono();
-    member_.seen_at_ = mono;
-    set({}, mono);
-  }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
-
- private:
-  void set(std::string_view what, MonoTime mono) {
-    const std::lock_guard lock(member_.mutex_);
-    member_.asking_ = what;
-    member_.asking_since_ = mono;
-  }
-
-  Member& member_;
-};
 
 Member::Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store,
                MemberOptions options)
@@ -69,19 +32,16 @@ Member::Member(Cluster& cluster, const Clock& clock, storage::SortedRows& store,
 void Member::step(milliseconds longest) {
   const milliseconds wait = wait_time(longest);
   const MonoTime begun = clock_.mono();
-  note_gap(begun);
+  questions_.note_gap(begun);
   Polled polled = cluster_.poll(wait, has_room());
   // The time of the plan is that of the poll: after it this thread may stand still for a while.
   const WallTime now = clock_.wall();
   const MonoTime mono = clock_.mono();
-  seen_at_ = mono;
+  questions_.begin_turn(mono);
   // Also behind what poll() has fetched: the time of the plan is then later than its records.
-  if (mono - begun > wait + options_.stall) {
-    stood_still_ = true;
-    disturbed_at_ = mono;
-  }
-  const bool is_disturbed = std::exchange(stood_still_, false) || polled.disturbed;
-  if (polled.disturbed) disturbed_at_ = mono;
+  if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
+  const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
+  if (polled.disturbed) questions_.note_outage(mono);
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
@@ -89,64 +49,45 @@ void Member::step(milliseconds longest) {
     if (copy != nullptr && (copy->is_bad || is_disturbed)) warm_.drop(source);
   }
   take_polled(std::move(polled), mono, now);
-  if (is_disturbed) read_anew(mono);
+  if (is_disturbed) {
+    is_confirmed_ = false;
+    take_over_.read_anew(mono);
+  }
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
   // what is pending depends on it.
   if (needs_renewal_) {
-    if (!transact_.may(mono)) return;
-    if (const auto renewed = renew(); !renewed) return stall(renewed.error().message);
+    if (!progress_.may_transact(mono)) return;
+    if (const auto renewed = questions_.renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
-    take_over_all();
-    if (is_late()) return;
+    begin_anew();
+    if (questions_.is_late()) return;
   }
   // Where each answer takes long, questions and transactions have their steps in turn.
   if (!std::exchange(was_late_, false)) {
     ask(mono, now);
-    was_late_ = is_late();
+    was_late_ = questions_.is_late();
   }
-  if (!was_late_ && !needs_renewal_ && transact_.may(mono)) work(now);
+  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now);
   orders_.tell_looks(assignment_, status_.is_full);
 }
 
 // Asks Kafka for the facts that orders and take-overs need.
 void Member::ask(MonoTime mono, WallTime now) {
-  asked_in_vain_ = has_settled_ = false;
+  questions_.allow_in_vain();
   orders_.take(
       assignment_, [&](const std::set<Source>& sources) { return ends_of(sources, mono); },
-      status_.stalled, mono);
-  find_all(mono);
-  for (auto& [source, assigned] : assignment_) {
-    if (assigned.stage == Stage::loading) load(assigned, mono, now);
-    if (assigned.stage == Stage::reading) read_to_end(assigned, mono);
-  }
+      progress_.stalled(), mono);
+  take_over_.advance(mono, now, status_.is_full);
 }
 
-bool Member::is_late() const {
-  return clock_.mono() - last_polled_ >= options_.longest_turn;
-}
-
-// The producers are made under the same transactional ids: that is what settles an open
-// transaction.
-Result<> Member::renew() {
-  const Asking asking(*this, "to register new producers");
-  return cluster_.renew();
-}
-
-Transacted Member::transact(const Transaction& transaction) {
-  const Asking asking(*this, "to commit a transaction");
-  return cluster_.transact(transaction);
-}
-
-Result<Offset> Member::source_end(const Source& source) {
-  const Asking asking(*this, "for the end of a source");
-  return cluster_.source_end(source);
-}
-
-Result<Offset> Member::state_end(const Source& source) {
-  const Asking asking(*this, "for the end of a state partition");
-  return cluster_.state_end(source);
+// The producers are new ones, and what the old ones did is settled.
+void Member::begin_anew() {
+  take_over_.begin_all();
+  const std::lock_guard lock(mutex_);
+  prepared_targets_.clear();
+  ++status_.renewed;
 }
 
 bool Member::has_room() const {
@@ -160,22 +101,20 @@ milliseconds Member::wait_time(milliseconds longest) const {
   const MonoTime mono = clock_.mono();
   milliseconds wait = longest;
   for (const auto& [source, assigned] : assignment_) {
-    if (assigned.stage == Stage::loading) wait = std::min(wait, look_at_rows);
-    if (assigned.stage == Stage::finding || assigned.stage == Stage::reading)
-      wait = std::min(wait, look_again);
+    wait = std::min(wait, TakeOver::max_wait(assigned.stage));
     if (assigned.stage != Stage::owned) continue;
     if (assigned.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
-    const auto held = held_targets_.find(assigned.held_by);
-    if (held != held_targets_.end() && !held->second.retry.may(mono)) {
-      wait = std::min(wait, std::chrono::ceil<milliseconds>(held->second.retry.at() - mono));
+    const auto* held = held_targets_.find(assigned.held_by);
+    if (held != nullptr && !held->retry.may(mono)) {
+      wait = std::min(wait, std::chrono::ceil<milliseconds>(held->retry.at() - mono));
     } else if (const auto due = assigned.partition.next_due()) {
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
     }
   }
   if (!orders_.empty()) wait = std::min(wait, look_at_orders);
-  if (!transact_.may(mono))
-    wait =
-        std::max(wait, std::min(longest, std::chrono::ceil<milliseconds>(transact_.at() - mono)));
+  if (!progress_.may_transact(mono))
+    wait = std::max(
+        wait, std::min(longest, std::chrono::ceil<milliseconds>(progress_.transact_at() - mono)));
   return wait;
 }
 
@@ -195,16 +134,12 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
       assigned.rows_end = copy->rows_end;
       assigned.is_warm = true;
     } else if (is_new) {
-      begin_take_over(assigned, mono);
+      TakeOver::begin(assigned, mono);
     }
     log_info("relay", "{}: assigned", source.text());
   }
   status_.is_assigned = status_.is_assigned || polled.changed;
-  // A call may have failed because of the old generation, so it is tried with the new one at once.
-  if (polled.changed) {
-    transact_.reset();
-    find_.reset();
-  }
+  if (polled.changed) progress_.retry_at_once();
   for (auto& [source, record] : polled.records) {
     if (const auto assigned = assignment_.find(source); assigned != assignment_.end())
       assigned->second.partition.arrive(std::move(record));
@@ -214,33 +149,6 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   take_rows(polled, mono, now);
-  last_polled_ = mono;
-}
-
-// The time since this thread was last seen is its own: with Kafka's answers nobody waits for it.  A
-// long one means that it stood still, and whatever was read for it meanwhile may have stood still
-// too.
-void Member::note_gap(MonoTime mono) {
-  if (seen_at_ == MonoTime{} || mono - seen_at_ <= options_.stall) return;
-  stood_still_ = true;
-  disturbed_at_ = mono;
-}
-
-// After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.
-void Member::read_anew(MonoTime mono) {
-  is_confirmed_ = false;
-  const std::lock_guard lock(mutex_);
-  for (auto& [source, assigned] : assignment_) {
-    // An end that was asked for afterwards holds.
-    if (assigned.stage == Stage::reading && assigned.target_asked <= disturbed_at_) {
-      assigned.target = -1;
-      assigned.stage_since = {};
-    }
-    if (assigned.stage != Stage::owned) continue;
-    assigned.stage = Stage::reading;
-    assigned.since = assigned.stage_since = mono;
-    assigned.target = -1;
-  }
 }
 
 // Rows that were read, and how far: to the store, together.
@@ -303,15 +211,16 @@ Result<> Member::take_row(const RowRead& row, Partition& partition) {
 }
 
 void Member::follow_copies(bool is_disturbed, MonoTime mono) {
-  warm_.follow({.is_disturbed = is_disturbed,
-                .has_room = store_.has_room(),
-                .assignment = assignment_,
-                .mono = mono,
-                .now = clock_.wall(),
-                .retry = options_.retry,
-                .longest_retry = options_.longest_retry,
-                .is_late = [this] { return is_late(); },
-                .state_end = [this](const Source& source) { return state_end(source); }});
+  warm_.follow(
+      {.is_disturbed = is_disturbed,
+       .has_room = store_.has_room(),
+       .assignment = assignment_,
+       .mono = mono,
+       .now = clock_.wall(),
+       .retry = options_.retry,
+       .longest_retry = options_.longest_retry,
+       .is_late = [this] { return questions_.is_late(); },
+       .state_end = [this](const Source& source) { return questions_.state_end(source); }});
 }
 
 // An owner's store is complete though nothing comes; one that nobody follows is dropped when it is
@@ -333,227 +242,6 @@ void Member::tend_store(MonoTime mono, WallTime now) {
              source.text());
     PendingRecords(store_, source).clear();
   }
-}
-
-void Member::begin_take_over(AssignedPartition& assigned, MonoTime mono) {
-  assigned.stage = Stage::finding;
-  assigned.since = mono;
-  assigned.stage_since = mono;
-  assigned.target = assigned.rows_end = -1;
-  assigned.is_warm = false;
-  assigned.waits.clear();
-  assigned.bad_row.clear();
-}
-
-void Member::take_over_all() {
-  const MonoTime mono = clock_.mono();
-  for (auto& [source, assigned] : assignment_) cluster_.stop_rows(source);
-  const std::lock_guard lock(mutex_);
-  for (auto& [source, assigned] : assignment_) begin_take_over(assigned, mono);
-  prepared_sources_.clear();
-  prepared_targets_.clear();
-  ++status_.renewed;
-}
-
-// Frees a log that waits for a transaction of the last owner.
-void Member::free_log(AssignedPartition& assigned, MonoTime mono) {
-  const auto stuck_after =
-      assigned.stage == Stage::finding ? options_.stuck_after : options_.stuck_rows_after;
-  if (mono - assigned.stage_since < stuck_after) return;
-  // One in each step, however late: that the log is stuck may be what makes the others slow.
-  if (has_settled_ && is_late()) return;
-  assigned.stage_since = mono;
-  if (assigned.last_owner.empty() || assigned.last_owner == cluster_.owner()) return;
-  // Once for all partitions of that member.
-  auto& settled_at = settled_at_[assigned.last_owner];
-  if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
-  has_settled_ = true;
-  log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
-           assigned.partition.source().text(), assigned.last_owner);
-  const auto settled = [&] {
-    const Asking asking(*this, "to end the transaction of another member");
-    return cluster_.settle(assigned.last_owner);
-  }();
-  if (!settled) log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
-  // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
-  if (settled_at != MonoTime{}) {
-    const std::lock_guard lock(mutex_);
-    assigned.waits = fmt::format(
-        "{}: a transaction of {} stays open though its producers were fenced; see "
-        "kafka-transactions find-hanging",
-        assigned.partition.source().text(), assigned.last_owner);
-  }
-  // From its end on: it may take so long that the next step would settle again, and only that.
-  settled_at = clock_.mono();
-}
-
-// The topics of each source by themselves: one of them may be wrong.
-void Member::prepare(MonoTime mono) {
-  std::map<std::string, std::vector<Source>> topics;
-  for (const auto& [source, assigned] : assignment_) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) &&
-        !prepared_sources_.contains(source))
-      topics[source.topic].push_back(source);
-  }
-  for (const auto& [topic, sources] : topics) {
-    if (is_late()) return;
-    const auto prepared = [&] {
-      const Asking asking(*this, "for the topics of a source");
-      return cluster_.prepare(sources);
-    }();
-    if (!prepared) {
-      for (const auto& source : sources)
-        wait_with(assignment_.at(source), prepared.error().message);
-    } else {
-      prepared_sources_.insert(sources.begin(), sources.end());
-    }
-  }
-}
-
-void Member::find_all(MonoTime mono) {
-  if (!find_.may(mono)) return;
-  prepare(mono);
-  if (is_late()) return;
-  std::vector<Source> sources;
-  for (const auto& [source, assigned] : assignment_) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) &&
-        prepared_sources_.contains(source))
-      sources.push_back(source);
-  }
-  if (sources.empty()) return;
-  const auto committed = [&] {
-    const Asking asking(*this, "for the offsets of the group");
-    return cluster_.committed(sources);
-  }();
-  if (!committed) return find_failed(committed.error().message);
-  std::vector<std::pair<Source, Committed>> stable;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    AssignedPartition& assigned = assignment_.at(sources[i]);
-    const Committed& each = (*committed)[i];
-    assigned.last_owner = each.owner;
-    if (!each.is_stable) {
-      // A Kafka that is slow is no reason to fence anybody.
-      if (!each.is_open) assigned.stage_since = mono;
-      free_log(assigned, mono);
-      continue;
-    }
-    if (!each.next) {
-      if (is_late() && !stable.empty()) continue;
-      // From the first transaction on there is an offset.
-      const auto end = state_end(sources[i]);
-      if (!end) return wait_with(assigned, end.error().message);
-      if (*end > 0) {
-        wait_with(assigned,
-                  fmt::format("{}: group {} has no committed offset of it, although {} has "
-                              "rows: the group's offsets expired or were deleted; set them "
-                              "with kafka-consumer-groups --reset-offsets",
-                              sources[i].text(), options_.rules.group,
-                              options_.rules.state_topic(sources[i].topic)));
-        continue;
-      }
-    }
-    stable.emplace_back(sources[i], each);
-  }
-  if (stable.empty() || (has_settled_ && is_late())) return;
-  found(stable, mono);
-}
-
-// Their offsets are stable: whatever an owner before us did is committed or will never be.
-void Member::found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono) {
-  Transaction transaction;
-  // The same offsets once more, because this member's producers are named with them: if it dies in
-  // its first transaction, the next owner knows whom to fence.
-  for (const auto& [source, committed] : stable)
-    transaction.offsets.push_back({source, committed.next.value_or(0)});
-  const auto done = transact(transaction);
-  if (done.outcome != Outcome::committed) {
-    failed(done, {});
-    return find_failed(done.error);
-  }
-  is_confirmed_ = true;
-  bool is_first = true;
-  for (const auto& [source, committed] : stable) {
-    // At least one, or there would be no progress; the others are found again.
-    if (!std::exchange(is_first, false) && is_late()) break;
-    AssignedPartition& assigned = assignment_.at(source);
-    // After the transaction: the last owner can write nothing behind this end.
-    const auto end = state_end(source);
-    if (!end) return wait_with(assigned, end.error().message);
-    if (!assigned.is_warm) {
-      Offset from = 0;
-      {
-        const std::lock_guard lock(mutex_);
-        from = assigned.partition.rows_from(clock_.wall(), *end, committed.next.value_or(0));
-        assigned.complete_at = assigned.partition.pending().place().complete_at;
-      }
-      log_info("relay", "{}: its rows are read from {} to {}; {} are pending in the store",
-               source.text(), from, *end, assigned.partition.pending().size());
-      if (const auto started = cluster_.start_rows(source, from); !started)
-        return wait_with(assigned, started.error().message);
-    }
-    const std::lock_guard lock(mutex_);
-    assigned.waits.clear();
-    assigned.find.reset();
-    assigned.stage = Stage::loading;
-    assigned.stage_since = mono;
-    assigned.committed = committed.next.value_or(0);
-    assigned.target = *end;
-  }
-  find_.reset();
-  transact_.reset();
-  const std::lock_guard lock(mutex_);
-  set_stalled({});
-}
-
-void Member::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
-  if (!assigned.bad_row.empty()) {
-    const std::lock_guard lock(mutex_);
-    assigned.waits = assigned.bad_row;
-    return;
-  }
-  if (assigned.rows_end < assigned.target) return free_log(assigned, mono);
-  cluster_.stop_rows(assigned.partition.source());
-  const std::lock_guard lock(mutex_);
-  // It took so long to read the rest that tombstones may have been compacted away meanwhile.
-  if (!assigned.is_warm && now - assigned.complete_at > oldest_rest) {
-    log_warn("relay", "{}: reading its rows took too long; they are read again",
-             assigned.partition.source().text());
-    assigned.partition.forget();
-    return begin_take_over(assigned, mono);
-  }
-  assigned.partition.begin(assigned.committed, now);
-  assigned.is_warm = false;
-  assigned.stage = Stage::reading;
-  assigned.target = -1;
-  assigned.stage_since = {};
-}
-
-void Member::read_to_end(AssignedPartition& assigned, MonoTime mono) {
-  if (assigned.target < 0) {
-    if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
-    // One whose leader is away takes a while to say nothing: no other is asked in this step.
-    if (asked_in_vain_ || is_late() || !assigned.find.may(mono)) return;
-    const MonoTime asked = clock_.mono();
-    const auto end = source_end(assigned.partition.source());
-    if (!end) return wait_with(assigned, end.error().message);
-    const std::lock_guard lock(mutex_);
-    assigned.waits.clear();
-    assigned.find.reset();
-    assigned.stage_since = mono;
-    assigned.target = *end;
-    assigned.target_asked = asked;
-    return;
-  }
-  const bool was_read =
-      std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target;
-  // When no record can be taken in for lack of room, only delivery makes room.
-  if (!status_.is_full && (!was_read || assigned.partition.has_arrived_before(assigned.target)))
-    return;
-  const std::lock_guard lock(mutex_);
-  assigned.stage = Stage::owned;
-  assigned.take_over_ms = ms_between(assigned.since, mono);
-  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
-           *assigned.take_over_ms, assigned.partition.pending().size());
 }
 
 // The partitions whose records may be taken in, behind the one that was served last: a busy one
@@ -595,18 +283,15 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
     }
   }
   if (asked.empty()) return ends;
-  const auto all = [&] {
-    const Asking asking(*this, "for the ends of sources");
-    return cluster_.source_ends(asked);
-  }();
+  const auto all = questions_.source_ends(asked);
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (!all && (asked_in_vain_ || is_late())) break;
-    Result<Offset> end = all ? Result<Offset>((*all)[i]) : source_end(asked[i]);
+    if (!all && (questions_.asked_in_vain() || questions_.is_late())) break;
+    Result<Offset> end = all ? Result<Offset>((*all)[i]) : questions_.source_end(asked[i]);
     AssignedPartition& assigned = assignment_.at(asked[i]);
     if (end) {
       assigned.ends.reset();
     } else {
-      asked_in_vain_ = true;
+      questions_.note_in_vain();
       assigned.ends.failed(mono, options_.retry, options_.longest_retry);
       assigned.ends_error = end.error().message;
     }
@@ -628,7 +313,7 @@ void Member::work(WallTime now) {
     pending_bytes += assigned.partition.pending().bytes();
   const bool has_room = store_.has_room();
   bool is_full = false;
-  const auto held = held_targets(clock_.mono());
+  const auto held = held_targets_.waiting(clock_.mono());
   for (AssignedPartition* next : in_turn()) {
     AssignedPartition& assigned = *next;
     const std::size_t own = assigned.partition.pending().bytes();
@@ -672,14 +357,14 @@ void Member::work(WallTime now) {
   std::vector<Outgoing> targets;  // That are sent already.
   if (options_.delivery == Delivery::at_least_once && !send_first(transaction, targets, sent))
     return;
-  auto done = transact(transaction);
+  auto done = questions_.transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& each : works) WaitingOrders::tell(each.asked, each.work.answers, done);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
   if (!held_targets_.empty()) {
     const std::lock_guard lock(mutex_);
     for (const auto* records : {&transaction.records, &targets})
-      for (const auto& record : *records) held_targets_.erase(record.topic);
+      for (const auto& record : *records) held_targets_.taken(record.topic);
   }
   committed(works, done);
 }
@@ -693,12 +378,20 @@ void Member::confirm() {
     if (assigned.stage == Stage::owned)
       transaction.offsets.push_back({source, assigned.partition.next()});
   if (transaction.empty()) return;
-  const auto done = transact(transaction);
-  if (done.outcome != Outcome::committed) return failed(done, {});
-  is_confirmed_ = true;
+  if (!commit(transaction)) return;
   const std::lock_guard lock(mutex_);
-  set_stalled({});
-  transact_.reset();
+  progress_.made();
+}
+
+// Offsets alone.
+Result<> Member::commit(const Transaction& transaction) {
+  const auto done = questions_.transact(transaction);
+  if (done.outcome != Outcome::committed) {
+    failed(done, {});
+    return fail(Errc::io, done.error);
+  }
+  is_confirmed_ = true;
+  return {};
 }
 
 void Member::committed(std::vector<Planned>& works, const Transacted& done) {
@@ -706,8 +399,7 @@ void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   const MonoTime mono = clock_.mono();
   is_confirmed_ = true;
   const std::lock_guard lock(mutex_);
-  set_stalled({});
-  transact_.reset();
+  progress_.made();
   is_careful_ = false;
   ++status_.transactions;
   for (auto& [assigned, each, asked] : works) {
@@ -727,41 +419,21 @@ bool Member::prepare_targets(const std::vector<Outgoing>& records) {
   for (const auto& record : records) {
     const std::pair target(record.topic, record.source);
     if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
-    if (is_late()) return false;  // The prepared ones need not be again.
-    const auto prepared = [&] {
-      const Asking asking(*this, "for a target topic");
-      return cluster_.prepare_target(record.topic, record.source);
-    }();
+    if (questions_.is_late()) return false;  // The prepared ones need not be again.
+    const auto prepared = questions_.prepare_target(record.topic, record.source);
     if (!prepared) {
       if (prepared.error().code == Errc::invalid) {
         refuse_all_to(record.topic, prepared.error().message, records);
       } else {
-        hold_target(record.topic, prepared.error().message, options_.retry, options_.longest_retry);
+        const std::lock_guard lock(mutex_);
+        held_targets_.hold(record.topic, prepared.error().message, clock_.mono(), options_.retry,
+                           options_.longest_retry);
       }
       return false;
     }
     prepared_targets_.insert(target);
   }
   return true;
-}
-
-// The next plan leaves out what is due behind a record for it.
-void Member::hold_target(const std::string& topic, std::string why, milliseconds first,
-                         milliseconds longest) {
-  const MonoTime mono = clock_.mono();
-  const std::lock_guard lock(mutex_);
-  const auto [held, is_new] = held_targets_.try_emplace(topic);
-  if (is_new) held->second.since = mono;
-  if (held->second.why != why) log_error("relay", "records for {} wait: {}", topic, why);
-  held->second.why = std::move(why);
-  held->second.retry.failed(mono, first, longest);
-}
-
-std::set<std::string> Member::held_targets(MonoTime mono) const {
-  std::set<std::string> held;
-  for (const auto& [topic, each] : held_targets_)
-    if (!each.retry.may(mono)) held.insert(topic);
-  return held;
 }
 
 void Member::note_held(AssignedPartition& assigned, const std::string& target) {
@@ -789,10 +461,7 @@ bool Member::send_first(Transaction& transaction, std::vector<Outgoing>& targets
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
-  {
-    const Asking asking(*this, "to take records");
-    sent = cluster_.send(targets);
-  }
+  sent = questions_.send(targets);
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);
   return false;
@@ -819,51 +488,23 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
       partition.refuse(record.offset, why);
     }
   }
-  for (const auto& topic : done.silent_targets)
-    hold_target(topic, fmt::format("{} has confirmed no record in time", topic),
-                options_.silent_retry, options_.longest_silent_retry);
+  for (const auto& topic : done.silent_targets) {
+    const std::lock_guard lock(mutex_);
+    held_targets_.hold(topic, fmt::format("{} has confirmed no record in time", topic),
+                       clock_.mono(), options_.silent_retry, options_.longest_silent_retry);
+  }
   if (done.refused.empty() && done.silent_targets.empty()) stall(done.error);
 }
 
 void Member::stall(std::string why) {
   const std::lock_guard lock(mutex_);
-  if (status_.stalled != why) log_warn("relay", "no progress: {}", why);
-  set_stalled(std::move(why));
-  transact_.failed(clock_.mono(), options_.retry, options_.longest_transact_retry);
-}
-
-// Under the lock.
-void Member::set_stalled(std::string why) {
-  if (why.empty()) {
-    stalled_since_.reset();
-  } else if (!stalled_since_) {
-    stalled_since_ = clock_.mono();
-  }
-  status_.stalled = std::move(why);
-}
-
-// Nothing is taken over further for a while; what is owned goes on.  The reason is the group's or
-// its coordinator's, so that the other partitions would fail for it too.
-void Member::find_failed(std::string why) {
-  const std::lock_guard lock(mutex_);
-  if (status_.stalled != why) log_warn("relay", "no partition can be taken over: {}", why);
-  set_stalled(std::move(why));
-  find_.failed(clock_.mono(), options_.retry, options_.longest_transact_retry);
-}
-
-// The others go on without it.
-void Member::wait_with(AssignedPartition& assigned, std::string why) {
-  const std::lock_guard lock(mutex_);
-  if (assigned.waits != why)
-    log_error("relay", "{} waits: {}", assigned.partition.source().text(), why);
-  assigned.waits = std::move(why);
-  assigned.find.failed(clock_.mono(), options_.retry, options_.longest_retry);
-  asked_in_vain_ = true;
+  progress_.transact_failed(std::move(why), clock_.mono());
 }
 
 MemberStatus Member::status() const {
   const std::lock_guard lock(mutex_);
   MemberStatus status = status_;
+  status.stalled = progress_.stalled();
   for (const auto& [source, assigned] : assignment_) {
     status.partitions.push_back({source, assigned.stage, assigned.partition.pending().size(),
                                  assigned.partition.arrived(), assigned.partition.next(),
@@ -873,26 +514,24 @@ MemberStatus Member::status() const {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
     }
-    const auto held = held_targets_.find(assigned.held_by);
-    if (status.stalled.empty() && held != held_targets_.end()) {
-      status.stalled = held->second.why;
-      status.stalled_for =
-          std::chrono::floor<std::chrono::seconds>(clock_.mono() - held->second.since);
+    const auto* held = held_targets_.find(assigned.held_by);
+    if (status.stalled.empty() && held != nullptr) {
+      status.stalled = held->why;
+      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - held->since);
     }
     status.pending_bytes += assigned.partition.pending().bytes();
   }
   status.standby = warm_.complete();
   status.standby_bytes = warm_.bytes();
   const MonoTime mono = clock_.mono();
-  if (stalled_since_)
-    status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *stalled_since_);
-  if (const auto asked_for = mono - asking_since_;
-      !asking_.empty() && asked_for >= options_.shown_after) {
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(asked_for);
+  if (const auto since = progress_.stalled_since())
+    status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *since);
+  if (const auto asked = questions_.asked(); asked && mono - asked->since >= options_.shown_after) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(mono - asked->since);
     status.stalled_for = std::max(status.stalled_for, seconds);
     if (status.stalled.empty())
-      status.stalled =
-          fmt::format("Kafka was asked {} and has not answered for {} s", asking_, seconds.count());
+      status.stalled = fmt::format("Kafka was asked {} and has not answered for {} s", asked->what,
+                                   seconds.count());
   }
   status.lag = lag_.distribution(mono);
   return status;

@@ -54,6 +54,7 @@ Result<DataDirectory> DataDirectory::open(const std::string& path, std::uint64_t
   const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0)
     return fail(Errc::io, fmt::format("{}: {}", lock_path.string(), std::strerror(errno)));
+  // Two members with one store would each take the rows of the other for its own.
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock);
     return fail(Errc::in_use,

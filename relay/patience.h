@@ -19,15 +19,15 @@ class Patience {
   // An answer within this part of the time comes well inside it.
   static constexpr int well_inside = 3;
 
-  Patience(Time least, Time most) : least_(least), most_(most), wait_(least) {}
+  Patience(Time min, Time max) : min_(min), max_(max), wait_(min) {}
 
   Time wait() const { return wait_; }
   bool is_well_inside(Time took) const { return took * well_inside <= wait_; }
-  void answered(Time took) { wait_ = std::clamp(2 * well_inside * took, least_, most_); }
-  void not_answered() { wait_ = std::min(2 * wait_, most_); }
+  void answered(Time took) { wait_ = std::clamp(2 * well_inside * took, min_, max_); }
+  void not_answered() { wait_ = std::min(2 * wait_, max_); }
 
  private:
-  const Time least_, most_;
+  const Time min_, max_;
   Time wait_;
 };
 

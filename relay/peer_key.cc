@@ -29,6 +29,7 @@ std::string hexadecimal(const std::uint8_t* bytes, std::size_t size) {
 template <std::size_t size>
 std::optional<std::array<std::uint8_t, size>> from_hexadecimal(std::string_view text) {
   std::array<std::uint8_t, size> bytes{};
+  // One spelling alone, so that a signature cannot be repeated in another form.
   if (text.size() != 2 * size) return std::nullopt;
   for (std::size_t i = 0; i < size; ++i) {
     const char* at = text.data() + 2 * i;
@@ -51,6 +52,7 @@ const std::uint8_t* bytes_in(std::string_view text) {
 
 Result<PeerKey> PeerKey::make() {
   PeerKey key;
+  // A new one at each start, kept nowhere: a stolen disk signs nothing.
   key.key_ = EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519");
   std::array<std::uint8_t, key_bytes> bytes{};
   std::size_t size = bytes.size();
@@ -99,6 +101,7 @@ std::optional<Signer> PeerChecks::signer(std::string_view authorization, const P
   if (read.ec != std::errc{} || read.ptr != time.data() + time.size()) return {};
   // Clocks of members may differ to either side.
   if (sent < to_ms(now - max_age) || sent > to_ms(now + max_age)) return {};
+  // Looked up before the signature is checked, which costs a hundred times as much.
   if (nonce.size() != nonce_digits || nonces_.contains(nonce)) return {};
   const auto key_read = from_hexadecimal<key_bytes>(key);
   const auto signature_read = from_hexadecimal<signature_bytes>(signature);
@@ -123,6 +126,7 @@ bool PeerChecks::take(const Signer& signer, WallTime now) {
     nonces_.erase(by_age_.front().second);
     by_age_.pop_front();
   }
+  // Inserted behind the check of the signature, so that strangers cannot fill the table.
   if (!nonces_.insert(signer.nonce).second) return false;
   by_age_.emplace_back(now, signer.nonce);
   return true;

@@ -40,6 +40,7 @@ template <typename To>
 void append_row(To& to, const Pending& record) {
   to.reserve(id_at + 4 + record.id.size() + record.target.size() + record.body.size());
   append_field(to, row_version);
+  // A whole byte, so that later versions have room for more flags.
   append_field(to, record.is_plain ? plain_flag : std::uint8_t{0});
   append_field(to, to_ms(record.due));
   append_field(to, to_ms(record.expires));
@@ -85,6 +86,7 @@ std::int64_t block_of(PendingRecords::ByMinute::key_type minute) {
 
 // Without a buffer between: there are four such numbers for each record that is taken in.
 void append_number(std::string& to, std::int64_t number) {
+  // With the sign turned round the bytes sort as the numbers do, negative ones first.
   const std::uint64_t sortable = static_cast<std::uint64_t>(number) ^ (std::uint64_t{1} << 63);
   std::array<std::uint8_t, number_bytes> bytes{};
   store_be(bytes.data(), sortable);
@@ -133,6 +135,7 @@ std::optional<Offset> offset_in_handle(const Source& source, std::string_view ha
   Offset offset = -1;
   const auto read = std::from_chars(handle.data(), handle.data() + handle.size(), offset);
   const bool is_all = read.ec == std::errc{} && read.ptr == handle.data() + handle.size();
+  // Anybody may have typed the handle.
   if (!is_all || offset < 0) return std::nullopt;
   return offset;
 }
@@ -146,6 +149,7 @@ Buffer encode_row(const Pending& record) {
 Result<Pending> decode_row(Bytes bytes) {
   if (bytes.size() < id_at)
     return fail(Errc::corrupt, fmt::format("a row of {} bytes ends early", bytes.size()));
+  // Not damage: a newer member of the group may have written it.
   if (bytes[0] != row_version)
     return fail(Errc::unsupported, fmt::format("a row has version {}", bytes[0]));
   Pending record;
@@ -201,6 +205,8 @@ std::string PendingRecords::key(char kind, std::int64_t number) const {
 
 std::optional<std::string> PendingRecords::get(const std::string& key) const {
   const auto changed = changes_.rows.find(key);
+  // The changes of the transaction that is being applied count first: a record may come and go in
+  // it.
   return changed == changes_.rows.end() ? store_.get(key) : changed->second;
 }
 
@@ -211,6 +217,7 @@ std::optional<WallTime> PendingRecords::due_of(Offset offset) const {
 }
 
 void PendingRecords::read_block(std::int64_t block, std::string_view row) {
+  // The store has checked its checksums, so a row of another size is an error of ours or of a disk.
   if (row.size() % minute_bytes != 0) throw damaged_rows();
   for (; !row.empty(); row.remove_prefix(minute_bytes)) {
     const std::uint8_t* bytes = as_bytes(row).data();
@@ -242,6 +249,8 @@ void PendingRecords::count(WallTime due, int by) {
   minute->second += static_cast<std::size_t>(by);
   size_ += static_cast<std::size_t>(by);
   changed_blocks_.insert(block_of(minute->first));
+  // A minute without records would stay in memory for ever, and there are millions of them in a
+  // year.
   if (minute->second == 0) by_minute_.erase(minute);
 }
 
@@ -282,6 +291,7 @@ void PendingRecords::erase(Offset offset) {
   if (const auto row = get(by_due)) bytes_ -= std::min(bytes_, row->size());
   changes_.rows[by_due] = std::nullopt;
   changes_.rows[by_offset] = std::nullopt;
+  // The id stands behind the due time, so that a record's own row need not be read for it.
   if (known->size() > number_bytes)
     changes_.rows[key('i', std::string_view(*known).substr(number_bytes))] = std::nullopt;
   count(place.first, -1);
@@ -349,6 +359,7 @@ std::optional<Pending> PendingRecords::find(Offset offset) const {
   if (!due) return std::nullopt;
   const auto row = get(key('d', to_ms(*due), offset));
   if (!row)
+    // The two rows of a record are written together, so one without the other is damage.
     throw storage::RowsFailed("the store of pending records lacks a row",
                               storage::RowsFailed::Kind::damaged);
   return stored_row(*row);

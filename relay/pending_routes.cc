@@ -10,9 +10,11 @@
 
 #include "base/log.h"
 #include "base/percent_encoding.h"
+#include "base/time_text.h"
 #include "relay/admin_json.h"
 #include "web/arguments.h"
 #include "web/json_reply.h"
+#include "web/selection_request.h"
 #include "web/target.h"
 
 namespace tarry::relay {
@@ -21,19 +23,19 @@ namespace {
 using namespace std::chrono_literals;
 using boost::asio::awaitable;
 using delay::ControlOutcome;
-using web::flag_in;
 using web::json_reply;
 using web::new_due_in;
 using web::number_given;
 using web::object_in;
-using web::pattern_given;
+using web::read_filter;
 using web::Refused;
 using web::Reply;
-using web::time_given;
 using web::unit_given;
-using web::word_in;
 
 constexpr std::size_t default_listed = 100, max_listed = 1'000;
+// A partition is looked for among those of all sources, so a number that none has finds nothing; it
+// has only to be one.
+constexpr PartitionIndex max_partition = 1 << 20;
 
 std::string_view result_name(ControlOutcome outcome, Order::Kind kind) {
   if (outcome == ControlOutcome::already_delivered) return "already_delivered";
@@ -64,17 +66,34 @@ PendingPlace place_of(const Json& record) {
           offset_in_handle(source, text_in(record, "handle")).value_or(0)};
 }
 
+Order::Kind kind_of(web::SelectionRequest::Action action) {
+  using Action = web::SelectionRequest::Action;
+  return action == Action::cancel ? Order::Kind::cancel
+         : action == Action::move ? Order::Kind::move
+                                  : Order::Kind::deliver;
+}
+
+// The list that has these records.  Each member is asked for its part of each page with it, so its
+// times must not depend on when it is read.
+std::string target_of(const std::string& topic, const web::RecordFilter& filter) {
+  std::string target =
+      fmt::format("/delayed?limit={}&topic={}", max_listed, percent_encoded(topic));
+  const auto put = [&](const char* name, std::string_view text) {
+    target += fmt::format("&{}={}", name, percent_encoded(text));
+  };
+  if (!filter.id.empty()) put("id", filter.id);
+  if (!filter.key.empty()) put("key", filter.key);
+  if (filter.from != WallTime::min()) put("from", format_time(filter.from));
+  if (filter.until != WallTime::max()) put("to", format_time(filter.until));
+  if (filter.partition) put("partition", std::to_string(*filter.partition));
+  return target;
+}
+
 }  // namespace
 
-Json missing_json(const Listing& known, const Call& call, const std::set<Source>& covered,
+Json missing_json(const Listing& known, const PendingQuery& asked, const std::set<Source>& covered,
                   const std::vector<PeerTold>& told) {
   Json all = Json::array();
-  PendingQuery asked;
-  if (const auto* topic = call.parameter("topic")) asked.topic = *topic;
-  if (call.target.path.size() > 2) asked.topic = call.target.path[1];
-  if (const auto* partition = call.parameter("partition"))
-    asked.partition =
-        static_cast<PartitionIndex>(number_given("partition", *partition, 0, 1u << 20));
   for (const auto& [topic, partitions] : known.sources) {
     for (PartitionIndex i = 0; i < partitions; ++i) {
       const Source source{topic, i};
@@ -111,7 +130,7 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
     covered.merge(covered_by(*each.json));
     parts.push_back(*each.json);
   }
-  Json lacks = missing_json(*known, call, covered, told);
+  Json lacks = missing_json(*known, query_of(call), covered, told);
   // A partition may have moved: the next request asks Kafka anew.
   if (!lacks.empty()) peers_.forget_listing();
   co_return lacks;
@@ -137,24 +156,25 @@ awaitable<Reply> PendingRoutes::get_wheel(const Call& call) {
 }
 
 PendingQuery PendingRoutes::query_of(const Call& call) const {
+  const auto words = [&](const char* name) {
+    const auto* text = call.parameter(name);
+    return text == nullptr ? std::nullopt : std::optional(*text);
+  };
+  auto filter = read_filter(words, max_partition, clock_.wall());
   PendingQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = *topic;
-  if (const auto* partition = call.parameter("partition"))
-    query.partition =
-        static_cast<PartitionIndex>(number_given("partition", *partition, 0, 1u << 20));
-  if (const auto* from = call.parameter("from"))
-    query.from = time_given("from", *from, clock_.wall());
-  if (const auto* to = call.parameter("to")) query.until = time_given("to", *to, clock_.wall());
-  if (const auto* id = call.parameter("id")) query.id = pattern_given("id", *id);
-  if (const auto* key = call.parameter("key")) query.key = pattern_given("key", *key);
+  if (call.target.path.size() > 2) query.topic = call.target.path[1];
+  query.partition = filter.partition;
+  query.from = filter.from;
+  query.until = filter.until;
+  query.id = std::move(filter.id);
+  query.key = std::move(filter.key);
   return query;
 }
 
 awaitable<void> PendingRoutes::look(const Call& call) {
   if (call.parameter("after") != nullptr) co_return;  // The first page has waited.
-  PendingQuery query = query_of(call);
-  if (call.target.path.size() > 2) query.topic = call.target.path[1];
-  co_await orders_.look(query);
+  co_await orders_.look(query_of(call));
 }
 
 Json PendingRoutes::list_here(const Call& call) const {
@@ -200,6 +220,7 @@ awaitable<Reply> PendingRoutes::list(const Call& call) {
   std::ranges::sort(records, {}, &std::pair<PendingPlace, Json>::first);
   std::erase_if(records, [&](const auto& each) { return end && *end < each.first; });
   if (records.size() > limit) {
+    // The rest comes with the next page, from the members that had it.
     records.resize(limit);
     end = records.back().first;
   }
@@ -251,8 +272,7 @@ awaitable<Reply> PendingRoutes::count(const Call& call) {
 }
 
 Json PendingRoutes::find_here(const Call& call) const {
-  PendingQuery where = query_of(call);
-  where.topic = call.target.path[1];
+  const PendingQuery where = query_of(call);
   Json json{{"covers", covers_json(member_.status())}, {"records", Json::array()}};
   for (const auto& record : member_.find(where, call.target.path[2]))
     json["records"].push_back(record_json(record, true));
@@ -325,43 +345,20 @@ awaitable<Reply> PendingRoutes::control_one(const Call& call, Order::Kind kind) 
     partitions.push_back(std::move(one));
   }
   Json body{{"result", result_name(best, kind)}, {"partitions", std::move(partitions)}};
+  // Without the record a partition that has not answered may be the one that has it; with it, what
+  // is missing matters to nobody.
   if (best != ControlOutcome::done) co_return reply_of(std::move(body), lacks);
   body["missing"] = std::move(lacks);
   co_return json_reply(body);
 }
 
 awaitable<Reply> PendingRoutes::select(const Call& call) {
-  const Json body = object_in(
-      call.body, {"id", "key", "from", "to", "partition", "action", "due", "by", "dry_run"},
-      R"({"id": "order-*", "action": "cancel", "dry_run": true})");
-  std::string query = "/delayed?limit=1000&topic=" + percent_encoded(call.target.path[1]);
-  bool is_empty = true;
-  for (const char* name : {"id", "key", "from", "to", "partition"}) {
-    const auto word = word_in(body, name);
-    if (!word) continue;
-    query += fmt::format("&{}={}", name, percent_encoded(*word));
-    is_empty = is_empty && std::string_view(name) == "partition";
-  }
-  if (is_empty)  // It would be everything by a slip.
-    throw Refused{400, "the selection is empty: give an id, a key, from or to"};
-  const std::string action = word_in(body, "action").value_or("");
-  Order order;
-  if (action == "move") {
-    order.kind = Order::Kind::move;
-    order.due = new_due_in(body, clock_.wall());
-  } else if (action == "deliver") {
-    order.kind = Order::Kind::deliver;
-  } else if (action != "cancel") {
-    throw Refused{400, fmt::format("action: '{}' is not an action; give cancel, move or deliver",
-                                   printable(action))};
-  }
-  if (order.kind != Order::Kind::move && (body.contains("due") || body.contains("by")))
-    throw Refused{400, "due and by are allowed only with the action move"};
-  const bool is_dry_run = flag_in(body, "dry_run");
+  const auto request = web::selection_request(call.body, max_partition, clock_.wall());
   Reply reply;
   reply.content_type = "application/x-ndjson";
-  reply.stream =
-      std::make_shared<Selection>(*this, orders_, std::move(query), std::move(order), is_dry_run);
+  reply.stream = std::make_shared<Selection>(
+      *this, orders_, target_of(call.target.path[1], request.filter),
+      Order{.kind = kind_of(request.action), .due = request.due}, request.shown);
   co_return reply;
 }
 

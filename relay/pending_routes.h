@@ -19,13 +19,14 @@
 #include "relay/member.h"
 #include "relay/orders.h"
 #include "relay/peers.h"
+#include "relay/pending_view.h"
 #include "relay/selection.h"
 #include "web/question.h"
 
 namespace tarry::relay {
 
-// The partitions that nobody has answered for, of those that `call` asks for.
-Json missing_json(const Listing& known, const Call& call, const std::set<Source>& covered,
+// The partitions that nobody has answered for, of those that the query asks for.
+Json missing_json(const Listing& known, const PendingQuery& asked, const std::set<Source>& covered,
                   const std::vector<PeerTold>& told);
 
 class PendingRoutes final : public PendingPages {

@@ -19,23 +19,22 @@ using web::Reply;
 constexpr std::size_t ordered_at_once = 1'000;
 // All of them are found before one is moved.
 constexpr std::size_t max_moved_at_once = 100'000;
-constexpr std::size_t shown_in_dry_run = 10;
 
 }  // namespace
 
 Selection::Selection(PendingPages& pages, Orders& orders, std::string query, Order order,
-                     bool is_dry_run)
+                     std::optional<std::size_t> shown)
     : pages_(pages),
       orders_(orders),
       query_(std::move(query)),
       order_(std::move(order)),
-      is_dry_run_(is_dry_run) {}
+      dry_run_shown_(shown) {}
 
 awaitable<std::optional<std::string>> Selection::next() {
   if (is_over_) co_return std::nullopt;
   try {
     // A move may put a record where the search finds it again, so all are found first.
-    const bool is_all_first = order_.kind == Order::Kind::move && !is_dry_run_;
+    const bool is_all_first = order_.kind == Order::Kind::move && !dry_run_shown_;
     if (!found_all_) co_await find_some();
     if (found_all_ || !is_all_first) co_await order_some();
     is_over_ = found_all_ && found_.empty();
@@ -53,8 +52,8 @@ awaitable<void> Selection::find_some() {
   if (reply.status != 200) throw Refused{reply.status, page.value("error", "")};
   for (const auto& record : page["records"]) {
     ++matched_;
-    if (is_dry_run_ && shown_.size() < shown_in_dry_run) shown_.push_back(record);
-    if (!is_dry_run_) found_.push_back({source_in(record), text_in(record, "handle")});
+    if (dry_run_shown_ && shown_.size() < *dry_run_shown_) shown_.push_back(record);
+    if (!dry_run_shown_) found_.push_back({source_in(record), text_in(record, "handle")});
   }
   if (found_.size() > max_moved_at_once)
     throw Refused{400, fmt::format("the selection has more than {} records, which is the limit of "
@@ -89,7 +88,7 @@ std::string Selection::line() const {
       {"unknown", told_[static_cast<std::size_t>(ControlOutcome::unknown)]}};
   if (failed_ != 0) body["failed"] = failed_;
   if (!error_.empty()) body["error"] = error_;
-  if (is_over_ && is_dry_run_) body["records"] = shown_;
+  if (is_over_ && dry_run_shown_) body["records"] = shown_;
   return text_of(body) + "\n";
 }
 

@@ -31,8 +31,10 @@ class PendingPages {
 
 class Selection final : public web::ReplyStream {
  public:
-  // `query` is a target for `pages`.  Both references outlive it.
-  Selection(PendingPages& pages, Orders& orders, std::string query, Order order, bool is_dry_run);
+  // `query` is a target for `pages`.  `shown`: it changes nothing, and shows the first so many.
+  // Both references outlive it.
+  Selection(PendingPages& pages, Orders& orders, std::string query, Order order,
+            std::optional<std::size_t> shown);
 
   // A line of JSON.
   boost::asio::awaitable<std::optional<std::string>> next() override;
@@ -46,7 +48,7 @@ class Selection final : public web::ReplyStream {
   Orders& orders_;
   const std::string query_;
   const Order order_;
-  const bool is_dry_run_;
+  const std::optional<std::size_t> dry_run_shown_;
   std::string after_;
   std::vector<Wanted> found_;  // And not ordered yet.
   bool found_all_ = false, is_over_ = false;

@@ -22,7 +22,7 @@ bool WaitingOrders::give(std::vector<Ordered> orders) {
   {
     const std::lock_guard lock(mutex_);
     why = refuses_;
-    if (why.empty() && given_.size() + orders.size() > most_)
+    if (why.empty() && given_.size() + orders.size() > max_)
       why = fmt::format("{} requests for changes are already waiting", given_.size());
     if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
   }

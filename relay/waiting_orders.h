@@ -59,7 +59,7 @@ class WaitingOrders {
   // Where these sources end; one that is left out is asked for again.
   using Ends = std::function<std::map<Source, Result<Offset>>(const std::set<Source>&)>;
 
-  explicit WaitingOrders(std::size_t most) : most_(most) {}
+  explicit WaitingOrders(std::size_t max) : max_(max) {}
 
   // --- Any thread.
 
@@ -83,7 +83,7 @@ class WaitingOrders {
   void refuse_waiting(const std::string& why);
 
  private:
-  const std::size_t most_;
+  const std::size_t max_;
   std::list<Waiting> waiting_;  // As they came.
   MonoTime looked_at_{};        // When ends were asked for last.
 

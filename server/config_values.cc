@@ -28,6 +28,7 @@ Result<> path_error() {
 }
 bool is_path(std::string_view value) {
   return std::ranges::none_of(
+      // With a comma it would be a list of directories, which Kafka's log.dirs takes.
       value, [](char c) { return c == ',' || static_cast<unsigned char>(c) < 0x20; });
 }
 
@@ -42,6 +43,7 @@ constexpr std::array<std::pair<std::string_view, LogLevel>, 5> log_levels{
 
 std::optional<std::int64_t> parse_whole_number(std::string_view value) {
   std::int64_t parsed = 0;
+  // from_chars() takes no blank, no plus sign and no other base.
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
   if (error != std::errc{} || end != value.data() + value.size()) return std::nullopt;
   return parsed;

@@ -51,6 +51,7 @@ std::function<Result<>(std::string_view)> any_line(std::string what) {
 }
 std::function<Result<>(std::string_view)> pem(std::string what) {
   return [what = std::move(what)](std::string_view value) -> Result<> {
+    // A path by mistake would be read as a certificate, and fail much later.
     if (value.empty() || value.contains("-----BEGIN ")) return {};
     return fail(Errc::invalid, what);
   };

@@ -29,6 +29,7 @@ LiveConfig::LiveConfig(Config at_start, std::function<void(const Config&)> on_ch
 Result<std::string> LiveConfig::canonical(std::string_view key, std::string_view value) const {
   const auto* found = find_setting_key(key);
   TARRY_ASSERT(found != nullptr, "the broker knows the keys from this table");
+  // One of its own: the value may be wrong, and is only looked at.
   Config scratch;
   if (const auto put = found->apply(scratch, value); !put) return std::unexpected(put.error());
   return found->canonical(value);

@@ -42,6 +42,7 @@ std::optional<std::uint32_t> four_hex_digits(std::string_view text) {
   if (text.size() < 4) return std::nullopt;
   std::uint32_t code = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + 4, code, 16);
+  // Four exactly, as in Java: from_chars() alone would be content with fewer.
   if (error != std::errc{} || end != text.data() + 4) return std::nullopt;
   return code;
 }
@@ -53,6 +54,7 @@ class LineParser {
 
   Result<std::pair<std::string, std::string>> parse() {
     std::string key, value;
+    // As in Java's properties, which Kafka's are: a blank, = or : ends a key, unless it is escaped.
     while (!left_.empty() && !is_blank(left_[0]) && left_[0] != '=' && left_[0] != ':') {
       if (auto taken = take(key); !taken) return std::unexpected(taken.error());
     }

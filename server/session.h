@@ -81,6 +81,7 @@
 #include "broker/context/ledger.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
+#include "server/arrival.h"
 #include "server/frame.h"
 #include "server/peer_watch.h"
 #include "server/session_limits.h"
@@ -104,30 +105,6 @@ enum class Ending {
   speaks_tls,     // Where plain text is expected.
 };
 inline constexpr std::size_t ending_count = 9;
-
-// Bytes that were received and are not part of a request yet.
-struct Unread {
-  // An unfinished frame: first its size, then the rest.
-  std::array<std::uint8_t, 4> size;
-  std::size_t size_come = 0;
-  std::shared_ptr<Frame> partial;  // Null until its size has come, and the rest in part.
-  // Bytes that were read, and not taken because the session was full; they begin at ahead_from.
-  Buffer ahead;
-  std::size_t ahead_from = 0;
-};
-
-// A connection on its way to a shard: from the listener, or from another shard.
-struct Arrival {
-  int descriptor;  // The owner of the arrival closes it.
-  boost::asio::ip::tcp protocol = boost::asio::ip::tcp::v4();
-  std::string peer;
-  broker::ConnectionOrigin origin = {};
-  std::unique_ptr<TlsSession> tls = {};  // Null: plain text.
-  // Only for a connection that comes from another shard:
-  std::string software_name = {};
-  std::string software_version = {};
-  Unread unread = {};
-};
 
 // The sessions of one shard, and the buffer that they read into.
 class Sessions {

@@ -98,6 +98,7 @@ struct Password {
 int give_password(char* buffer, int size, int /*for_writing*/, void* given) {
   auto& password = *static_cast<Password*>(given);
   password.asked = true;
+  // -1 and not 0: an empty password is one, with which OpenSSL would go on.
   if (password.text.empty() || password.text.size() > static_cast<std::size_t>(size)) return -1;
   std::memcpy(buffer, password.text.data(), password.text.size());
   return static_cast<int>(password.text.size());
@@ -109,6 +110,7 @@ Result<PrivateKey> key_in(const Pem& pem, const ListenerConfig& listener) {
   ERR_clear_error();
   PrivateKey key(PEM_read_bio_PrivateKey(reader.get(), nullptr, give_password, &password));
   if (key) return key;
+  // OpenSSL has one error for "no key" and "a key that is damaged", and the advice differs.
   if (!pem.text.contains("PRIVATE KEY-----")) {
     ERR_clear_error();
     return fail(Errc::invalid, fmt::format("{}: there is no private key in it", pem.from));
@@ -275,6 +277,8 @@ TlsContext::TlsContext() : context_(SSL_CTX_new(TLS_server_method())) {
   // gathers small pieces again), and an idle connection keeps no buffers.
   SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                  SSL_MODE_RELEASE_BUFFERS);
+  // Connections to a broker live long, so a session that is taken up again saves little, and a
+  // cache of them is memory that clients fill.
   SSL_CTX_set_session_cache_mode(context_, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context_, 0);
 }

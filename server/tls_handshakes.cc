@@ -48,6 +48,7 @@ class TlsHandshakes::Worker {
     if (!thread_.joinable()) return;
     asio::post(context_, [this] {
       stopped_ = true;
+      // On the thread that owns them, and before it is joined: nobody else may touch a handshake.
       while (!all_.empty()) drop(all_.begin());
       guard_.reset();
     });
@@ -93,6 +94,7 @@ class TlsHandshakes::Worker {
         std::make_shared<Handshake>(context_, std::move(arrival), std::move(context), now);
     boost::system::error_code error;
     handshake->socket.assign(handshake->arrival.protocol, descriptor, error);
+    // No socket owns it now.
     if (error) ::close(descriptor);
     // In the list even if it fails at once, because end() takes it out.
     handshake->place = all_.insert(all_.end(), handshake);
@@ -167,6 +169,7 @@ class TlsHandshakes::Worker {
   void drop(std::list<Pointer>::iterator place) {
     const Pointer handshake = std::move(*place);  // remove() takes the place away.
     const std::string peer = handshake->arrival.peer;
+    // Before the socket is closed, whose descriptor another connection may get at once.
     handshake->arrival.tls.reset();
     boost::system::error_code ignored;
     handshake->socket.close(ignored);
@@ -207,6 +210,7 @@ TlsHandshakes::~TlsHandshakes() {
 }
 
 void TlsHandshakes::begin(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+  // In turn: a handshake costs about the same whoever the client is.
   const auto index = next_.fetch_add(1, std::memory_order_relaxed) % workers_.size();
   workers_[index]->post(std::move(arrival), std::move(context));
 }

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "server/session.h"
+#include "server/arrival.h"
 #include "server/tls_context.h"
 
 namespace tarry::server {

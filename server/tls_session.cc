@@ -56,6 +56,7 @@ std::string handshake_failure(const SSL* ssl) {
 
 TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, int socket)
     : context_(std::move(context)), ssl_(SSL_new(context_->get())) {
+  // Either fails for lack of memory alone.
   if (ssl_ == nullptr || SSL_set_fd(ssl_, socket) != 1) {
     SSL_free(ssl_);
     throw std::bad_alloc();
@@ -84,6 +85,7 @@ Result<TlsSession::Step> TlsSession::handshake() {
       return fail(Errc::stopped, "the client closed the connection");
     default: {
       broken_ = true;
+      // OpenSSL 3 has an error of its own for an end that it did not expect.
       const bool is_end = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
       if (is_end) return fail(Errc::stopped, "the client closed the connection");
       return fail(Errc::invalid, handshake_failure(ssl_));
@@ -166,6 +168,7 @@ void TlsSession::say_end() {
   // OpenSSL forbids a shutdown after a fatal error, and refuses one within the handshake.
   if (broken_ || SSL_is_init_finished(ssl_) == 0) return;
   ERR_clear_error();
+  // Sends our alert alone: nobody waits for that of the client.
   SSL_shutdown(ssl_);
   ERR_clear_error();
 }

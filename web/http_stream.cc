@@ -41,6 +41,8 @@ asio::awaitable<void> HttpStream::end(std::chrono::milliseconds time) {
   boost::system::error_code ignored;
   tcp_.expires_after(time);
   if (tls_)
+    // Its alert says that nothing was cut off; a client that does not wait for it is not waited
+    // for.
     co_await tls_->stream.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
   tcp_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }

@@ -38,6 +38,7 @@ Result<std::string> decode(std::string_view text, bool plus_is_space) {
     }
     out += c;
   }
+  // JSON and log lines show names, and neither may hold other bytes.
   if (!is_utf8(out)) {
     return fail(Errc::invalid, fmt::format("'{}' is not UTF-8", printable(text)));
   }
@@ -52,6 +53,7 @@ Result<Target> parse_target(std::string_view text) {
   };
   if (!text.starts_with('/')) return refuse("does not begin with /");
   for (const char c : text) {
+    // A proxy may split a target at such a character, and see another request than we do.
     if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f || c == '#')
       return refuse("contains a character that has to be escaped");
   }
@@ -79,6 +81,7 @@ Result<Target> parse_target(std::string_view text) {
     if (!name) return std::unexpected(name.error());
     auto value = decode(equals == pair.npos ? std::string_view{} : pair.substr(equals + 1), true);
     if (!value) return std::unexpected(value.error());
+    // A proxy may take one of two values for the valid one, and we the other.
     if (!target.query.emplace(*name, std::move(*value)).second) {
       return fail(Errc::invalid,
                   fmt::format("the parameter '{}' is given twice", printable(*name)));

@@ -63,6 +63,7 @@ std::optional<std::int8_t> acl_number_of(const std::array<std::string_view, N>& 
 }
 template <std::size_t N>
 std::string acl_word_of(const std::array<std::string_view, N>& names, std::int8_t number) {
+  // A later broker may have numbers that are not in the table.
   const auto at = static_cast<std::size_t>(static_cast<std::uint8_t>(number));
   return at < names.size() ? std::string(names[at]) : std::to_string(number);
 }
@@ -193,6 +194,7 @@ Filter acl_filter_of(const AclOptions& options, const AclResourceChoice& resourc
 int list_acls(const AclOptions& options) {
   const auto resource = resource_of(options);
   if (!resource) return usage_error("acl list: give one of --topic, --group and --cluster");
+  // A filter of Kafka's protocol has one operation, or any.
   if (options.operations.size() > 1) return usage_error("acl list: give one --operation");
   const auto request = acl_filter_of<protocol::DescribeAclsRequest>(options, *resource);
   auto client = WireClient::open(options.broker.kafka());

@@ -24,6 +24,7 @@ namespace {
 
 // A thousand million timers take some 100 GB: a larger number is refused, not tried.
 constexpr std::size_t max_pending = 100'000'000;
+// More threads than the largest machines have cores would measure the scheduler.
 constexpr unsigned max_threads = 64;
 
 struct TimersOptions {

@@ -67,6 +67,7 @@ milliseconds duration_of(const std::optional<std::string>& word, milliseconds ot
 
 // The plan that the options ask for; sets the floor too.  The error is for stderr.
 std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) {
+  // A topic of this run alone is deleted at its end, with all that was filled in.
   if (options.fills && !options.topic) {
     return std::unexpected("--fill: the records stay pending; give their topic with --topic");
   }
@@ -76,6 +77,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   bench.run = std::uint64_t{random()} << 32 | random();
   bench.size = options.size;
   bench.clients = options.clients;
+  // A cancel names its record by an id.
   bench.has_ids = options.has_ids || options.cancels;
   if (options.fills) bench.goal = BenchGoal::fill;
   if (options.cancels) bench.goal = BenchGoal::cancel;
@@ -132,6 +134,7 @@ double in_ms(std::int64_t us) {
 }
 
 Json percentiles(const LatencyHistogram& histogram) {
+  // Null and not 0, which would read as the best result of all.
   if (histogram.count() == 0) return nullptr;
   return {{"min", in_ms(histogram.min())},
           {"p50", in_ms(histogram.quantile(0.5))},
@@ -233,6 +236,7 @@ class Report {
         quantile(
             name, share, [](const FlowResult& flow) -> auto& { return flow.accept; });
     }
+    // Such a run ends before anything is due, so there is no lag to show.
     if (options_.goal != BenchGoal::deliver) {
       row("refused", [](const FlowResult& flow) { return grouped(flow.refused); });
       table_.print(out);
@@ -296,6 +300,7 @@ std::string failure_reason(const DelayedBenchResult& result) {
     refused += result.floor->refused;
   }
   if (result.cancels) refused += result.cancels->refused;
+  // These are faults of the broker. A refusal may be one of its bounds at work, and comes second.
   if (all.early + all.lost + all.twice > 0) {
     return fmt::format("{} delivered early, {} lost, {} delivered twice",
                        counted(all.early, "record", "records"), all.lost, all.twice);

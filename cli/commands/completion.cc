@@ -76,6 +76,7 @@ void add_completion(CLI::App& program, Chosen& chosen) {
 
 std::optional<int> answer_completion(const CLI::App& program,
                                      const std::vector<std::string>& words) {
+  // Answered before CLI11 sees the words: what is being typed is no valid command yet.
   if (words.empty() || words[0] != "__complete") return std::nullopt;
   ShellLine line;
   if (words.size() == 3 && words[1] == "--line") {

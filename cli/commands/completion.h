@@ -3,7 +3,7 @@
 // tarry completion and tarry man: scripts for bash, zsh and fish, and the man pages; and what those
 // scripts ask at each press of Tab.
 //
-// What can follow is decided in completion.h; here is the command around it.  An answer must come
+// completion.h decides which words can follow; here is the command around it.  An answer must come
 // while a person waits and must not disturb the line, so a broker that does not answer leaves names
 // out, and nothing is written to stderr.  On the main thread.
 

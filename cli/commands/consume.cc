@@ -50,9 +50,9 @@ constexpr std::size_t flush_bytes = 64 << 10;
 constexpr auto flush_every = 100ms;
 
 // Prints records, and knows when enough of them have come.
-class Printing {
+class RecordPrinter {
  public:
-  Printing(const ConsumeOptions& options, RecordFormat format)
+  RecordPrinter(const ConsumeOptions& options, RecordFormat format)
       : options_(options),
         format_(std::move(format)),
         idle_(options.idle ? *parse_duration(*options.idle) : 0ms),
@@ -140,7 +140,7 @@ Result<> idle_end(bool is_lost) {
 class Consumption {
  public:
   Consumption(const ConsumeOptions& options, OffsetWord from, RecordFormat format)
-      : options_(options), from_(from), printing_(options, std::move(format)) {}
+      : options_(options), from_(from), printer_(options, std::move(format)) {}
 
   int run() {
     auto consumer = KafkaConsumer::open(options_.broker.kafka(), options_.topic);
@@ -148,7 +148,7 @@ class Consumption {
     if (const auto started = start(*consumer); !started) return failure(started.error().message);
     end_in_order_on_signals();
     const auto read = read_all(*consumer);
-    return printing_.end(read ? done : failure(read.error().message));
+    return printer_.end(read ? done : failure(read.error().message));
   }
 
  private:
@@ -179,20 +179,20 @@ class Consumption {
   }
 
   Result<> read_all(KafkaConsumer& consumer) {
-    while (!printing_.is_over()) {
-      const auto next = next_of(consumer, [this] { printing_.flush(); });
+    while (!printer_.is_over()) {
+      const auto next = next_of(consumer, [this] { printer_.flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
-        printing_.begin_quiet();
+        printer_.begin_quiet();
         reading_.erase(end->partition);
-        if (reading_.empty()) printing_.at_end();
+        if (reading_.empty()) printer_.at_end();
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
-        if (printing_.print(*record)) return {};
-      } else if (printing_.is_idle()) {
+        if (printer_.print(*record)) return {};
+      } else if (printer_.is_idle()) {
         return idle_end(consumer.is_lost());
       } else {
-        printing_.say_note();
+        printer_.say_note();
       }
     }
     return {};
@@ -201,7 +201,7 @@ class Consumption {
   const ConsumeOptions& options_;
   const OffsetWord from_;
   std::set<PartitionIndex> reading_;  // The partitions whose end was not reached yet.
-  Printing printing_;
+  RecordPrinter printer_;
 };
 
 // Reads as a member of a group: commits records once they are written, never before, and leaves the
@@ -209,7 +209,7 @@ class Consumption {
 class GroupConsumption {
  public:
   GroupConsumption(const ConsumeOptions& options, bool from_end, RecordFormat format)
-      : options_(options), from_end_(from_end), printing_(options, std::move(format)) {}
+      : options_(options), from_end_(from_end), printer_(options, std::move(format)) {}
 
   int run() {
     auto consumer = KafkaGroupConsumer::open(
@@ -221,7 +221,7 @@ class GroupConsumption {
     const auto read = read_all();
     // Stores the offsets of what was written; close() commits them.
     flush();
-    const int status = printing_.end(read ? done : failure(read.error().message));
+    const int status = printer_.end(read ? done : failure(read.error().message));
     // After an error nothing is committed that may not have been written.
     if (!read) return status;
     const auto closed = consumer_->close();
@@ -230,7 +230,7 @@ class GroupConsumption {
 
  private:
   Result<> read_all() {
-    while (!printing_.is_over()) {
+    while (!printer_.is_over()) {
       const auto next = next_of(*consumer_, [this] { flush(); });
       if (!next) return std::unexpected(next.error());
       if (const auto* end = std::get_if<EndOfPartition>(&*next)) {
@@ -240,21 +240,21 @@ class GroupConsumption {
         at_end_.erase(record->partition);
         // Noted here, and stored for the group once a flush has written the record.
         printed_[record->partition] = record->offset + 1;
-        const bool last = printing_.print(*record);
+        const bool last = printer_.print(*record);
         if (last) return {};
-        if (printing_.is_flush_due()) flush();
+        if (printer_.is_flush_due()) flush();
         continue;
       }
       const auto assigned = consumer_->assigned();
       // A member without partitions gets neither records nor the end of one, so for it --idle
       // counts from the assignment.
-      if (assigned && (assigned->empty() || !at_end_.empty())) printing_.begin_quiet();
+      if (assigned && (assigned->empty() || !at_end_.empty())) printer_.begin_quiet();
       if (assigned && !assigned->empty() && at_end_.size() == assigned->size()) {
-        printing_.at_end();
-        printing_.say_note();
+        printer_.at_end();
+        printer_.say_note();
       }
       if (options_.until_end && assigned && all_read(*assigned)) return {};
-      if (printing_.is_idle()) return idle_end(consumer_->is_lost());
+      if (printer_.is_idle()) return idle_end(consumer_->is_lost());
     }
     return {};
   }
@@ -281,7 +281,7 @@ class GroupConsumption {
 
   // Records that could not be written (a full disk, a reader that is gone) are not committed.
   void flush() {
-    if (!printing_.flush()) return;
+    if (!printer_.flush()) return;
     for (const auto& [partition, next] : printed_) consumer_->store_offset(partition, next);
     printed_.clear();
   }
@@ -291,7 +291,7 @@ class GroupConsumption {
   std::set<PartitionIndex> at_end_;
   std::map<PartitionIndex, Offset>
       printed_;  // Next offsets of records that may not be written yet.
-  Printing printing_;
+  RecordPrinter printer_;
   std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls before_revoke(), so it goes first.
 };
 

@@ -117,6 +117,7 @@ Result<Json> parse_object(const Result<std::string>& body) {
 }
 
 std::string field(const Json& of, const char* name) {
+  // An answer may be of another version, so a field that is missing is no reason to fail.
   if (!of.is_object() || !of.contains(name) || of[name].is_null()) return "-";
   const Json& value = of[name];
   return cell(value.is_string() ? value.get<std::string>() : text_of(value));
@@ -138,6 +139,7 @@ std::string left_field(const Json& of, const char* name) {
 
 std::string distance_field(const Json& of, const char* name, const Output& out) {
   const auto time = time_in(of, name);
+  // People read "in 2 days"; a program that reads the output gets all digits.
   if (time && out.is_terminal()) return rough_distance(*time - wall_now());
   std::string left = left_field(of, name);
   if (left == "-") return left;
@@ -164,6 +166,8 @@ Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,
   while (left > 0) {
     std::string page_query = query + (query.empty() ? "" : "&") +
                              fmt::format("limit={}{}", std::min(left, page_size), more);
+    // The cursor says where the last page ended, so records that come or go meanwhile shift
+    // nothing.
     if (!after.empty()) page_query += "&after=" + percent_encoded(after);
     const auto page = parse_object(admin.get("/delayed?" + page_query));
     if (!page) return std::unexpected(page.error());

@@ -133,6 +133,8 @@ class ByName {
   std::string detail(const Result<Json>& answer) const {
     if (!answer || !answer->contains("partitions") || !(*answer)["partitions"].is_array())
       return "";
+    // An id may be pending in several partitions; the row has room for the first for which it was
+    // done.
     for (const auto& partition : (*answer)["partitions"]) {
       if (field(partition, "result") != action_.result) continue;
       if (&action_ == &moving) return time_field(partition, "due_ms", out_);

@@ -56,6 +56,7 @@ int dump_segments(const SegmentOptions& options) {
       // The other files are dumped all the same.
       continue;
     }
+    // The progress counts over all files.
     before += found->batches;
     if (found->wrong > 0 && wrong == 0) first = found->first;
     wrong += found->wrong;

@@ -97,6 +97,7 @@ int run_explain(const ExplainOptions& options) {
   }
   const auto topic = topic_delay_of(options.configs);
   if (!topic) return usage_error("--topic-config: " + topic.error().message);
+  // One time for all that is printed, so that "in" and "due" agree.
   const WallTime at = options.at ? *parse_time_word(*options.at) : wall_now();
   const auto explanation = explain(headers, *topic, at);
   Output out;

@@ -88,6 +88,7 @@ Result<std::vector<Row>> rows_of(KafkaAdmin& admin, const GroupInfo& group) {
 
   std::map<std::string, std::vector<PartitionIndex>> topics;
   for (const auto& [key, one] : rows) topics[one.topic].push_back(one.partition);
+  // One question for each topic: if one of them is gone, the others are answered all the same.
   for (const auto& [topic, partitions] : topics) {
     const auto ends = admin.offsets(topic, partitions, log_end);
     // Commits stay when their topic is deleted.
@@ -241,6 +242,7 @@ int reset(const GroupOptions& options) {
                     "begin at this offset",
                     cell(options.name)));
   }
+  // People look for a partition by its number.
   std::ranges::sort(*offsets);
   if (!options.dry_run) {
     const auto changed = admin->commit(options.name, options.topic, *offsets);

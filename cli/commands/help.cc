@@ -17,6 +17,8 @@ namespace {
 
 int print_help(const CLI::App& program, const std::vector<std::string>& words) {
   const auto found = find_command(program, words);
+  // Words that name no command are told, instead of the help of the group in which they are
+  // missing.
   if (found.used < words.size())
     return usage_error("help: " + unknown_command_text(*found.command, words[found.used]));
   Output out;

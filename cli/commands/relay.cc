@@ -78,8 +78,11 @@ int run(const RelayCommand& command) {
     return failure(fmt::format("--brokers {}: nothing listens there", printable(options.brokers)));
 
   const LogThread log;
+  // Other commands are silent; this one is a service, whose log is read.
   set_log_level(LogLevel::info);
   ::umask(077);  // No other user may read the data directory.
+  // Before the group is joined: a member that leaves in order gives its partitions to the others at
+  // once.
   end_in_order_on_signals();
   const server::SystemClock clock;
   server::SystemRandom random;

@@ -35,6 +35,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t due_asked = 40;
+// Each look asks for four answers, one of which reads the store.
 constexpr auto min_interval = 200ms;
 
 struct TopOptions {
@@ -44,9 +45,9 @@ struct TopOptions {
 };
 
 // One look at the broker.
-class Looking {
+class Sampler {
  public:
-  Looking(AdminClient& admin, std::string address) : admin_(admin), address_(std::move(address)) {}
+  Sampler(AdminClient& admin, std::string address) : admin_(admin), address_(std::move(address)) {}
 
   Result<TopSample> look() {
     TopSample sample;
@@ -154,15 +155,15 @@ Json json_of(const TopSample& now, const TopSample& before) {
 }
 
 // Two looks, so that there are rates.
-int print_once(Looking& looking, const TopOptions& options, milliseconds every) {
+int print_once(Sampler& sampler, const TopOptions& options, milliseconds every) {
   end_in_order_on_signals();
   // Its rates are those since the look before.
-  const auto before = looking.look();
+  const auto before = sampler.look();
   if (!before) return failure(before.error().message);
   const auto until = steady_clock::now() + every;
   // In short steps, so that an interrupt ends the wait.
   while (steady_clock::now() < until && !was_interrupted()) std::this_thread::sleep_for(50ms);
-  const auto now = looking.look();
+  const auto now = sampler.look();
   if (!now) return failure(now.error().message);
   Output out;
   if (options.broker.json) {
@@ -174,9 +175,9 @@ int print_once(Looking& looking, const TopOptions& options, milliseconds every) 
   return out.end(done);
 }
 
-int live(Looking& looking, milliseconds every) {
+int live(Sampler& sampler, milliseconds every) {
   // A broker that cannot be asked is said before the screen is taken.
-  auto now = looking.look();
+  auto now = sampler.look();
   if (!now) return failure(now.error().message);
   std::optional<TopSample> before;
   std::string problem;
@@ -190,9 +191,10 @@ int live(Looking& looking, milliseconds every) {
     if (event == Screen::Event::ended ||
         (event == Screen::Event::key && (key == 'q' || key == 'Q')))
       return done;
+    // The samples are drawn anew: another look would make the rates those of a moment.
     if (event == Screen::Event::resized) continue;
     if (event == Screen::Event::key && key != ' ') continue;
-    auto next = looking.look();
+    auto next = sampler.look();
     // A signal may have come while the broker was asked.
     if (screen.ended()) return done;
     if (next) {
@@ -213,11 +215,11 @@ int run(const TopOptions& options) {
         fmt::format("--every: {} is too short; give 200ms or more", printable(options.every)));
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
-  Looking looking(*admin, options.broker.admin);
+  Sampler sampler(*admin, options.broker.admin);
   const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   if (options.once || options.broker.json || !has_terminal)
-    return print_once(looking, options, every);
-  return live(looking, every);
+    return print_once(sampler, options, every);
+  return live(sampler, every);
 }
 
 }  // namespace

@@ -165,6 +165,7 @@ std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin&
   const auto body = admin.get("/topics/" + percent_encoded(options.name));
   if (!body) return std::nullopt;
   const Json topic = parse_json(*body);
+  // An answer of another form gives no number, which is better than a wrong one.
   if (!topic.is_object() || !topic.contains("pending")) return std::nullopt;
   const Json& pending = topic["pending"];
   if (!pending.is_number_unsigned() || pending == 0) return std::nullopt;

@@ -132,6 +132,7 @@ Result<> leave_user(const UserOptions& options, const ScramCredential& kept) {
       ::write(descriptor, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
       // The command says that the user is added, which a power cut must not take back.
       ::fsync(descriptor) == 0;
+  // Read before close(), which may set errno anew.
   const std::string why = std::strerror(errno);
   ::close(descriptor);
   return written ? Result<>() : failed_at(file, why);

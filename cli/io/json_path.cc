@@ -6,11 +6,13 @@ const Json* find_at(const Json& json, const char* path) {
   const Json::json_pointer pointer(path);
   if (!json.contains(pointer)) return nullptr;
   const Json& value = json.at(pointer);
+  // Null means "not known", and so does a field that an older broker does not send.
   return value.is_null() ? nullptr : &value;
 }
 
 std::uint64_t number_at(const Json& json, const char* path) {
   const double value = figure_at(json, path);
+  // The conversion of a negative double to an unsigned number is undefined.
   return value <= 0 ? 0 : static_cast<std::uint64_t>(value);
 }
 

@@ -36,6 +36,7 @@ std::string figure_text(double figure) {
 }
 
 std::string milliseconds_text(double milliseconds) {
+  // A time that was measured is not shown as none.
   if (milliseconds != 0 && milliseconds < 0.001) return "0.001 ms";
   if (milliseconds < 999.5) return figure_text(milliseconds) + " ms";
   if (milliseconds < 59'950) return figure_text(milliseconds / 1000) + " s";

@@ -34,6 +34,7 @@ Output::Output(std::FILE* file)
 }
 
 void Output::write(std::string_view text) {
+  // The first error stays: those that follow are its consequences.
   if (error_ == 0 && std::fwrite(text.data(), 1, text.size(), file_) != text.size()) error_ = errno;
 }
 

@@ -25,6 +25,7 @@ void Progress::at(std::uint64_t count) {
   if (now < next_) return;
   next_ = now + 200ms;
   shown_ = true;
+  // The rest of the line is erased, because the text may have become shorter.
   fmt::print(stderr, "\r{} {}\x1b[K", grouped(count), what_);
   std::fflush(stderr);
 }

@@ -40,6 +40,7 @@ Result<const rd_kafka_topic_partition_list_t*> group_result(KafkaConnection& con
     return connection.error_of(name_text(group), rd_kafka_error_code(error),
                                rd_kafka_error_string(error));
   }
+  // The group may be fine, and a single partition of it refused.
   const auto* partitions = rd_kafka_group_result_partitions(results[0]);
   for (int i = 0; partitions != nullptr && i < partitions->cnt; ++i) {
     const auto& one = partitions->elems[i];
@@ -255,6 +256,8 @@ Result<std::vector<GroupListing>> KafkaAdmin::groups() {
   if (!event) return std::unexpected(event.error());
   const auto* result = rd_kafka_event_ListConsumerGroups_result(event->get());
   std::size_t count = 0;
+  // Each broker lists the groups that it coordinates: without one of them the list would have a
+  // gap.
   if (const auto** errors = rd_kafka_ListConsumerGroups_result_errors(result, &count); count > 0) {
     return connection_->error_of("the broker", rd_kafka_error_code(errors[0]),
                                  rd_kafka_error_string(errors[0]));
@@ -275,6 +278,7 @@ Result<GroupInfo> KafkaAdmin::group(const std::string& name) {
 }
 
 Result<std::vector<CommittedOffset>> KafkaAdmin::committed(const std::string& group) {
+  // Null: all partitions for which the group has committed an offset.
   const ListGroupOffsets wanted(rd_kafka_ListConsumerGroupOffsets_new(group.c_str(), nullptr));
   const auto event = ask_admin(
       *connection_, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS, [&](auto* options, auto* queue) {

@@ -50,12 +50,14 @@ Result<std::vector<ConfigEntry>> find_configs_of(KafkaConnection& connection,
   const auto** entries = rd_kafka_ConfigResource_configs(resources[0], &count);
   std::vector<ConfigEntry> configs;
   for (std::size_t i = 0; i < count; ++i) {
+    // Null for a password, which brokers do not tell.
     const char* value = rd_kafka_ConfigEntry_value(entries[i]);
     configs.push_back({rd_kafka_ConfigEntry_name(entries[i]),
                        value == nullptr ? std::nullopt : std::optional<std::string>(value),
                        source_text(rd_kafka_ConfigEntry_source(entries[i]), type),
                        rd_kafka_ConfigEntry_is_read_only(entries[i]) == 1});
   }
+  // Each broker has an order of its own; sorted, two outputs can be compared.
   std::ranges::sort(configs, {}, &ConfigEntry::name);
   return configs;
 }

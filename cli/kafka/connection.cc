@@ -89,6 +89,7 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
 }
 
 void KafkaConnection::set_callbacks(rd_kafka_conf_t* config) {
+  // The connection is behind a pointer and never moves, so the callbacks may keep its address.
   rd_kafka_conf_set_opaque(config, this);
   // librdkafka would write its own log to stderr, between our lines.
   rd_kafka_conf_set_log_cb(config, nullptr);
@@ -123,6 +124,8 @@ std::unexpected<Error> KafkaConnection::timeout_error() {
 
 std::unexpected<Error> KafkaConnection::error_of(std::string_view thing, rd_kafka_resp_err_t error,
                                                  const char* text) {
+  // librdkafka says "timed out" or "transport failure"; why the broker was not reached came to
+  // on_error().
   if (is_connection_error(error)) return timeout_error();
   switch (error) {
     case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:

@@ -20,6 +20,7 @@ ConsumedRecord record_of(const rd_kafka_message_t& message) {
   record.key = view(message.key, message.key_len);
   record.value = view(message.payload, message.len);
   rd_kafka_headers_t* headers = nullptr;
+  // Headers are decoded by this call and not before; its error says that there are none.
   if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
     const char* name = nullptr;
     const void* value = nullptr;

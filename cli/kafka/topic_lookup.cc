@@ -15,6 +15,7 @@ using std::chrono::steady_clock;
 Result<KafkaMetadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
                                      milliseconds timeout) {
   const struct rd_kafka_metadata* metadata = nullptr;
+  // 1: all topics of the cluster; 0: the one that is named.
   const auto error = rd_kafka_metadata(connection.client(), topic == nullptr ? 1 : 0, topic,
                                        &metadata, in_ms(timeout));
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return connection.error_of("metadata", error);
@@ -62,6 +63,7 @@ Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::st
   const KafkaPartitions list(
       rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
   for (const auto partition : partitions)
+    // The field takes the time, or -1 and -2 for end and start, and gives the offset back.
     rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = when;
   const auto error =
       rd_kafka_offsets_for_times(connection.client(), list.get(), in_ms(connection.timeout()));

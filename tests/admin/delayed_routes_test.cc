@@ -17,8 +17,8 @@ using broker::test::create_topic;
 using broker::test::produce;
 using broker::test::read_all;
 
-void park(Admin& admin, const std::string& topic, PartitionIndex partition,
-          const std::string& value, const std::string& delay, const std::string& id = {}) {
+void send_delayed(Admin& admin, const std::string& topic, PartitionIndex partition,
+                  const std::string& value, const std::string& delay, const std::string& id = {}) {
   std::vector<std::pair<std::string, std::string>> headers{{"x-delay", delay}, {"mine", "h"}};
   if (!id.empty()) headers.emplace_back("x-schedule-id", id);
   const auto answer = produce(admin.world, topic, partition,
@@ -38,7 +38,7 @@ TEST_SUITE("delayed routes") {
     Admin admin;
     create_topic(admin.world, "orders", 2);
     const auto now = to_ms(admin.world.clock.wall());
-    park(admin, "orders", 1, "pay up", "30m", "order-1");
+    send_delayed(admin, "orders", 1, "pay up", "30m", "order-1");
     const auto page = admin.get_json("/delayed");
     CHECK(page["next"].is_null());
     REQUIRE(page["records"].size() == 1);
@@ -60,10 +60,10 @@ TEST_SUITE("delayed routes") {
     Admin admin;
     create_topic(admin.world, "t", 2);
     create_topic(admin.world, "other");
-    park(admin, "t", 0, "v", "3h", "order-47");
-    park(admin, "t", 1, "v", "2h", "order-471");
-    park(admin, "other", 0, "v", "1h", "order-4711");
-    park(admin, "other", 0, "v", "4h");
+    send_delayed(admin, "t", 0, "v", "3h", "order-47");
+    send_delayed(admin, "t", 1, "v", "2h", "order-471");
+    send_delayed(admin, "other", 0, "v", "1h", "order-4711");
+    send_delayed(admin, "other", 0, "v", "4h");
     using Ids = std::vector<std::string>;
     const auto found = [&](const std::string& query) {
       const auto page = admin.get_json("/delayed?q=" + query);
@@ -92,7 +92,7 @@ TEST_SUITE("delayed routes") {
     Admin admin;
     create_topic(admin.world, "t");
     for (int n = 0; n < 10; ++n)
-      park(admin, "t", 0, "v", std::to_string(3'600'000 + n), "id-" + std::to_string(n));
+      send_delayed(admin, "t", 0, "v", std::to_string(3'600'000 + n), "id-" + std::to_string(n));
     std::vector<std::string> all;
     std::string after;
     for (int pages = 0; pages < 10; ++pages) {
@@ -109,8 +109,8 @@ TEST_SUITE("delayed routes") {
   TEST_CASE("times may be given from now on, by the broker's clock") {
     Admin admin;
     create_topic(admin.world, "t");
-    park(admin, "t", 0, "v", "30m", "soon");
-    park(admin, "t", 0, "v", "2h", "later");
+    send_delayed(admin, "t", 0, "v", "30m", "soon");
+    send_delayed(admin, "t", 0, "v", "2h", "later");
     using Ids = std::vector<std::string>;
     CHECK(ids_of(admin.get_json("/delayed?to=%2B1h")) == Ids{"soon"});
     CHECK(ids_of(admin.get_json("/delayed?from=+1h")) == Ids{"later"});
@@ -128,9 +128,10 @@ TEST_SUITE("delayed routes") {
     create_topic(admin.world, "other");
     const auto base = to_ms(admin.world.clock.wall());
     for (int n = 9; n >= 0; --n) {
-      park(admin, "t", n % 2, "v", std::to_string(3'600'000 + n * 1000), "id-" + std::to_string(n));
+      send_delayed(admin, "t", n % 2, "v", std::to_string(3'600'000 + n * 1000),
+                   "id-" + std::to_string(n));
     }
-    park(admin, "other", 0, "v", "1h", "other");
+    send_delayed(admin, "other", 0, "v", "1h", "other");
     using Ids = std::vector<std::string>;
     CHECK(admin.get_json("/delayed")["records"].size() == 11);
     CHECK(ids_of(admin.get_json("/delayed?topic=other")) == Ids{"other"});
@@ -188,8 +189,8 @@ TEST_SUITE("delayed routes") {
   TEST_CASE("one record is shown with its value in base64, by its id and by its handle") {
     Admin admin;
     create_topic(admin.world, "t", 2);
-    park(admin, "t", 1, std::string("\x00\xff v", 4), "1h", "a b/\xc3\xbc");
-    park(admin, "t", 0, "no id", "2h");
+    send_delayed(admin, "t", 1, std::string("\x00\xff v", 4), "1h", "a b/\xc3\xbc");
+    send_delayed(admin, "t", 0, "no id", "2h");
     const auto one = admin.get_json("/delayed/t/a%20b%2F%C3%BC");
     CHECK(one["id"] == "a b/\xc3\xbc");
     CHECK(one["value"] == "AP8gdg==");
@@ -233,7 +234,7 @@ TEST_SUITE("delayed routes") {
   TEST_CASE("a cancel is definitive: cancelled, then unknown, and it never comes") {
     Admin admin;
     create_topic(admin.world, "t", 4);
-    park(admin, "t", 2, "v", "1h", "a b/\xc3\xbc");
+    send_delayed(admin, "t", 2, "v", "1h", "a b/\xc3\xbc");
     const std::string path = "/delayed/t/a%20b%2F%C3%BC";
     CHECK(admin.ask("DELETE", path).status == 401);
     CHECK(admin.get_json("/delayed")["records"].size() == 1);
@@ -253,7 +254,7 @@ TEST_SUITE("delayed routes") {
   TEST_CASE("an id that waits in several partitions is cancelled in all, or in the one named") {
     Admin admin;
     create_topic(admin.world, "t", 5);
-    for (PartitionIndex p : {0, 1, 3, 4}) park(admin, "t", p, "v", "1h", "both");
+    for (PartitionIndex p : {0, 1, 3, 4}) send_delayed(admin, "t", p, "v", "1h", "both");
     CHECK(admin.get_json("/delayed/t/both")["partitions"].size() == 4);
     const auto one = admin.remove("/delayed/t/both?partition=3").json();
     CHECK(one["result"] == "cancelled");
@@ -274,8 +275,8 @@ TEST_SUITE("delayed routes") {
       "result") {
     Admin admin;
     create_topic(admin.world, "t", 2);
-    park(admin, "t", 0, "v", "1s", "came");
-    park(admin, "t", 1, "v", "1h", "came");
+    send_delayed(admin, "t", 0, "v", "1s", "came");
+    send_delayed(admin, "t", 1, "v", "1h", "came");
     admin.world.pass(2s);
     REQUIRE(read_all(admin.world, "t", 0).size() == 1);
     const auto mixed = admin.remove("/delayed/t/came").json();
@@ -297,12 +298,12 @@ TEST_SUITE("delayed routes") {
     std::map<std::string, std::map<std::int64_t, int>> expected;
     for (int n = 0; n < 40; ++n) {
       const std::int64_t delay = n % 8 == 0 ? 700LL * 86'400'000 + n : n * 11 * 60'000LL + 60'000;
-      park(admin, "t", n % 4, "v", std::to_string(delay));
+      send_delayed(admin, "t", n % 4, "v", std::to_string(delay));
       for (const auto& [by, unit] : {std::pair("minute", 60'000), std::pair("hour", 3'600'000),
                                      std::pair("day", 86'400'000)})
         ++expected[by][(now + delay) / unit * unit];
     }
-    park(admin, "other", 0, "v", "1h");
+    send_delayed(admin, "other", 0, "v", "1h");
     for (const std::string by : {"minute", "hour", "day"}) {
       CAPTURE(by);
       for (int again = 0; again < 2; ++again) {  // The second time everything far is on disk.
@@ -324,9 +325,9 @@ TEST_SUITE("delayed routes") {
     Admin admin;
     create_topic(admin.world, "t", 2);
     const auto now = to_ms(admin.world.clock.wall());
-    park(admin, "t", 1, "v", "1h", "a");
-    park(admin, "t", 1, "v", "2h", "a");
-    park(admin, "t", 0, "v", "3h");
+    send_delayed(admin, "t", 1, "v", "1h", "a");
+    send_delayed(admin, "t", 1, "v", "2h", "a");
+    send_delayed(admin, "t", 0, "v", "3h");
     const auto told = [&](const std::string& name) {
       std::vector<std::string> events;
       const auto answer = admin.get_json("/delayed/t/" + name + "/trace");
@@ -356,7 +357,7 @@ TEST_SUITE("delayed routes") {
   TEST_CASE("a handle names one record, which it cancels wherever it waits") {
     Admin admin;
     create_topic(admin.world, "t", 4);
-    for (PartitionIndex p = 0; p < 4; ++p) park(admin, "t", p, "v", "1h");
+    for (PartitionIndex p = 0; p < 4; ++p) send_delayed(admin, "t", p, "v", "1h");
     const auto records = admin.get_json("/delayed")["records"];
     REQUIRE(records.size() == 4);
     const auto handle = records[2]["handle"].get<std::string>();
@@ -371,7 +372,7 @@ TEST_SUITE("delayed routes") {
   TEST_CASE("cancels of one record by several clients at once agree: one has done it") {
     Admin admin;
     create_topic(admin.world, "t", 3);
-    park(admin, "t", 1, "v", "1h", "x");
+    send_delayed(admin, "t", 1, "v", "1h", "x");
     const auto text = "DELETE /delayed/t/x HTTP/1.1\r\nHost: " + admin.server->address() +
                       "\r\nAuthorization: Bearer " + admin.token() + "\r\n\r\n";
     const auto results = admin.meanwhile([&] {

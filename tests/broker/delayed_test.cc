@@ -1,4 +1,4 @@
-// Delayed records through the broker: parked, delivered on time, once, in order; cancelled.
+// Delayed records through the broker: held until they are due, delivered once, in order; cancelled.
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>

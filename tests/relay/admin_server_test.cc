@@ -253,15 +253,6 @@ TEST_CASE("a status sums what only the other member knows") {
   CHECK(status.json()["relay"]["missing"].empty());
 }
 
-TEST_CASE("a selection's dry_run that is no truth value is refused by name") {
-  OneAdmin one;
-  one.start("127.0.0.1:1");
-  const auto said = one.ask("POST", "/delayed/o.delayed/select", one.token(),
-                            R"({"id":"a","action":"cancel","dry_run":"yes"})");
-  CHECK(said.status == 400);
-  CHECK(said.json().value("error", "").contains("dry_run"));
-}
-
 TEST_CASE("orders of a kind that nobody knows are refused, and not carried out as others") {
   OneAdmin one;
   one.start("127.0.0.1:1");

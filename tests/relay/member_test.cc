@@ -830,7 +830,7 @@ TEST_CASE("after a crash a quiet member does not read all rows, however long it 
   KafkaModel kafka{{}};
   kafka.targets[{"o.delayed", 0}] = -1;
   MemoryRows store;
-  store.most_unflushed = 10'000;
+  store.max_unflushed = 10'000;
   {
     OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, &kafka, &store, 1);
     one.steps(20);

@@ -28,7 +28,7 @@ class MemoryRows : public storage::SortedRows {
   void write(const Changes& changes) override {
     apply(changes, rows_);
     unflushed_.push_back(changes);
-    if (unflushed_.size() <= most_unflushed) return;
+    if (unflushed_.size() <= max_unflushed) return;
     apply(unflushed_.front(), flushed_);
     unflushed_.pop_front();
   }
@@ -52,7 +52,7 @@ class MemoryRows : public storage::SortedRows {
   std::size_t size() const { return rows_.size(); }
 
   bool is_full = false;
-  std::size_t most_unflushed = 20;  // As few fill a memtable.
+  std::size_t max_unflushed = 20;  // As few fill a memtable.
 
  private:
   using Map = std::map<std::string, std::string>;

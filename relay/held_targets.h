@@ -1,0 +1,44 @@
+#pragma once
+
+// HeldTargets: topics that could not be prepared or written.  Records for them wait in their source
+// partitions, with all that is due behind them there; nothing else does.
+//
+//   hold() --> held --retry--> tried again, by itself or with others --> taken() or hold()
+//
+// Belongs to the Member: its thread alone changes it, under the Member's lock, under which others
+// read it.
+
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+
+#include "base/clock.h"
+#include "relay/retry.h"
+
+namespace tarry::relay {
+
+class HeldTargets {
+ public:
+  struct Held {
+    Retry retry;
+    std::string why;
+    MonoTime since{};
+  };
+
+  // `first`, `longest`: the waits between its attempts.
+  void hold(const std::string& topic, std::string why, MonoTime mono,
+            std::chrono::milliseconds first, std::chrono::milliseconds longest);
+  // It has taken a record.
+  void taken(const std::string& topic) { held_.erase(topic); }
+  // Those that are not tried now.
+  std::set<std::string> waiting(MonoTime mono) const;
+  // Null: it is not held.
+  const Held* find(const std::string& topic) const;
+  bool empty() const { return held_.empty(); }
+
+ private:
+  std::map<std::string, Held> held_;
+};
+
+}  // namespace tarry::relay

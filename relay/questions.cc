@@ -1,0 +1,90 @@
+#include "relay/questions.h"
+
+namespace tarry::relay {
+
+// While it lives, views say what is asked.
+class Questions::Asking {
+ public:
+  Asking(Questions& questions, std::string_view what) : questions_(questions) {
+    const MonoTime mono = questions_.clock_.mono();
+    questions_.note_gap(mono);
+    set({what, mono});
+  }
+  ~Asking() {
+    const MonoTime mono = questions_.clock_.mono();
+    questions_.seen_at_ = mono;
+    set({{}, mono});
+  }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  void set(Asked asked) {
+    const std::lock_guard lock(questions_.guard_);
+    questions_.asked_ = asked;
+  }
+
+  Questions& questions_;
+};
+
+void Questions::note_gap(MonoTime mono) {
+  if (seen_at_ != MonoTime{} && mono - seen_at_ > times_.stall) note_standstill(mono);
+}
+
+std::optional<Questions::Asked> Questions::asked() const {
+  return asked_.what.empty() ? std::nullopt : std::optional(asked_);
+}
+
+// The producers are made under the same transactional ids: that is what settles an open
+// transaction.
+Result<> Questions::renew() {
+  const Asking asking(*this, "to register new producers");
+  return cluster_.renew();
+}
+
+Transacted Questions::transact(const Transaction& transaction) {
+  const Asking asking(*this, "to commit a transaction");
+  return cluster_.transact(transaction);
+}
+
+Transacted Questions::send(std::span<const Outgoing> records) {
+  const Asking asking(*this, "to take records");
+  return cluster_.send(records);
+}
+
+Result<> Questions::prepare(std::span<const Source> sources) {
+  const Asking asking(*this, "for the topics of a source");
+  return cluster_.prepare(sources);
+}
+
+Result<> Questions::prepare_target(const std::string& topic, const Source& source) {
+  const Asking asking(*this, "for a target topic");
+  return cluster_.prepare_target(topic, source);
+}
+
+Result<std::vector<Committed>> Questions::committed(std::span<const Source> sources) {
+  const Asking asking(*this, "for the offsets of the group");
+  return cluster_.committed(sources);
+}
+
+Result<Offset> Questions::source_end(const Source& source) {
+  const Asking asking(*this, "for the end of a source");
+  return cluster_.source_end(source);
+}
+
+Result<std::vector<Offset>> Questions::source_ends(std::span<const Source> sources) {
+  const Asking asking(*this, "for the ends of sources");
+  return cluster_.source_ends(sources);
+}
+
+Result<Offset> Questions::state_end(const Source& source) {
+  const Asking asking(*this, "for the end of a state partition");
+  return cluster_.state_end(source);
+}
+
+Result<> Questions::settle(const std::string& owner) {
+  const Asking asking(*this, "to end the transaction of another member");
+  return cluster_.settle(owner);
+}
+
+}  // namespace tarry::relay

@@ -1,0 +1,285 @@
+#include "relay/take_over.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace tarry::relay {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+std::int64_t ms_between(MonoTime from, MonoTime to) {
+  return std::chrono::floor<milliseconds>(to - from).count();
+}
+
+// While a partition is taken over, its logs are looked at this often.
+constexpr milliseconds look_again{20};
+// poll() waits for source records, and rows come through another queue, so it must not wait long.
+constexpr milliseconds look_at_rows{1};
+// A member that died may have left several partitions, and each of them finds its open transaction.
+constexpr milliseconds settle_again{5'000};
+// Since the rows in the store were complete; tombstones stay for an hour at least.
+constexpr std::chrono::minutes oldest_rest{58};
+
+}  // namespace
+
+milliseconds TakeOver::max_wait(Stage stage) {
+  switch (stage) {
+    case Stage::loading:
+      return look_at_rows;
+    case Stage::finding:
+    case Stage::reading:
+      return look_again;
+    case Stage::owned:
+      break;
+  }
+  return milliseconds::max();
+}
+
+void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
+  assigned.stage = Stage::finding;
+  assigned.since = mono;
+  assigned.stage_since = mono;
+  assigned.target = assigned.rows_end = -1;
+  assigned.is_warm = false;
+  assigned.waits.clear();
+  assigned.bad_row.clear();
+}
+
+void TakeOver::begin_all() {
+  const MonoTime mono = parts_.clock.mono();
+  for (auto& [source, assigned] : parts_.assignment) parts_.cluster.stop_rows(source);
+  const std::lock_guard lock(parts_.guard);
+  for (auto& [source, assigned] : parts_.assignment) begin(assigned, mono);
+  prepared_.clear();
+}
+
+// After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.
+void TakeOver::read_anew(MonoTime mono) {
+  const std::lock_guard lock(parts_.guard);
+  for (auto& [source, assigned] : parts_.assignment) {
+    // An end that was asked for afterwards holds.
+    if (assigned.stage == Stage::reading &&
+        assigned.target_asked <= parts_.questions.disturbed_at()) {
+      assigned.target = -1;
+      assigned.stage_since = {};
+    }
+    if (assigned.stage != Stage::owned) continue;
+    assigned.stage = Stage::reading;
+    assigned.since = assigned.stage_since = mono;
+    assigned.target = -1;
+  }
+}
+
+void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
+  has_settled_ = false;
+  find_all(mono);
+  for (auto& [source, assigned] : parts_.assignment) {
+    if (assigned.stage == Stage::loading) load(assigned, mono, now);
+    if (assigned.stage == Stage::reading) read_to_end(assigned, mono, is_full);
+  }
+}
+
+// The topics of each source by themselves: one of them may be wrong.
+void TakeOver::prepare(MonoTime mono) {
+  std::map<std::string, std::vector<Source>> topics;
+  for (const auto& [source, assigned] : parts_.assignment) {
+    if (assigned.stage == Stage::finding && assigned.find.may(mono) && !prepared_.contains(source))
+      topics[source.topic].push_back(source);
+  }
+  for (const auto& [topic, sources] : topics) {
+    if (parts_.questions.is_late()) return;
+    const auto prepared = parts_.questions.prepare(sources);
+    if (!prepared) {
+      for (const auto& source : sources)
+        wait_with(parts_.assignment.at(source), prepared.error().message);
+    } else {
+      prepared_.insert(sources.begin(), sources.end());
+    }
+  }
+}
+
+void TakeOver::find_all(MonoTime mono) {
+  if (!parts_.progress.may_find(mono)) return;
+  prepare(mono);
+  if (parts_.questions.is_late()) return;
+  std::vector<Source> sources;
+  for (const auto& [source, assigned] : parts_.assignment) {
+    if (assigned.stage == Stage::finding && assigned.find.may(mono) && prepared_.contains(source))
+      sources.push_back(source);
+  }
+  if (sources.empty()) return;
+  const auto committed = parts_.questions.committed(sources);
+  if (!committed) return find_failed(committed.error().message);
+  std::vector<std::pair<Source, Committed>> stable;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    AssignedPartition& assigned = parts_.assignment.at(sources[i]);
+    const Committed& each = (*committed)[i];
+    assigned.last_owner = each.owner;
+    if (!each.is_stable) {
+      // A Kafka that is slow is no reason to fence anybody.
+      if (!each.is_open) assigned.stage_since = mono;
+      free_log(assigned, mono);
+      continue;
+    }
+    if (!each.next) {
+      if (parts_.questions.is_late() && !stable.empty()) continue;
+      // From the first transaction on there is an offset.
+      const auto end = parts_.questions.state_end(sources[i]);
+      if (!end) return wait_with(assigned, end.error().message);
+      if (*end > 0) {
+        wait_with(assigned,
+                  fmt::format("{}: group {} has no committed offset of it, although {} has "
+                              "rows: the group's offsets expired or were deleted; set them "
+                              "with kafka-consumer-groups --reset-offsets",
+                              sources[i].text(), parts_.options.rules.group,
+                              parts_.options.rules.state_topic(sources[i].topic)));
+        continue;
+      }
+    }
+    stable.emplace_back(sources[i], each);
+  }
+  if (stable.empty() || (has_settled_ && parts_.questions.is_late())) return;
+  found(stable, mono);
+}
+
+// Their offsets are stable: whatever an owner before us did is committed or will never be.
+void TakeOver::found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono) {
+  Transaction transaction;
+  // The same offsets once more, because this member's producers are named with them: if it dies in
+  // its first transaction, the next owner knows whom to fence.
+  for (const auto& [source, committed] : stable)
+    transaction.offsets.push_back({source, committed.next.value_or(0)});
+  if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
+  bool is_first = true;
+  for (const auto& [source, committed] : stable) {
+    // At least one, or there would be no progress; the others are found again.
+    if (!std::exchange(is_first, false) && parts_.questions.is_late()) break;
+    AssignedPartition& assigned = parts_.assignment.at(source);
+    // After the transaction: the last owner can write nothing behind this end.
+    const auto end = parts_.questions.state_end(source);
+    if (!end) return wait_with(assigned, end.error().message);
+    if (!assigned.is_warm) {
+      Offset from = 0;
+      {
+        const std::lock_guard lock(parts_.guard);
+        from = assigned.partition.rows_from(parts_.clock.wall(), *end, committed.next.value_or(0));
+        assigned.complete_at = assigned.partition.pending().place().complete_at;
+      }
+      log_info("relay", "{}: its rows are read from {} to {}; {} are pending in the store",
+               source.text(), from, *end, assigned.partition.pending().size());
+      if (const auto started = parts_.cluster.start_rows(source, from); !started)
+        return wait_with(assigned, started.error().message);
+    }
+    const std::lock_guard lock(parts_.guard);
+    assigned.waits.clear();
+    assigned.find.reset();
+    assigned.stage = Stage::loading;
+    assigned.stage_since = mono;
+    assigned.committed = committed.next.value_or(0);
+    assigned.target = *end;
+  }
+  const std::lock_guard lock(parts_.guard);
+  parts_.progress.found();
+}
+
+void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
+  if (!assigned.bad_row.empty()) {
+    const std::lock_guard lock(parts_.guard);
+    assigned.waits = assigned.bad_row;
+    return;
+  }
+  if (assigned.rows_end < assigned.target) return free_log(assigned, mono);
+  parts_.cluster.stop_rows(assigned.partition.source());
+  const std::lock_guard lock(parts_.guard);
+  // It took so long to read the rest that tombstones may have been compacted away meanwhile.
+  if (!assigned.is_warm && now - assigned.complete_at > oldest_rest) {
+    log_warn("relay", "{}: reading its rows took too long; they are read again",
+             assigned.partition.source().text());
+    assigned.partition.forget();
+    return begin(assigned, mono);
+  }
+  assigned.partition.begin(assigned.committed, now);
+  assigned.is_warm = false;
+  assigned.stage = Stage::reading;
+  assigned.target = -1;
+  assigned.stage_since = {};
+}
+
+// Frees a log that waits for a transaction of the last owner.
+void TakeOver::free_log(AssignedPartition& assigned, MonoTime mono) {
+  const auto stuck_after = assigned.stage == Stage::finding ? parts_.options.stuck_after
+                                                            : parts_.options.stuck_rows_after;
+  if (mono - assigned.stage_since < stuck_after) return;
+  // One in each step, however late: that the log is stuck may be what makes the others slow.
+  if (has_settled_ && parts_.questions.is_late()) return;
+  assigned.stage_since = mono;
+  if (assigned.last_owner.empty() || assigned.last_owner == parts_.cluster.owner()) return;
+  // Once for all partitions of that member.
+  auto& settled_at = settled_at_[assigned.last_owner];
+  if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
+  has_settled_ = true;
+  log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
+           assigned.partition.source().text(), assigned.last_owner);
+  const auto settled = parts_.questions.settle(assigned.last_owner);
+  if (!settled) log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
+  if (settled_at != MonoTime{}) {
+    const std::lock_guard lock(parts_.guard);
+    assigned.waits = fmt::format(
+        "{}: a transaction of {} stays open though its producers were fenced; see "
+        "kafka-transactions find-hanging",
+        assigned.partition.source().text(), assigned.last_owner);
+  }
+  // From its end on: it may take so long that the next step would settle again, and only that.
+  settled_at = parts_.clock.mono();
+}
+
+void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
+  if (assigned.target < 0) {
+    if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
+    // One whose leader is away takes a while to say nothing: no other is asked in this step.
+    if (parts_.questions.asked_in_vain() || parts_.questions.is_late() || !assigned.find.may(mono))
+      return;
+    const MonoTime asked = parts_.clock.mono();
+    const auto end = parts_.questions.source_end(assigned.partition.source());
+    if (!end) return wait_with(assigned, end.error().message);
+    const std::lock_guard lock(parts_.guard);
+    assigned.waits.clear();
+    assigned.find.reset();
+    assigned.stage_since = mono;
+    assigned.target = *end;
+    assigned.target_asked = asked;
+    return;
+  }
+  const bool was_read =
+      std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target;
+  // When no record can be taken in for lack of room, only delivery makes room.
+  if (!is_full && (!was_read || assigned.partition.has_arrived_before(assigned.target))) return;
+  const std::lock_guard lock(parts_.guard);
+  assigned.stage = Stage::owned;
+  assigned.take_over_ms = ms_between(assigned.since, mono);
+  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
+           *assigned.take_over_ms, assigned.partition.pending().size());
+}
+
+// The others go on without it.
+void TakeOver::wait_with(AssignedPartition& assigned, std::string why) {
+  const std::lock_guard lock(parts_.guard);
+  if (assigned.waits != why)
+    log_error("relay", "{} waits: {}", assigned.partition.source().text(), why);
+  assigned.waits = std::move(why);
+  assigned.find.failed(parts_.clock.mono(), parts_.options.retry, parts_.options.longest_retry);
+  parts_.questions.note_in_vain();
+}
+
+void TakeOver::find_failed(std::string why) {
+  const std::lock_guard lock(parts_.guard);
+  parts_.progress.find_failed(std::move(why), parts_.clock.mono());
+}
+
+}  // namespace tarry::relay

@@ -1,0 +1,86 @@
+#pragma once
+
+// TakeOver: brings the partitions that the group has assigned to this member to the stage in which
+// their records are delivered.
+//
+//   begin() --> finding --> loading --> reading --> owned
+//                                          ^---------'    read_anew(), after a stall or an outage
+//
+// member.h says what each stage waits for.
+//
+// Invariants
+//   - Whatever an owner before us did is committed or will never be, before a row is counted on:
+//     first the committed offset is stable, then the end of the state partition is asked for.
+//   - What is wrong with one source, or with the leader of one partition, keeps that one from being
+//     taken over, and nothing else: it waits with a reason and is tried again.
+//   - A log that is stuck behind an open transaction is freed: the producers that are named with
+//     the last offset are fenced, those of one member once for all of its partitions.
+//
+// Belongs to the Member, on the thread of its step().  It changes what is assigned under the
+// Member's lock, under which others read it.
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "relay/assignment.h"
+#include "relay/cluster.h"
+#include "relay/member_options.h"
+#include "relay/progress.h"
+#include "relay/questions.h"
+
+namespace tarry::relay {
+
+class TakeOver {
+ public:
+  // They are the Member's, and outlive it.
+  struct Parts {
+    Cluster& cluster;
+    Questions& questions;
+    const Clock& clock;
+    const MemberOptions& options;
+    std::mutex& guard;
+    Assignment& assignment;
+    Progress& progress;
+    // Commits a transaction of offsets.  The Member has seen to a failure when it returns one.
+    std::function<Result<>(const Transaction&)> commit;
+  };
+
+  explicit TakeOver(Parts parts) : parts_(std::move(parts)) {}
+
+  // A partition is not taken over yet.  Under the guard.
+  static void begin(AssignedPartition& assigned, MonoTime mono);
+  // All begin again, because it is not known what the last transaction did.
+  void begin_all();
+  // Reads all sources to their ends once more: after a stall or an outage there may be acknowledged
+  // records behind those that were read.
+  void read_anew(MonoTime mono);
+  // Asks Kafka, and brings each as far as it can.  `is_full`: no record can be taken in.
+  void advance(MonoTime mono, WallTime now, bool is_full);
+  // How long poll() may wait for source records while a partition is in this stage.
+  static std::chrono::milliseconds max_wait(Stage stage);
+
+ private:
+  void prepare(MonoTime mono);
+  void find_all(MonoTime mono);
+  void found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono);
+  void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
+  void free_log(AssignedPartition& assigned, MonoTime mono);
+  void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
+  void wait_with(AssignedPartition& assigned, std::string why);
+  void find_failed(std::string why);
+
+  const Parts parts_;
+  std::set<Source> prepared_;                   // Their topics are as they have to be.
+  bool has_settled_ = false;                    // In this step, a transaction of another member.
+  std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
+};
+
+}  // namespace tarry::relay
