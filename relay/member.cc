@@ -71,11 +71,11 @@ void Member::step(milliseconds longest) {
   const MonoTime begun = clock_.mono();
   note_gap(begun);
   Polled polled = cluster_.poll(wait, has_room());
-  // The time of the plan is that of the poll: after it this thread may stand still for a while.
-  const WallTime now = clock_.wall();
+  // The time of the plan is that of the fetch: behind it this thread may stand still for a while.
+  const WallTime now = polled.at;
   const MonoTime mono = clock_.mono();
   seen_at_ = mono;
-  // Also behind what poll() has fetched: the time of the plan is then later than its records.
+  // When this thread stood still in poll(), those that fetch may have too, before that time.
   if (mono - begun > wait + options_.stall) {
     stood_still_ = true;
     disturbed_at_ = mono;

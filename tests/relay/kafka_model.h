@@ -231,7 +231,7 @@ class ModelCluster : public Cluster {
     Polled polled;
     polled.disturbed = std::exchange(stood_still_, false);
     follow_group(polled);
-    polled_at_ = kafka_.now;
+    polled_at_ = polled.at = kafka_.now;
     for (auto& [source, position] : positions_) {
       if (!position) {
         if (!kafka_.is_stable(source)) continue;  // The group's offset is asked for until it is.

@@ -421,6 +421,21 @@ TEST_CASE("a stall between a fetch and the plan of its records counts as any oth
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "450"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  // Shorter than what counts as a stall.
+  one.cluster.behind_fetch = [&] {
+    one.kafka.now += milliseconds(100);
+    one.send({"o.delayed", 0}, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+    one.kafka.now += milliseconds(350);
+  };
+  one.steps(50);
+  CHECK(one.in("o") == "");
+}
+
 TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
   OneMember one;
   one.kafka.committed[{"o.delayed", 0}] = {true, false, 0, "g-other"};
