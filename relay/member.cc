@@ -670,7 +670,8 @@ void Member::work(WallTime now) {
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
   std::vector<Outgoing> targets;  // That are sent already.
-  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, targets, sent))
+  if (options_.delivery == Delivery::at_least_once &&
+      !send_first(transaction, works, targets, sent))
     return;
   auto done = transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
@@ -782,13 +783,17 @@ void Member::refuse_all_to(const std::string& topic, const std::string& reason,
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
-bool Member::send_first(Transaction& transaction, std::vector<Outgoing>& targets,
-                        Transacted& sent) {
+bool Member::send_first(Transaction& transaction, const std::vector<Planned>& works,
+                        std::vector<Outgoing>& targets, Transacted& sent) {
   std::vector<Outgoing> others;
   for (auto& record : transaction.records)
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
+  // Nothing fences what is sent: a member that stood still first asks whether it is in the group.
+  if (!is_confirmed_) confirm();
+  if (!is_confirmed_) return false;
+  for (const auto& each : works) WaitingOrders::note_sent(each.asked, each.work.answers);
   {
     const Asking asking(*this, "to take records");
     sent = cluster_.send(targets);

@@ -181,7 +181,8 @@ class Member {
   std::set<std::string> held_targets(MonoTime mono) const;
   void refuse_all_to(const std::string& topic, const std::string& reason,
                      const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction, std::vector<Outgoing>& targets, Transacted& sent);
+  bool send_first(Transaction& transaction, const std::vector<Planned>& works,
+                  std::vector<Outgoing>& targets, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   void set_stalled(std::string why);
