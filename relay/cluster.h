@@ -99,6 +99,9 @@ struct Polled {
   std::vector<RowRead> rows;
   std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
   bool disturbed = false;              // A broker went away, or the whole process stood still.
+  // All that was fetched by then is in here.  A standstill before it is `disturbed`; one behind it
+  // does not matter to a plan that is made for this time.
+  WallTime at{};
 };
 
 struct Committed {

@@ -331,20 +331,34 @@ void KafkaCluster::join_anew() {
     log_error("relay", "{}", error_text(error, "--source " + options_.source));
 }
 
+// Takes what there is, and waits for the first one; false: there may be more than `most`.
+bool KafkaCluster::take_messages(milliseconds wait, std::size_t most) {
+  const auto take = [this](milliseconds longest) {
+    const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), in_ms(longest)));
+    if (message) take_message(*message);
+    return static_cast<bool>(message);
+  };
+  std::size_t count = take(wait) ? 1 : 0;
+  while (count < most) {
+    // The time comes before the look that finds nothing: this thread may stand still between them,
+    // and what came meanwhile is later than the time.
+    polled_.at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());
+    const std::size_t before = count;
+    while (count < most && take(milliseconds{0})) ++count;
+    if (count == before) return true;
+  }
+  return false;
+}
+
 Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
   polled_ = {};
   const auto gap = std::chrono::steady_clock::now() - polled_at_;
   // By our own clock: librdkafka's word for it comes behind all records that wait in its queue.
   if (gap > poll_interval_ - poll_interval_margin) was_expelled_ = true;
   pause(!take_records);
-  bool is_drained = false;
   // After a long transaction a cancellation may be behind all that came meanwhile.
   const std::size_t most = max_polled * static_cast<std::size_t>(1 + gap / 1s);
-  for (std::size_t count = 0; count < most && !is_drained; ++count) {
-    const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), count == 0 ? in_ms(wait) : 0));
-    is_drained = !message;
-    if (message) take_message(*message);
-  }
+  const bool is_drained = take_messages(wait, most);
   polled_at_ = std::chrono::steady_clock::now();
   if (standstill_.longest(polled_at_) > max_standstill) polled_.disturbed = true;
   producers_.poll();

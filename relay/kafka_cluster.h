@@ -83,6 +83,7 @@ class KafkaCluster final : public Cluster {
   Result<KafkaClient> open_consumer(const std::string& isolation);
   void on_rebalance(rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions);
   void take_message(const rd_kafka_message_t& message);
+  bool take_messages(std::chrono::milliseconds wait, std::size_t most);
   void take_rows();
   void pause(bool is_paused);
   rd_kafka_resp_err_t subscribe();

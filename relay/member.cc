@@ -34,11 +34,11 @@ void Member::step(milliseconds longest) {
   const MonoTime begun = clock_.mono();
   questions_.note_gap(begun);
   Polled polled = cluster_.poll(wait, has_room());
-  // The time of the plan is that of the poll: after it this thread may stand still for a while.
-  const WallTime now = clock_.wall();
+  // The time of the plan is that of the fetch: behind it this thread may stand still for a while.
+  const WallTime now = polled.at;
   const MonoTime mono = clock_.mono();
   questions_.begin_turn(mono);
-  // Also behind what poll() has fetched: the time of the plan is then later than its records.
+  // When this thread stood still in poll(), those that fetch may have too, before that time.
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
   if (polled.disturbed) questions_.note_outage(mono);
@@ -355,7 +355,8 @@ void Member::work(WallTime now) {
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
   std::vector<Outgoing> targets;  // That are sent already.
-  if (options_.delivery == Delivery::at_least_once && !send_first(transaction, targets, sent))
+  if (options_.delivery == Delivery::at_least_once &&
+      !send_first(transaction, works, targets, sent))
     return;
   auto done = questions_.transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
@@ -454,13 +455,17 @@ void Member::refuse_all_to(const std::string& topic, const std::string& reason,
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
-bool Member::send_first(Transaction& transaction, std::vector<Outgoing>& targets,
-                        Transacted& sent) {
+bool Member::send_first(Transaction& transaction, const std::vector<Planned>& works,
+                        std::vector<Outgoing>& targets, Transacted& sent) {
   std::vector<Outgoing> others;
   for (auto& record : transaction.records)
     (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
+  // Nothing fences what is sent: a member that stood still first asks whether it is in the group.
+  if (!is_confirmed_) confirm();
+  if (!is_confirmed_) return false;
+  for (const auto& each : works) WaitingOrders::note_sent(each.asked, each.work.answers);
   sent = questions_.send(targets);
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);

@@ -128,7 +128,8 @@ class Member {
   void note_held(AssignedPartition& assigned, const std::string& target);
   void refuse_all_to(const std::string& topic, const std::string& reason,
                      const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction, std::vector<Outgoing>& targets, Transacted& sent);
+  bool send_first(Transaction& transaction, const std::vector<Planned>& works,
+                  std::vector<Outgoing>& targets, Transacted& sent);
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;

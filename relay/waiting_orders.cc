@@ -15,6 +15,11 @@ namespace {
 constexpr std::chrono::milliseconds look_together{100};
 constexpr std::size_t max_ready = 1'000;  // The limit of one partition in one transaction.
 
+std::unexpected<Error> not_done(const WaitingOrders::Waiting& order, Errc code, std::string why) {
+  if (!order.is_sent) return fail(code, std::move(why));
+  return fail(Errc::io, why + "; it is not known whether it was done");
+}
+
 }  // namespace
 
 bool WaitingOrders::give(std::vector<Ordered> orders) {
@@ -43,7 +48,7 @@ void WaitingOrders::refuse(const std::string& why) {
 
 void WaitingOrders::refuse_waiting(const std::string& why) {
   for (auto& each : waiting_)
-    if (!each.is_over) each.ordered.told(fail(Errc::io, why));  // The others have been told.
+    if (!each.is_over) each.ordered.told(not_done(each, Errc::io, why));  // Others have been told.
   waiting_.clear();
 }
 
@@ -84,13 +89,15 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
     if (each.is_over) return true;
     const auto assigned = assignment.find(source);
     if (assigned == assignment.end()) {
-      each.ordered.told(fail(Errc::not_found, source.text() + " is not owned by this member"));
+      each.ordered.told(
+          not_done(each, Errc::not_found, source.text() + " is not owned by this member"));
       return true;
     }
     if (mono < each.ordered.deadline) return false;
     each.ordered.told(
-        fail(Errc::io, fmt::format("{} is not ready: {}", source.text(),
-                                   stalled.empty() ? name_of(assigned->second.stage) : stalled)));
+        not_done(each, Errc::io,
+                 fmt::format("{} is not ready: {}", source.text(),
+                             stalled.empty() ? name_of(assigned->second.stage) : stalled)));
     return true;
   });
 }
@@ -120,6 +127,12 @@ std::vector<WaitingOrders::Waiting*> WaitingOrders::ready_for(const AssignedPart
     if (all.size() >= max_ready) break;
   }
   return all;
+}
+
+void WaitingOrders::note_sent(const std::vector<Waiting*>& asked,
+                              const std::vector<Work::Answer>& answers) {
+  for (std::size_t i = 0; i < asked.size(); ++i)
+    if (answers[i].from >= 0) asked[i]->is_sent = true;
 }
 
 void WaitingOrders::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,

@@ -9,6 +9,7 @@
 //
 // Invariants
 //   - Each order is told once.
+//   - No answer says that nothing was done when the record was sent ahead of its transaction.
 //   - An order is ready when the source was read to where it ended after the order came.  Where the
 //     store is full it may be ready before; then no answer says that a record is not there.
 //   - A look is told without a transaction: a partition's next owner would show the same.
@@ -53,6 +54,7 @@ class WaitingOrders {
     Offset target = -1;    // The source has to be read to here.
     bool is_over = false;  // It was told.
     bool is_read = false;  // The source was, when it was obeyed.
+    bool is_sent = false;  // At least once: perhaps, and the transaction that says so has failed.
 
     bool is_look() const { return ordered.order.kind == Order::Kind::look; }
   };
@@ -77,6 +79,9 @@ class WaitingOrders {
   void tell_looks(const Assignment& assignment, bool is_full);
   // Those that may be obeyed now.
   std::vector<Waiting*> ready_for(const AssignedPartition& assigned, bool is_full);
+  // The records that these orders deliver are sent ahead of their transaction.
+  static void note_sent(const std::vector<Waiting*>& asked,
+                        const std::vector<Work::Answer>& answers);
   // `answers`: those of a Work, to `asked` in their order.
   static void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
                    const Transacted& done);

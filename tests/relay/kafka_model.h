@@ -41,6 +41,7 @@ struct Controls {
   bool standby_without_tail = false;  // Rows are read by the owner alone, and taken for read.
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
   bool rows_before_send = false;      // At least once: records go behind the transaction.
+  bool sends_fail = false;            // The same: now and then Kafka takes a part of them alone.
 };
 
 struct ModelEntry {
@@ -231,7 +232,7 @@ class ModelCluster : public Cluster {
     Polled polled;
     polled.disturbed = std::exchange(stood_still_, false);
     follow_group(polled);
-    polled_at_ = kafka_.now;
+    polled_at_ = polled.at = kafka_.now;
     for (auto& [source, position] : positions_) {
       if (!position) {
         if (!kafka_.is_stable(source)) continue;  // The group's offset is asked for until it is.
@@ -290,7 +291,7 @@ class ModelCluster : public Cluster {
     auto done = do_transact(transaction);
     if (unsent_.empty()) return done;
     stand_still();
-    append_all(std::exchange(unsent_, {}));
+    for (const auto& record : std::exchange(unsent_, {})) append(record);
     return done;
   }
   Transacted do_transact(const Transaction& transaction) {
@@ -341,11 +342,16 @@ class ModelCluster : public Cluster {
       unsent_ = {records.begin(), records.end()};
       return done;
     }
-    for (const auto& record : records)
+    if (kafka_.controls.sends_fail && chance_(10)) {
+      for (const auto& record : records.first(records.size() / 2)) append(record);
+      return lost(Outcome::aborted, "a part was taken");
+    }
+    for (const auto& record : records) {
+      const KafkaModel::Log log{record.topic, record.partition.value_or(0)};
       if (record.wants_place)
-        done.placed.push_back({{record.source, record.offset},
-                               kafka_.end_of({record.topic, record.partition.value_or(0)})});
-    append_all({records.begin(), records.end()});
+        done.placed.push_back({{record.source, record.offset}, kafka_.end_of(log)});
+      append(record);
+    }
     stand_still();
     return done;
   }
@@ -373,9 +379,8 @@ class ModelCluster : public Cluster {
     done.error = std::move(why);
     return done;
   }
-  void append_all(const std::vector<Outgoing>& records) {
-    for (const auto& record : records)
-      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
+  void append(const Outgoing& record) {
+    kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
   }
   // Nothing is fetched meanwhile.
   void stand_still() {

@@ -158,8 +158,9 @@ class OneMember {
   explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}},
                      std::size_t with_memory = Limits{}.pending_bytes,
                      KafkaModel* with_kafka = nullptr, MemoryRows* with_store = nullptr,
-                     int with_incarnation = 1)
+                     int with_incarnation = 1, Delivery with_delivery = Delivery::exactly_once)
       : memory(with_memory),
+        delivery(with_delivery),
         incarnation(with_incarnation),
         kafka(with_kafka != nullptr ? *with_kafka : own_kafka),
         store(with_store != nullptr ? *with_store : own_store) {
@@ -235,6 +236,7 @@ class OneMember {
   };
 
   const std::size_t memory;
+  const Delivery delivery;
   const int incarnation;
   KafkaModel own_kafka{{}};
   MemoryRows own_store;
@@ -247,6 +249,7 @@ class OneMember {
                   MemberOptions options;
                   options.rules = rules;
                   options.limits.pending_bytes = memory;
+                  options.delivery = delivery;
                   return options;
                 }()};
 };
@@ -419,6 +422,48 @@ TEST_CASE("a stall between a fetch and the plan of its records counts as any oth
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.is_ready());
+}
+
+TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "450"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  // Shorter than what counts as a stall.
+  one.cluster.behind_fetch = [&] {
+    one.kafka.now += milliseconds(100);
+    one.send({"o.delayed", 0}, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+    one.kafka.now += milliseconds(350);
+  };
+  one.steps(50);
+  CHECK(one.in("o") == "");
+}
+
+TEST_CASE("with at-least-once nothing is sent after a stall before the group has taken offsets") {
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                Delivery::at_least_once);
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "3000"}});
+  one.steps(5);
+  one.kafka.now += milliseconds(12'000);
+  one.cluster.refuses_all = true;  // As the group does when others own the partition.
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  one.cluster.refuses_all = false;
+  one.steps(200);
+  CHECK(one.in("o") == "a");
+}
+
+TEST_CASE("with at-least-once no order is told that nothing was done when its record was sent") {
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                Delivery::at_least_once);
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "60000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.refuses_all = true;
+  CHECK(one.order({"o.delayed", 0}, {Order::Kind::deliver, "i"})
+            .ends_with("it is not known whether it was done"));
+  CHECK(one.in("o").starts_with("a"));
 }
 
 TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {

@@ -246,13 +246,17 @@ class Simulation {
     ++unsure_[{source, id}];  // Until it is told, which a crash prevents.
     const auto told = [this, which = *pending, cancels, source, id](const OrderTold& answer) {
       if (!answer && answer.error().code != Errc::not_found) return;
-      if (--unsure_[{source, id}] > 0 || !answer) return;
+      const bool is_alone = --unsure_[{source, id}] == 0;
+      if (!answer) return;
       auto& known = by_id_[{source, id}];
       if (answer->outcome != delay::ControlOutcome::done) {
-        const bool is_gone = sent_[which].ended || is_delivered(source, which);
-        if (known == which && !is_gone) wrong_ = fmt::format("{} is said to be gone", which);
+        const bool is_gone =
+            sent_[which].ended || sent_[which].is_cancelled || is_delivered(source, which);
+        if (is_alone && known == which && !is_gone)
+          wrong_ = fmt::format("{} is said to be gone", which);
         return;
       }
+      // What was done is known, also while other orders for the same id are not told.
       if (cancels && known == which) {
         sent_[which].is_cancelled = true;
         known.reset();
@@ -420,6 +424,25 @@ TEST_CASE("with at-least-once no record is lost or early through crashes, stalls
   for (std::uint32_t seed = first; seed <= last; ++seed) {
     INFO("seed " << seed << " (TARRY_SEEDS=" << seed << " runs it alone)");
     CHECK(Simulation(seed, {}, Delivery::at_least_once).run() == "");
+  }
+}
+
+TEST_CASE(
+    "with at-least-once the orders of seeds 277, 285, 295, 730, 828, 833, 1023, 1228 and 1252 do "
+    "what they are told to do") {
+  const Quiet quiet;
+  for (const std::uint32_t seed : {277u, 285u, 295u, 730u, 828u, 833u, 1023u, 1228u, 1252u}) {
+    INFO("seed " << seed);
+    CHECK(Simulation(seed, {}, Delivery::at_least_once).run() == "");
+  }
+}
+
+TEST_CASE("with at-least-once no record is lost or early though Kafka takes a part of some sends") {
+  const Quiet quiet;
+  const auto [first, last] = seeds(2);
+  for (std::uint32_t seed = first; seed <= last; ++seed) {
+    INFO("seed " << seed << " (TARRY_SEEDS=" << seed << " runs it alone)");
+    CHECK(Simulation(seed, {.sends_fail = true}, Delivery::at_least_once).run() == "");
   }
 }
 
