@@ -125,6 +125,13 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
   return seen;
 }
 
+Result<> DataDirectory::must_be_whole(Disk& disk, const std::string& path) {
+  const auto seen = look(disk, path);
+  if (!seen) return std::unexpected(seen.error());
+  if (seen->whole) return {};
+  return refused(Errc::not_found, path, "has no meta.properties: it is no data directory");
+}
+
 DataDirectory::DataDirectory(Disk& disk, std::string path, int lock)
     : disk_(disk), path_(std::move(path)), lock_(lock) {}
 

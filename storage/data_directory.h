@@ -41,6 +41,9 @@ class DataDirectory {
   // Makes the directory (0700) if it does not exist, locks it and reads its identity.
   static Result<DataDirectory> open(Disk& disk, const std::string& path, Random& random);
 
+  // Whether a broker has made it and this version reads it; changes nothing and takes no lock.
+  static Result<> must_be_whole(Disk& disk, const std::string& path);
+
   DataDirectory(DataDirectory&& other) noexcept;
   DataDirectory& operator=(DataDirectory&&) = delete;
   ~DataDirectory();
