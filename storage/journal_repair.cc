@@ -83,7 +83,7 @@ class JournalReading {
     if (!found) return std::unexpected(found.error());
     if (!*found || std::ranges::none_of(stretches_, &Stretch::is_damage)) {
       out_.records_ = given;
-      return give_up(whole.error().message);
+      return give_up(missing_.empty() ? whole.error().message : missing_);
     }
     // Those that are given already are skipped: they were the same.
     if (auto read = give_records(on_record, given); !read) return std::unexpected(read.error());
@@ -258,7 +258,14 @@ class JournalReading {
       at += block_bytes;
     }
     if (limit == std::numeric_limits<Lsn>::max()) return true;  // Behind its end.
-    if (!broken && first + at < limit) broken = first + at;     // The file is too short.
+    // What stood behind the end of a file that is too short may be in a file that is elsewhere.
+    if (first + size < limit) {
+      missing_ = fmt::format(
+          "{}: ends at LSN {:016x}, but the next file begins at {:016x}: it is too short, or files "
+          "that follow it are missing",
+          path_of(file), first + size, limit);
+      return false;
+    }
     if (broken) {
       stretches_.push_back({file, *broken, limit, rounds_.size(), header_->salt,
                             header_->incarnation, number_, std::nullopt});
@@ -404,6 +411,7 @@ class JournalReading {
   std::optional<std::uint64_t> number_;      // Of the last whole round of its incarnation.
   std::vector<WholeRound> rounds_;
   std::vector<Stretch> stretches_;
+  std::string missing_;  // Why files have to be found first.
   JournalRepair out_;
 };
 

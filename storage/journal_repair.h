@@ -14,8 +14,9 @@
 //
 // A torn end is no damage: recovery cuts it by itself.  The broken bytes are kept in a file.
 //
-// What cannot be repaired: a file that is missing, a checkpoint that is not whole, a journal of a
-// later version.  The position from which to replay is then not known.
+// What cannot be repaired: a file that is missing or too short, and a checkpoint that is not whole:
+// the position from which to replay is then not known.  What a file held that is found again must
+// not have been given up.  A journal of a later version is refused.
 //
 // Blocks; one thread; no broker has the directory.
 

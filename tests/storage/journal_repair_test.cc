@@ -237,6 +237,7 @@ TEST_CASE(
   auto found = journal.inspect();
   REQUIRE(found.findings().size() == 1);
   CHECK_FALSE(found.findings().front().can_repair());
+  CHECK(found.findings().front().problem.contains("missing"));
   REQUIRE(found.run("kept"));
   CHECK(journal.everything() == before);
 
@@ -245,6 +246,25 @@ TEST_CASE(
   auto unknown = other.inspect();
   REQUIRE(unknown.findings().size() == 1);
   CHECK_FALSE(unknown.findings().front().can_repair());
+}
+
+TEST_CASE("a read of a journal that fails ends the work, and is never taken for damage") {
+  std::uint64_t failures = 0;
+  for (std::uint64_t call = 1;; ++call) {
+    CAPTURE(call);
+    DamagedJournalFixture journal;
+    journal.flip(journal.rounds[5].first + 100);
+    journal.disk.fail_call(call, Errc::io);
+    const auto found = JournalRepair::inspect(journal.disk, repaired_journal, journal.collect());
+    journal.disk.heal();
+    if (found) {
+      CHECK(found->findings().size() == 2);
+      break;
+    }
+    CHECK(found.error().code == Errc::io);
+    ++failures;
+  }
+  CHECK(failures > 10);
 }
 
 TEST_CASE("a repair of a journal that is killed at any call is completed by the next one") {
