@@ -25,8 +25,9 @@ using Kind = RepairFinding::Kind;
 constexpr Offset max_believed_gap = Offset{1} << 24;
 
 constexpr std::size_t copy_piece_bytes = 1 << 20;
+constexpr std::uint64_t batches_a_step = 1000;  // Progress is told so often.
 constexpr std::size_t max_index_file_bytes = std::size_t{1} << 30;
-constexpr int max_damaged_names = 1000;
+constexpr int max_set_aside = 1000;  // Files of one name.
 
 // Whole batches one behind the other.
 struct Run {
@@ -176,17 +177,45 @@ Result<> copy_bytes(const File& from, std::uint64_t position, std::uint64_t byte
     const auto part = static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, piece.size()));
     const auto got = from.pread(position + done, std::span(piece).first(part));
     if (!got) return std::unexpected(got.error());
-    if (*got == 0) break;
+    if (*got == 0) {
+      return fail(Errc::io,
+                  fmt::format("{}: ends at {} while it is copied", from.path(), position + done));
+    }
     if (auto written = to.pwrite(done, Bytes(piece).first(*got)); !written) return written;
     done += *got;
   }
   return {};
 }
 
-// Makes the whole batches of `file` between two positions a segment of their own.
-Result<> write_run(Disk& disk, const std::string& directory, const File& file, const Run& run,
-                   const LogConfig& config) {
-  SegmentWriter writer(disk, directory, config);
+// Copies a part of a file to a new one, durably but for its name.
+Result<> copy_to_file(Disk& disk, const File& from, std::uint64_t position, std::uint64_t bytes,
+                      const std::string& path) {
+  auto file = disk.open(path, {.write = true, .create = OpenOptions::Create::if_absent});
+  if (!file) return std::unexpected(file.error());
+  if (auto cut = (*file)->truncate(0); !cut) return cut;
+  if (auto copied = copy_bytes(from, position, bytes, **file); !copied) return copied;
+  return (*file)->sync();
+}
+
+// The first of "PATH.ENDING", "PATH.ENDING-2" ... that is not there, or that `is_the_same`.
+Result<std::string> free_name(Disk& disk, const std::string& path, std::string_view ending,
+                              const std::function<Result<bool>(const File&)>& is_the_same) {
+  for (int number = 1; number < max_set_aside; ++number) {
+    auto name = number == 1 ? fmt::format("{}.{}", path, ending)
+                            : fmt::format("{}.{}-{}", path, ending, number);
+    const auto there = disk.open(name, {});
+    if (!there && there.error().code == Errc::not_found) return name;
+    // A file that cannot be opened now may hold what nothing else does.
+    if (!there) return std::unexpected(there.error());
+    const auto same = is_the_same(**there);
+    if (!same) return std::unexpected(same.error());
+    if (*same) return name;
+  }
+  return fail(Errc::exists, fmt::format("{}.{}: too many files of that name", path, ending));
+}
+
+// Writes the whole batches of `file` between two positions a segment of their own.
+Result<> copy_run(SegmentWriter& writer, const File& file, const Run& run) {
   if (auto begun = writer.begin(run.first); !begun) return begun;
   SegmentScanner scanner(file, run.begin, run.end);
   for (;;) {
@@ -202,6 +231,15 @@ Result<> write_run(Disk& disk, const std::string& directory, const File& file, c
   }
 }
 
+Result<> write_run(Disk& disk, const std::string& directory, const File& file, const Run& run,
+                   const LogConfig& config) {
+  SegmentWriter writer(disk, directory, config);
+  auto copied = copy_run(writer, file, run);
+  // On a full disk half a segment would be in the way.
+  if (!copied) writer.abandon();
+  return copied;
+}
+
 // A segment of its own for offsets whose records are lost.
 Result<> write_hole(Disk& disk, const std::string& directory, Offset from, Offset until,
                     const LogConfig& config) {
@@ -215,38 +253,51 @@ Result<> write_hole(Disk& disk, const std::string& directory, Offset from, Offse
 
 Result<std::string> keep_damaged(Disk& disk, const File& from, std::uint64_t position,
                                  std::uint64_t bytes, const std::string& path) {
-  for (int number = 1; number < max_damaged_names; ++number) {
-    const auto name = number == 1 ? path + ".damaged" : fmt::format("{}.damaged-{}", path, number);
-    if (const auto there = disk.open(name, {}); there) {
-      const auto size = (*there)->size();
-      if (!size) return std::unexpected(size.error());
-      if (*size == bytes) {
-        const auto same = same_bytes(from, position, **there, bytes);
-        if (!same) return std::unexpected(same.error());
-        if (*same) return name;
-      }
-      continue;
-    }
-    // Under its name when it is whole, so that a copy that was cut short is not taken for it.
-    const auto beside = name + ".tmp";
-    auto file = disk.open(beside, {.write = true, .create = OpenOptions::Create::if_absent});
-    if (!file) return std::unexpected(file.error());
-    if (auto cut = (*file)->truncate(0); !cut) return std::unexpected(cut.error());
-    if (auto copied = copy_bytes(from, position, bytes, **file); !copied)
-      return std::unexpected(copied.error());
-    if (auto synced = (*file)->sync(); !synced) return std::unexpected(synced.error());
-    if (auto renamed = disk.rename(beside, name); !renamed) return std::unexpected(renamed.error());
-    if (auto synced = disk.sync_directory(directory_of(name)); !synced)
-      return std::unexpected(synced.error());
-    return name;
+  bool is_kept = false;
+  const auto same = [&](const File& there) -> Result<bool> {
+    const auto size = there.size();
+    if (!size) return std::unexpected(size.error());
+    if (*size != bytes) return false;
+    auto compared = same_bytes(from, position, there, bytes);
+    is_kept = compared && *compared;
+    return compared;
+  };
+  auto name = free_name(disk, path, "damaged", same);
+  if (!name || is_kept) return name;
+  // Under its name when it is whole, so that a copy that was cut short is not taken for it.
+  const auto beside = *name + ".tmp";
+  if (auto copied = copy_to_file(disk, from, position, bytes, beside); !copied) {
+    // On a full disk half a copy would be in the way.
+    static_cast<void>(disk.remove(beside));
+    return std::unexpected(copied.error());
   }
-  return fail(Errc::exists, fmt::format("{}.damaged: too many files of that name", path));
+  if (auto renamed = disk.rename(beside, *name); !renamed) return std::unexpected(renamed.error());
+  if (auto synced = disk.sync_directory(directory_of(*name)); !synced)
+    return std::unexpected(synced.error());
+  return name;
 }
+
+namespace {
+
+// Copies a file, if it is there, before something else takes its place.
+Result<> keep_whole_file(Disk& disk, const std::string& path) {
+  const auto file = disk.open(path, {});
+  if (!file && file.error().code == Errc::not_found) return {};
+  if (!file) return std::unexpected(file.error());
+  const auto size = (*file)->size();
+  if (!size) return std::unexpected(size.error());
+  if (const auto kept = keep_damaged(disk, **file, 0, *size, path); !kept)
+    return std::unexpected(kept.error());
+  return {};
+}
+
+}  // namespace
 
 class LogInspection {
  public:
-  LogInspection(Disk& disk, const std::string& directory, const LogFacts& facts)
-      : disk_(disk), directory_(directory), facts_(facts) {}
+  LogInspection(Disk& disk, const std::string& directory, const LogFacts& facts,
+                const LogRepair::OnBatches& step)
+      : disk_(disk), directory_(directory), facts_(facts), step_(step) {}
 
   Result<LogRepair> run() {
     const auto entries = disk_.list(directory_);
@@ -291,12 +342,7 @@ class LogInspection {
     finding.repair = fmt::format("is written again with the topic id {}", facts_.topic.text());
     add(std::move(finding));
     add_step([disk = &disk_, path, id = facts_.topic.text()]() -> Result<> {
-      if (const auto old = disk->open(path, {}); old) {
-        const auto size = (*old)->size();
-        if (!size) return std::unexpected(size.error());
-        if (const auto kept = keep_damaged(*disk, **old, 0, *size, path); !kept)
-          return std::unexpected(kept.error());
-      }
+      if (auto kept = keep_whole_file(*disk, path); !kept) return kept;
       return replace_file(*disk, path, as_bytes(fmt::format("version: 0\ntopic_id: {}\n", id)));
     });
     return {};
@@ -325,7 +371,8 @@ class LogInspection {
          bytes->size(),
          path + ".damaged"});
     add_step([disk = &disk_, path]() -> Result<> {
-      if (auto renamed = disk->rename(path, path + ".damaged"); !renamed) return renamed;
+      if (auto kept = keep_whole_file(*disk, path); !kept) return kept;
+      if (auto removed = disk->remove(path); !removed) return removed;
       return disk->sync_directory(directory_of(path));
     });
     return {};
@@ -410,7 +457,7 @@ class LogInspection {
         if (run.end == run.begin) run.first = batch.first;
         run.end = batch.position + batch.bytes;
         run.next = batch.last + 1;
-        ++out_.batches_;
+        if (++out_.batches_ % batches_a_step == 0 && step_) step_(out_.batches_);
         index.take(batch);
         times.take(batch);
         return true;
@@ -551,8 +598,9 @@ class LogInspection {
          {std::pair{".index", &segment.index_wrong}, {".timeindex", &segment.times_wrong}}) {
       if (wrong->empty()) continue;
       any = true;
-      add({Kind::index, segment_path(directory_, segment.base, suffix), *wrong,
-           "is made anew from the segment"});
+      const auto path = segment_path(directory_, segment.base, suffix);
+      add({Kind::index, path, *wrong, "is made anew from the segment"});
+      add_step([disk = &disk_, path] { return keep_whole_file(*disk, path); });
     }
     if (any) add_rebuild(segment);
   }
@@ -655,7 +703,10 @@ class LogInspection {
         }
         if (auto written = write_run(*disk, directory, *shared, run, config); !written)
           return written;
-        if (auto renamed = disk->rename(path, path + ".restored"); !renamed) return renamed;
+        const auto name =
+            free_name(*disk, path, "restored", [](const File&) { return Result<bool>(false); });
+        if (!name) return std::unexpected(name.error());
+        if (auto renamed = disk->rename(path, *name); !renamed) return renamed;
         return disk->sync_directory(directory_of(path));
       });
     }
@@ -665,6 +716,7 @@ class LogInspection {
   Disk& disk_;
   const std::string directory_;
   const LogFacts& facts_;
+  const LogRepair::OnBatches& step_;
   std::vector<Offset> bases_;
   Offset start_ = 0;           // As start-offset has it.
   Offset end_ = 0;             // Of the log, as it will be when what was found is repaired.
@@ -677,8 +729,8 @@ class LogInspection {
 };
 
 Result<LogRepair> LogRepair::inspect(Disk& disk, const std::string& directory,
-                                     const LogFacts& facts) {
-  return LogInspection(disk, directory, facts).run();
+                                     const LogFacts& facts, const OnBatches& step) {
+  return LogInspection(disk, directory, facts, step).run();
 }
 
 Result<> LogRepair::run() {

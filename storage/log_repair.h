@@ -22,6 +22,7 @@
 //
 // Blocks; one thread; no broker has the directory.
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -53,8 +54,11 @@ struct LogFacts {
 
 class LogRepair {
  public:
-  // Reads every batch; changes nothing.
-  static Result<LogRepair> inspect(Disk& disk, const std::string& directory, const LogFacts& facts);
+  // Reads every batch; changes nothing.  `step`, if there is one, is called now and then with the
+  // number of batches that were read.
+  using OnBatches = std::function<void(std::uint64_t batches)>;
+  static Result<LogRepair> inspect(Disk& disk, const std::string& directory, const LogFacts& facts,
+                                   const OnBatches& step = {});
 
   const std::vector<RepairFinding>& findings() const { return findings_; }
   std::uint64_t batches() const { return batches_; }
@@ -69,8 +73,8 @@ class LogRepair {
   std::uint64_t batches_ = 0;
 };
 
-// "FILE.damaged", or with a number where that is taken by other bytes; `bytes` of `from` from
-// `position` on are copied there, durably.  Returns the path.
+// "PATH.damaged", or with a number where that is taken by other bytes; `bytes` of `from` from
+// `position` on are copied there, durably.  Returns the path.  When it fails nothing is left of it.
 Result<std::string> keep_damaged(Disk& disk, const File& from, std::uint64_t position,
                                  std::uint64_t bytes, const std::string& path);
 

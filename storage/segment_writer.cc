@@ -69,13 +69,19 @@ Result<> SegmentWriter::finish() {
   if (auto written = write_out(); !written) return written;
   if (auto synced = file_->sync(); !synced) return synced;
   if (auto closed = file_->close(); !closed) return closed;
-  file_.reset();
   close_segment(state_, time_index_);
   if (auto done = replace_indexes(disk_, directory_, state_.base, index_, time_index_); !done)
     return done;
   const auto path = segment_path(directory_, state_.base, ".log");
   if (auto renamed = disk_.rename(path + ".tmp", path); !renamed) return renamed;
+  file_.reset();
   return disk_.sync_directory(directory_);
+}
+
+void SegmentWriter::abandon() {
+  if (!file_) return;
+  file_.reset();
+  static_cast<void>(disk_.remove(segment_path(directory_, state_.base, ".log.tmp")));
 }
 
 Result<> rebuild_indexes(Disk& disk, std::string_view directory, Offset base, std::uint64_t bytes,

@@ -41,6 +41,8 @@ class SegmentWriter {
   // Covers the offsets up to `until` with batches without records (hole_batch.h).
   Result<> append_hole(Offset until);
   Result<> finish();
+  // Removes what is written of the one that is open, as far as the disk allows it.
+  void abandon();
 
  private:
   Result<> write_out();
