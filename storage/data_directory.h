@@ -41,8 +41,9 @@ class DataDirectory {
   // Makes the directory (0700) if it does not exist, locks it and reads its identity.
   static Result<DataDirectory> open(Disk& disk, const std::string& path, Random& random);
 
-  // Whether a broker has made it and this version reads it; changes nothing and takes no lock.
-  static Result<> must_be_whole(Disk& disk, const std::string& path);
+  // An error unless a broker has made it, this version reads it, and we may write there if `writes`
+  // is set.  Changes nothing and takes no lock.
+  static Result<> must_be_whole(Disk& disk, const std::string& path, bool writes);
 
   DataDirectory(DataDirectory&& other) noexcept;
   DataDirectory& operator=(DataDirectory&&) = delete;
@@ -64,7 +65,7 @@ class DataDirectory {
  private:
   DataDirectory(Disk& disk, std::string path, int lock);
   struct Seen;
-  static Result<Seen> look(Disk& disk, const std::string& path);
+  static Result<Seen> look(Disk& disk, const std::string& path, bool writes);
   Result<> enter(const Seen& seen, Random& random);
 
   Disk& disk_;

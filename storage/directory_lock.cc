@@ -17,8 +17,10 @@ Result<DirectoryLock> DirectoryLock::take(const std::string& data, For use,
   const bool writes = use == For::writing;
   const int file = writes ? ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)
                           : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A lock that cannot be looked at may be held.
+  if (file < 0 && (writes || errno != ENOENT))
+    return fail(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
   DirectoryLock lock(file);
-  if (file < 0 && writes) return fail(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
   if (file < 0) return lock;
   if (::flock(file, (writes ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) {
     const std::string pid = fmt::format("{}\n", ::getpid());

@@ -35,8 +35,12 @@ std::string without_advice(std::string message) {
 
 }  // namespace
 
-void Repair::add_database(const std::string& directory, const Error& error) {
+// A disk that fails, a full one or a later version's format says nothing about what the database
+// holds, and no backup helps.
+Result<> Repair::add_database(const std::string& directory, const Error& error) {
+  if (error.code != Errc::corrupt && error.code != Errc::not_found) return std::unexpected(error);
   databases_.push_back({Kind::database, directory, without_advice(error.message), {}});
+  return {};
 }
 
 void Repair::take(const Operation& operation) {
@@ -54,7 +58,9 @@ void Repair::take(const Operation& operation) {
   } else if (const auto* batches = std::get_if<LogAppended>(&operation)) {
     auto& known = appended_[batches->partition];
     const auto offsets = offsets_of(batches->batches);
-    if (offsets && !known.journal_from) known.journal_from = offsets->first;
+    // The journals of several shards may have it, in any order.
+    if (offsets)
+      known.journal_from = std::min(known.journal_from.value_or(offsets->first), offsets->first);
   } else if (const auto* committed = std::get_if<OffsetsCommitted>(&operation)) {
     for (const auto& offset : committed->offsets) {
       auto& known = appended_[offset.partition];
@@ -63,58 +69,62 @@ void Repair::take(const Operation& operation) {
   }
 }
 
-// False: db/meta cannot be read, and nothing is known of the topics.
-Result<bool> Repair::read_meta() {
-  const std::string directory = data_ + "/db/meta";
-  auto meta = Database::open_to_read(directory);
-  if (!meta) return add_database(directory, meta.error()), false;
-  if (const auto verified = (*meta)->verify(); !verified)
-    return add_database(directory, verified.error()), false;
-  Catalog catalog(**meta);
-  if (const auto loaded = catalog.load(); !loaded)
-    return add_database(directory, loaded.error()), false;
+Result<> Repair::read_meta(Database& meta) {
+  if (auto verified = meta.verify(); !verified) return verified;
+  Catalog catalog(meta);
+  if (auto loaded = catalog.load(); !loaded) return loaded;
   const auto image = catalog.image();
   for (const auto& topic : image->by_name())
     topics_.emplace(topic->id, KnownTopic{topic->name, topic->partitions, topic->configs});
-  OffsetStore offsets(**meta);
-  const auto read = offsets.load([](const TopicId&) { return true; },
-                                 [&](const OffsetStore::StoredGroup& group) -> Result<> {
-                                   take(OffsetsCommitted{group.id, group.offsets});
-                                   return {};
-                                 });
-  if (!read) return add_database(directory, read.error()), false;
-  for (const auto& topic : image->by_name()) {
-    for (PartitionIndex index = 0; index < topic->partitions; ++index) {
-      const auto rows = load_producer_states(**meta, {topic->id, index});
-      if (!rows) return add_database(directory, rows.error()), false;
-      if (rows->empty()) continue;
-      auto& known = appended_[{topic->id, index}];
-      for (const auto& row : *rows) {
-        for (const auto& answer : row.answers) {
-          known.appended_end = std::max(known.appended_end, answer.base_offset + 1);
-          known.seen_end = std::max(
-              known.seen_end,
-              end_of_answer(answer.base_offset, answer.first_sequence, answer.last_sequence));
-        }
-      }
-    }
-  }
-  const auto pending = PendingDump::open(data_ + "/db/pending");
-  if (!pending) return add_database(data_ + "/db/pending", pending.error()), true;
-  if (const auto newest = check_generation(**meta, (*pending)->generation(), data_ + "/db/pending");
-      !newest)
-    add_database(data_ + "/db/pending", newest.error());
-  return true;
+  OffsetStore offsets(meta);
+  if (auto read = offsets.load([](const TopicId&) { return true; },
+                               [&](const OffsetStore::StoredGroup& group) -> Result<> {
+                                 take(OffsetsCommitted{group.id, group.offsets});
+                                 return {};
+                               });
+      !read)
+    return read;
+  for (const auto& topic : image->by_name())
+    for (PartitionIndex index = 0; index < topic->partitions; ++index)
+      if (auto read = read_producers(meta, {topic->id, index}); !read) return read;
+  return {};
 }
 
-void Repair::look_at_pending() {
+// Which offsets producers were told.
+Result<> Repair::read_producers(Database& meta, const TopicPartition& partition) {
+  const auto rows = load_producer_states(meta, partition);
+  if (!rows) return std::unexpected(rows.error());
+  if (rows->empty()) return {};
+  auto& known = appended_[partition];
+  for (const auto& row : *rows) {
+    for (const auto& answer : row.answers) {
+      known.appended_end = std::max(known.appended_end, answer.base_offset + 1);
+      known.seen_end =
+          std::max(known.seen_end,
+                   end_of_answer(answer.base_offset, answer.first_sequence, answer.last_sequence));
+    }
+  }
+  return {};
+}
+
+Result<> Repair::read_pending(Database* meta) {
   const std::string directory = data_ + "/db/pending";
   const auto pending = PendingDump::open(directory);
-  if (!pending) return;  // Told already.
+  if (!pending) return add_database(directory, pending.error());
+  const auto newest =
+      meta == nullptr ? Result<>() : check_generation(*meta, (*pending)->generation(), directory);
+  if (!newest) {
+    if (auto added = add_database(directory, newest.error()); !added) return added;
+  }
   if (const auto verified = (*pending)->verify(); !verified)
     return add_database(directory, verified.error());
+  Result<> read;
   (*pending)->for_each([](const PendingView&) { return true; },
-                       [&](const Error& damage) { add_database(directory, damage); });
+                       [&](const Error& damage) {
+                         if (auto added = add_database(directory, damage); !added && read)
+                           read = std::move(added);
+                       });
+  return read;
 }
 
 Result<> Repair::read_journals() {
@@ -144,28 +154,30 @@ Result<> Repair::read_journals() {
   return {};
 }
 
-// kept/TOPIC-PARTITION-OFFSET.log, in the order of offsets; the topic by name or by id.
-std::vector<std::string> Repair::saved_of(const TopicPartition& partition,
-                                          const std::string& name) const {
+// kept/TOPIC.ID-PARTITION-OFFSET.log, in the order of offsets; by the id, because the file may be
+// of a topic of the same name that was deleted.
+Result<std::vector<std::string>> Repair::saved_of(const TopicPartition& partition) const {
   std::vector<std::string> out;
   const auto directory = data_ + "/kept";
   const auto entries = disk_.list(directory);
-  if (!entries) return out;
+  if (!entries && entries.error().code == Errc::not_found) return out;
+  if (!entries) return std::unexpected(entries.error());
+  constexpr std::size_t digits_and_suffix = 24;
+  const auto ending = fmt::format("{}-{}-", partition.topic.text(), partition.partition);
   for (const auto& entry : *entries) {
-    for (const auto& topic : {name, partition.topic.text()}) {
-      const auto prefix = fmt::format("{}-{}-", topic, partition.partition);
-      if (entry.name.starts_with(prefix) && segment_base(entry.name.substr(prefix.size())))
-        out.push_back(directory + "/" + entry.name);
-    }
+    if (entry.name.size() < digits_and_suffix) continue;
+    const auto front = entry.name.size() - digits_and_suffix;
+    if (segment_base(std::string_view(entry.name).substr(front)) &&
+        std::string_view(entry.name).substr(0, front).ends_with(ending))
+      out.push_back(directory + "/" + entry.name);
   }
   std::ranges::sort(out, {}, [](const std::string& path) {
-    constexpr std::size_t digits_and_suffix = 24;
     return path.substr(path.size() - digits_and_suffix);
   });
   return out;
 }
 
-LogFacts Repair::facts_of(const TopicPartition& partition, const KnownTopic& topic) const {
+Result<LogFacts> Repair::facts_of(const TopicPartition& partition, const KnownTopic& topic) const {
   LogFacts facts;
   facts.topic = partition.topic;
   if (const auto found = topic.configs.find("index.interval.bytes"); found != topic.configs.end()) {
@@ -177,11 +189,13 @@ LogFacts Repair::facts_of(const TopicPartition& partition, const KnownTopic& top
     facts.appended_end = found->second.appended_end;
     facts.seen_end = found->second.seen_end;
   }
-  facts.saved = saved_of(partition, topic.name);
+  auto saved = saved_of(partition);
+  if (!saved) return std::unexpected(saved.error());
+  facts.saved = std::move(*saved);
   return facts;
 }
 
-Result<> Repair::look_at_logs(const std::function<void(std::uint64_t)>& step) {
+Result<> Repair::look_at_logs(const LogRepair::OnBatches& step) {
   std::vector<std::pair<std::string, TopicId>> by_name;
   for (const auto& [id, topic] : topics_) by_name.emplace_back(topic.name, id);
   std::ranges::sort(by_name);
@@ -191,14 +205,18 @@ Result<> Repair::look_at_logs(const std::function<void(std::uint64_t)>& step) {
     for (PartitionIndex index = 0; index < topic.partitions; ++index) {
       const auto directory = fmt::format("{}/{}-{}", logs_, name, index);
       auto facts = facts_of({id, index}, topic);
-      auto looked = LogRepair::inspect(disk_, directory, facts);
+      if (!facts) return std::unexpected(facts.error());
+      const auto more = [&](std::uint64_t batches) {
+        if (step) step(batches_ + batches);
+      };
+      auto looked = LogRepair::inspect(disk_, directory, *facts, more);
       if (!looked) return std::unexpected(looked.error());
       ++logs_seen_;
       any_there = any_there || disk_.list(directory).has_value();
       batches_ += looked->batches();
-      if (step) step(batches_);
+      more(0);
       if (!looked->findings().empty())
-        damaged_logs_.push_back({directory, std::move(facts), std::move(*looked)});
+        damaged_logs_.push_back({directory, std::move(*facts), std::move(*looked)});
     }
   }
   // With log.dirs elsewhere all of them would seem to be lost.
@@ -212,17 +230,31 @@ Result<> Repair::look_at_logs(const std::function<void(std::uint64_t)>& step) {
   return {};
 }
 
-Result<> Repair::inspect(const std::function<void(std::uint64_t)>& step) {
-  const auto known = read_meta();
-  if (!known) return std::unexpected(known.error());
-  look_at_pending();
+Result<> Repair::inspect(const LogRepair::OnBatches& step) {
+  const std::string directory = data_ + "/db/meta";
+  auto meta = Database::open_to_read(directory);
+  const auto known = meta ? read_meta(**meta) : Result<>(std::unexpected(meta.error()));
+  if (!known) {
+    if (auto added = add_database(directory, known.error()); !added) return added;
+  }
+  if (auto read = read_pending(known ? meta->get() : nullptr); !read) return read;
   if (auto read = read_journals(); !read) return read;
-  if (*known) return look_at_logs(step);
-  notes_.push_back(
-      fmt::format("{}: was not looked at, because db/meta does not say which topics "
-                  "there are",
-                  logs_));
-  return {};
+  if (!known) {
+    notes_.push_back(fmt::format(
+        "{}: was not looked at, because db/meta does not say which topics there are", logs_));
+    return {};
+  }
+  // What such a journal would replace looks like damage of a log.
+  const auto is_whole = [](const DamagedJournal& journal) {
+    return std::ranges::all_of(journal.repair.findings(), &RepairFinding::can_repair);
+  };
+  if (!std::ranges::all_of(journals_, is_whole)) {
+    notes_.push_back(fmt::format(
+        "{}: was not looked at, because a journal that cannot be repaired may have its end",
+        logs_));
+    return {};
+  }
+  return look_at_logs(step);
 }
 
 std::vector<RepairFinding> Repair::findings() const {
@@ -234,8 +266,9 @@ std::vector<RepairFinding> Repair::findings() const {
   return out;
 }
 
-Result<std::vector<RepairFinding>> Repair::run() {
+Result<std::vector<RepairFinding>> Repair::run(const LogRepair::OnBatches& step) {
   auto left = databases_;
+  std::uint64_t batches = 0;
   for (auto& journal : journals_) {
     if (auto done = journal.repair.run(data_ + "/kept"); !done)
       return std::unexpected(done.error());
@@ -246,8 +279,11 @@ Result<std::vector<RepairFinding>> Repair::run() {
   }
   for (auto& log : damaged_logs_) {
     if (auto done = log.repair.run(); !done) return std::unexpected(done.error());
-    const auto again = LogRepair::inspect(disk_, log.directory, log.facts);
+    const auto again = LogRepair::inspect(disk_, log.directory, log.facts, [&](std::uint64_t more) {
+      if (step) step(batches + more);
+    });
     if (!again) return std::unexpected(again.error());
+    batches += again->batches();
     left.insert(left.end(), again->findings().begin(), again->findings().end());
   }
   return left;

@@ -6,12 +6,15 @@
 //   journal/SHARD         JournalRepair
 //   logs/TOPIC-PARTITION  LogRepair, with what journals and db/meta know of each log
 //
-// A directory in logs/ that belongs to no topic is not looked at.
+// A directory in logs/ that belongs to no topic is not looked at; without a db/meta and journals
+// that can be read or repaired none is, for nothing else says where a log's files have to end.
+//
+// Damage is what the bytes say.  A disk that fails to read ends the work instead, and so does
+// anything of a later version.
 //
 // Blocks; one thread; the caller has the directory's lock.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +33,8 @@
 
 namespace tarry::storage {
 
+class Database;
+
 class Repair {
  public:
   // `logs` is log.dirs.
@@ -38,16 +43,17 @@ class Repair {
 
   // Reads everything and changes nothing.  `step` is called now and then with the number of batches
   // that were read.
-  Result<> inspect(const std::function<void(std::uint64_t batches)>& step);
-  // Everything that inspect() has found, in its order.
+  Result<> inspect(const LogRepair::OnBatches& step);
+  // Everything that inspect() has found, in the order of the picture above.
   std::vector<RepairFinding> findings() const;
   // What is no damage and yet worth telling.
   const std::vector<std::string>& notes() const { return notes_; }
   std::uint64_t partitions() const { return logs_seen_; }
   std::uint64_t batches() const { return batches_; }
 
-  // Repairs what inspect() has found and looks again at what it touched.  Returns what is left.
-  Result<std::vector<RepairFinding>> run();
+  // Repairs what inspect() has found and looks again at what it touched, as `step` is told. Returns
+  // what is left.
+  Result<std::vector<RepairFinding>> run(const LogRepair::OnBatches& step);
 
  private:
   struct KnownTopic {
@@ -69,14 +75,15 @@ class Repair {
     JournalRepair repair;
   };
 
-  Result<bool> read_meta();
+  Result<> read_meta(Database& meta);
+  Result<> read_producers(Database& meta, const TopicPartition& partition);
+  Result<> read_pending(Database* meta);  // Null: damaged.
   Result<> read_journals();
-  void look_at_pending();
-  Result<> look_at_logs(const std::function<void(std::uint64_t)>& step);
+  Result<> look_at_logs(const LogRepair::OnBatches& step);
   void take(const Operation& operation);
-  LogFacts facts_of(const TopicPartition& partition, const KnownTopic& topic) const;
-  std::vector<std::string> saved_of(const TopicPartition& partition, const std::string& name) const;
-  void add_database(const std::string& directory, const Error& error);
+  Result<LogFacts> facts_of(const TopicPartition& partition, const KnownTopic& topic) const;
+  Result<std::vector<std::string>> saved_of(const TopicPartition& partition) const;
+  Result<> add_database(const std::string& directory, const Error& error);
 
   Disk& disk_;
   const std::string data_;

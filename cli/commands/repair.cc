@@ -104,7 +104,9 @@ int repair(const RepairOptions& options) {
                                ? (data / "logs").string()
                                : std::filesystem::absolute(options.logs, failed).string();
   storage::PosixDisk disk;
-  if (const auto whole = storage::DataDirectory::must_be_whole(disk, data.string()); !whole)
+  if (const auto whole =
+          storage::DataDirectory::must_be_whole(disk, data.string(), options.truncate);
+      !whole)
     return failure(whole.error().message);
   const auto lock = DirectoryLock::take(
       data.string(), options.truncate ? DirectoryLock::For::writing : DirectoryLock::For::reading,
@@ -128,7 +130,9 @@ int repair(const RepairOptions& options) {
   out.flush();
   std::size_t left = findings.size();
   if (options.truncate) {
-    const auto remaining = repair.run();
+    Progress checked("batches checked again");
+    const auto remaining = repair.run([&](std::uint64_t batches) { checked.at(batches); });
+    checked.clear();
     if (!remaining) {
       return out.end(failure(
           fmt::format("{}; the command can be run again", cell(remaining.error().message))));
