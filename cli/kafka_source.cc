@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -39,17 +42,24 @@ struct FoundTopic {
   std::string problem;
 };
 
-// Kafka locks the file .lock of each directory while it runs.
-Result<> must_be_stopped(const std::string& directory) {
+// Kafka locks the file .lock of each directory while it runs, and does not start while we have it.
+// Null where no Kafka has ever been.
+Result<std::shared_ptr<void>> lock_out_kafka(const std::string& directory) {
   const auto path = directory + "/.lock";
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  if (file < 0 && errno == ENOENT) return nullptr;
+  // A lock that cannot be looked at may be held.
+  if (file < 0) return fail(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
+  // The descriptor closes with it.
+  std::shared_ptr<void> held(nullptr, [file](void*) { ::close(file); });
   struct ::flock lock {};
-  lock.l_type = F_WRLCK;
+  lock.l_type = F_RDLCK;
   lock.l_whence = SEEK_SET;
+  if (::fcntl(file, F_SETLK, &lock) == 0) return held;
+  lock.l_type = F_WRLCK;
   const bool known = ::fcntl(file, F_GETLK, &lock) == 0;
-  ::close(file);
-  if (!known || lock.l_type == F_UNLCK) return {};
+  // A file system without locks is no reason not to read.
+  if (!known || lock.l_type == F_UNLCK) return held;
   return fail(Errc::in_use,
               fmt::format("{} is in use by the Kafka broker with pid {}: stop it first", directory,
                           lock.l_pid));
@@ -69,7 +79,6 @@ std::string kafka_id_of(storage::Disk& disk, const std::string& directory) {
 
 Result<> look_into(storage::Disk& disk, const std::string& directory,
                    std::map<std::string, FoundTopic>& topics) {
-  if (auto stopped = must_be_stopped(directory); !stopped) return stopped;
   const auto entries = disk.list(directory);
   if (!entries) return std::unexpected(entries.error());
   const auto starts =
@@ -129,10 +138,14 @@ std::string missing_partitions(const FoundTopic& topic) {
 Result<KafkaSource> KafkaSource::open(storage::Disk& disk,
                                       const std::vector<std::string>& directories) {
   std::map<std::string, FoundTopic> topics;
-  for (const auto& directory : directories)
+  KafkaSource out;
+  for (const auto& directory : directories) {
+    auto lock = lock_out_kafka(directory);
+    if (!lock) return std::unexpected(lock.error());
+    out.locks.push_back(std::move(*lock));
     if (auto looked = look_into(disk, directory, topics); !looked)
       return std::unexpected(looked.error());
-  KafkaSource out;
+  }
   for (auto& [name, found] : topics) {
     std::vector<std::unique_ptr<storage::KafkaLog>> logs;
     for (const auto& [index, partition] : found.partitions)

@@ -5,7 +5,8 @@
 //   /kafka/logs-1, /kafka/logs-2  ->  orders: 0 in logs-1, 1 in logs-2 ...
 //                                     __consumer_offsets: for the groups
 //
-// A directory that a Kafka process has locked is refused.  Changes nothing.
+// A directory that a Kafka process has locked is refused, and none can lock it until this is
+// destroyed.  Changes nothing.
 
 #include <cstdint>
 #include <map>
@@ -31,6 +32,7 @@ struct KafkaSource {
   std::vector<KafkaSourceTopic> topics;                     // By name, without the internal ones.
   std::vector<std::string> internal;                        // Their names.
   std::vector<std::unique_ptr<storage::KafkaLog>> offsets;  // Of __consumer_offsets.
+  std::vector<std::shared_ptr<void>> locks;                 // Of the directories.
 
   static Result<KafkaSource> open(storage::Disk& disk, const std::vector<std::string>& directories);
 };

@@ -71,46 +71,66 @@ Result<LogImport> LogImport::open(Disk& disk, const std::string& data, const std
                                   Random& random) {
   auto directory = DataDirectory::open(disk, data, random);
   if (!directory) return std::unexpected(directory.error());
-  LogImport out(disk, std::move(*directory), logs, random);
-  if (out.logs_.empty()) out.logs_ = out.directory_.logs();
+  LogImport out(disk, directory->path(), logs);
+  out.directory_.emplace(std::move(*directory));
+  out.random_ = &random;
   if (auto opened = out.open_stores(); !opened) return std::unexpected(opened.error());
   if (auto made = disk.make_directories(out.logs_); !made) return std::unexpected(made.error());
   return out;
 }
 
-Result<> LogImport::open_stores() {
-  const bool is_new = directory_.is_new();
-  if (is_new) {
-    // Closed again: nothing is pending, and the first start opens it.
-    if (auto made = BucketStore::make(directory_.pending_store(), {}); !made)
-      return std::unexpected(made.error());
-  } else if (auto settled = must_be_settled(); !settled) {
-    return settled;
-  }
-  auto meta = is_new ? Database::make(directory_.meta_database())
-                     : Database::open(directory_.meta_database());
+Result<std::optional<LogImport>> LogImport::look(Disk& disk, const std::string& data,
+                                                 const std::string& logs) {
+  if (const auto there = disk.list(data); !there && there.error().code == Errc::not_found)
+    return std::nullopt;
+  const auto whole = DataDirectory::must_be_whole(disk, data, true);
+  if (!whole && whole.error().code == Errc::not_found) return std::nullopt;
+  if (!whole) return std::unexpected(whole.error());
+  auto lock = DirectoryLock::take(data, DirectoryLock::For::reading, "stop it first");
+  if (!lock) return std::unexpected(lock.error());
+  std::optional<LogImport> out(LogImport(disk, data, logs));
+  out->lock_.emplace(std::move(*lock));
+  if (auto settled = out->must_be_settled(); !settled) return std::unexpected(settled.error());
+  if (auto loaded = out->load_catalog(Database::open_to_read(data + "/db/meta")); !loaded)
+    return std::unexpected(loaded.error());
+  return out;
+}
+
+Result<> LogImport::load_catalog(Result<std::unique_ptr<Database>> meta) {
   if (!meta) return std::unexpected(meta.error());
   meta_ = std::move(*meta);
   catalog_ = std::make_unique<Catalog>(*meta_);
-  if (auto loaded = catalog_->load(); !loaded) return loaded;
-  return is_new ? directory_.created() : Result<>();
+  return catalog_->load();
+}
+
+Result<> LogImport::open_stores() {
+  if (!directory_->is_new()) {
+    if (auto settled = must_be_settled(); !settled) return settled;
+    return load_catalog(Database::open(directory_->meta_database()));
+  }
+  // Closed again: nothing is pending, and the first start opens it.
+  if (auto made = BucketStore::make(directory_->pending_store(), {}); !made)
+    return std::unexpected(made.error());
+  if (auto loaded = load_catalog(Database::make(directory_->meta_database())); !loaded)
+    return loaded;
+  return directory_->created();
 }
 
 // A journal that has something to replay could undo what is written beside it.
 Result<> LogImport::must_be_settled() const {
-  const auto shards = journal_shards(*disk_, directory_.journal_root());
+  const std::string root = data_ + "/journal";
+  const auto shards = journal_shards(*disk_, root);
   if (!shards) return std::unexpected(shards.error());
   for (const auto shard : *shards) {
-    const auto read =
-        recover_journal(*disk_, fmt::format("{}/{}", directory_.journal_root(), shard),
-                        [](Lsn, Bytes) { return Result<>(); });
+    const auto read = recover_journal(*disk_, fmt::format("{}/{}", root, shard),
+                                      [](Lsn, Bytes) { return Result<>(); });
     if (!read) return std::unexpected(read.error());
     if (read->records == 0) continue;
     return fail(Errc::invalid,
                 fmt::format("data directory {}: its broker was not stopped in order, and its "
                             "journals hold {} records that are nowhere else; start it, stop it, "
                             "and import then",
-                            directory_.path(), read->records));
+                            data_, read->records));
   }
   return {};
 }

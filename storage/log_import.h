@@ -33,6 +33,7 @@
 #include "storage/catalog.h"
 #include "storage/data_directory.h"
 #include "storage/database.h"
+#include "storage/directory_lock.h"
 #include "storage/file.h"
 #include "storage/journal_record.h"
 #include "storage/kafka_log.h"
@@ -66,8 +67,11 @@ class LogImport {
   // hold what is nowhere else: the broker was not stopped in order.
   static Result<LogImport> open(Disk& disk, const std::string& data, const std::string& logs,
                                 Random& random);
+  // For a look at what open() would find, with find() alone: changes nothing, and keeps brokers
+  // away until it is destroyed.  Empty where there is no data directory yet.
+  static Result<std::optional<LogImport>> look(Disk& disk, const std::string& data,
+                                               const std::string& logs);
 
-  const std::string& logs() const { return logs_; }
   // A topic of this name, and whether it is what an earlier run has imported.
   struct Present {
     bool is_same = false;
@@ -79,10 +83,13 @@ class LogImport {
                       const std::function<void(std::uint64_t bytes)>& step);
 
  private:
-  LogImport(Disk& disk, DataDirectory directory, std::string logs, Random& random)
-      : disk_(&disk), directory_(std::move(directory)), logs_(std::move(logs)), random_(&random) {}
+  LogImport(Disk& disk, std::string data, std::string logs)
+      : disk_(&disk),
+        data_(std::move(data)),
+        logs_(logs.empty() ? data_ + "/logs" : std::move(logs)) {}
 
   Result<> open_stores();
+  Result<> load_catalog(Result<std::unique_ptr<Database>> meta);
   Result<> must_be_settled() const;
   Result<> make_room(const std::string& directory) const;
   Result<> copy(const ImportedTopic& topic, const TopicId& id, std::size_t partition,
@@ -90,9 +97,10 @@ class LogImport {
   std::string directory_of_partition(const std::string& topic, std::size_t partition) const;
 
   Disk* disk_;
-  DataDirectory directory_;
-  std::string logs_;
-  Random* random_;
+  std::string data_, logs_;
+  std::optional<DataDirectory> directory_;  // Of open().
+  Random* random_ = nullptr;
+  std::optional<DirectoryLock> lock_;  // Of look().
   std::unique_ptr<Database> meta_;
   std::unique_ptr<Catalog> catalog_;
 };

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,7 +50,7 @@ constexpr std::uint64_t reserve_bytes = std::uint64_t{256} << 20;
 // What came of one topic.
 struct Outcome {
   std::string topic;
-  std::string state;  // imported, would be imported, exists, refused
+  std::string state;  // imported, would be imported, exists, refused, not imported
   std::string id = {};
   std::string problem = {};
   std::vector<std::string> notes = {};
@@ -108,6 +109,7 @@ class Importer {
     auto source = storage_source();
     if (!source) return failure(source.error().message);
     source_ = std::move(*source);
+    if (const auto status = look_at_target()) return *status;
     if (const auto status = survey()) return *status;
     if (const auto status = check_space()) return *status;
     if (!options_.dry_run) {
@@ -126,6 +128,34 @@ class Importer {
     return false;
   }
 
+  // Finds out which topics are there already, and what is wrong with the data directory before
+  // everything is read.
+  std::optional<int> look_at_target() {
+    std::error_code failed;
+    const auto data = fs::absolute(options_.data, failed).lexically_normal();
+    const auto target =
+        storage::LogImport::look(disk_, (data.has_filename() ? data : data.parent_path()).string(),
+                                 options_.logs.empty() ? "" : log_directory());
+    if (!target) return failure(target.error().message);
+    if (!*target) return std::nullopt;
+    for (const auto& topic : source_.topics) {
+      if (!is_wanted(topic.name)) continue;
+      const auto present = (*target)->find(topic.name, topic.id);
+      if (!present) return failure(present.error().message);
+      if (*present) present_.emplace(topic.name, **present);
+    }
+    return std::nullopt;
+  }
+
+  static void note_present(Outcome& outcome, const storage::LogImport::Present& present) {
+    outcome.state = "exists";
+    if (present.is_same) {
+      outcome.notes.emplace_back("was imported before, and is left as it is");
+    } else {
+      outcome.problem = "a topic of this name exists; it is left as it is";
+    }
+  }
+
   // Reads and checks every batch of the wanted topics; an exit status when nothing can be done.
   std::optional<int> survey() {
     Progress progress("bytes checked");
@@ -135,6 +165,12 @@ class Importer {
       if (!is_wanted(topic.name)) continue;
       Outcome outcome{topic.name, options_.dry_run ? "would be imported" : "imported"};
       outcome.partitions = topic.partitions.size();
+      if (const auto present = present_.find(topic.name); present != present_.end()) {
+        note_present(outcome, present->second);
+        outcomes_.push_back(std::move(outcome));
+        wanted_.push_back({topic.name, topic.id, {}, {}, {}});
+        continue;
+      }
       outcome.problem = topic.problem;
       storage::ImportedTopic wanted{topic.name, topic.id, configs_of(topic, outcome), {}, {}};
       for (auto& log : topic.partitions) {
@@ -245,18 +281,19 @@ class Importer {
     if (!target) return failure(target.error().message);
     Progress progress("bytes copied");
     std::uint64_t bytes = 0;
+    bool is_given_up = false;
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       auto& outcome = outcomes_[i];
-      if (outcome.is_wrong()) continue;
+      if (outcome.is_wrong() || present_.contains(outcome.topic)) continue;
+      if (is_given_up) {
+        outcome.state = "not imported";
+        continue;
+      }
+      // A broker may have run meanwhile.
       const auto present = target->find(wanted_[i].name, wanted_[i].kafka_id);
       if (!present) return failure(present.error().message);
       if (*present) {
-        outcome.state = "exists";
-        if ((*present)->is_same) {
-          outcome.notes.emplace_back("was imported before, and is left as it is");
-        } else {
-          outcome.problem = "a topic of this name exists; it is left as it is";
-        }
+        note_present(outcome, **present);
         continue;
       }
       const auto id = target->add(wanted_[i], server::SystemClock().wall(),
@@ -268,10 +305,7 @@ class Importer {
       outcome.state = "refused";
       outcome.problem = id.error().message;
       // What the disk refuses once, it refuses for all.
-      if (id.error().code == Errc::no_space || id.error().code == Errc::io) {
-        progress.clear();
-        return failure(outcome.problem);
-      }
+      is_given_up = id.error().code == Errc::no_space || id.error().code == Errc::io;
     }
     progress.clear();
     return std::nullopt;
@@ -329,6 +363,7 @@ class Importer {
   std::vector<std::string> directories_;
   storage::Configs configs_;
   KafkaSource source_;
+  std::map<std::string, storage::LogImport::Present> present_;  // Topics of the data directory.
   std::vector<Outcome> outcomes_;  // In the order of their topics, as wanted_.
   std::vector<storage::ImportedTopic> wanted_;
   std::string groups_problem_, space_problem_;
