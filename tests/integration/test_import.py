@@ -159,13 +159,19 @@ def _(ctx):
         client.create_topic("own")
         client.create_topic("state")
         client.produce("state", [wire.record("mine")])
-    code, _, _, said = import_log(ctx, broker, kafka.path)
-    assert code == 1 and f"pid {broker.process.pid}" in said, said
+    for words in ((), ("--dry-run",)):
+        code, _, _, said = import_log(ctx, broker, kafka.path, *words)
+        assert code == 1 and f"pid {broker.process.pid}" in said, said
     broker.kill()
-    code, _, _, said = import_log(ctx, broker, kafka.path)
-    assert code == 1 and "not stopped in order" in said, said
+    for words in ((), ("--dry-run",)):
+        code, _, _, said = import_log(ctx, broker, kafka.path, *words)
+        assert code == 1 and "not stopped in order" in said, said
     broker.start()
     assert broker.stop() == 0
+    before = tree(broker.data)
+    code, topics, _, said = import_log(ctx, broker, kafka.path, "--dry-run")
+    assert code == 1 and "state: a topic of this name exists" in said and tree(broker.data) == before, said
+    assert topics["orders"]["state"] == "would be imported" and topics["state"]["state"] == "exists", topics
     code, topics, _, said = import_log(ctx, broker, kafka.path, "--config", "retention.ms=30d", "--topic", "orders", "--topic", "st*")
     assert code == 1 and "state: a topic of this name exists" in said, said
     assert topics["orders"]["state"] == "imported" and topics["state"]["state"] == "exists", topics

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 import re
 import signal
 import struct
@@ -253,6 +254,131 @@ def _(ctx):
     check_repaired(broker, topic, set())
 
 
+def lost_offsets(broker, topic, findings):
+    """What a repair says of the topic, by the directory of its log or, for a journal, by its id."""
+    folder = broker.data / "logs" / f"{topic}-0"
+    topic_id = re.search(r"topic_id: (\S+)", (folder / "partition.metadata").read_text())[1]
+    out = set()
+    for found in findings:
+        if "lost" in found and (found["file"].startswith(f"{folder}/") or found["problem"].endswith(topic_id)):
+            out |= set(range(found["lost"]["first_offset"], found["lost"]["last_offset"] + 1))
+    return out
+
+
+@case("after kill -9 and damage in many files a repair loses what was in the broken batches, says so, and everything else is served")
+def _(ctx):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    broker = ctx.broker(shards=2, settings={"tarry.checkpoint.interval.ms": 3_600_000})
+    topics = [ctx.topic(f"t{number}") for number in range(4)]
+    delayed = ctx.topic("delayed")
+    acknowledged = {topic: {} for topic in topics}
+
+    def produce(client, rounds):
+        for number in range(rounds):
+            for topic in topics:
+                values = [f"{topic}-{number}-{chance.random()}-" + "z" * chance.randrange(300) for _ in range(chance.randrange(1, 4))]
+                base = client.produce(topic, [wire.record(value) for value in values]).base_offset
+                acknowledged[topic].update({base + i: value for i, value in enumerate(values)})
+
+    with broker.client() as client:
+        for topic in topics:
+            client.create_topic(topic, **{"segment.bytes": "8192", "index.interval.bytes": "500"})
+        client.create_topic(delayed)
+        client.produce(delayed, [wire.record(f"later-{number}", x_delay="1h") for number in range(50)])
+        produce(client, 90)
+    assert broker.stop() == 0  # With a checkpoint: the logs alone have these.
+    ends = {topic: max(acknowledged[topic]) + 1 for topic in topics}
+    broker.start()
+    with broker.client() as client:
+        produce(client, 20)
+    time.sleep(1.0)  # Let the idle journals say up to where they were synced.
+    broker.kill()
+
+    broken = {topic: set() for topic in topics}
+    for topic in topics[:3]:
+        paths = segments(broker, topic)
+        closed = [(path, int(later.stem)) for path, later in zip(paths, paths[1:]) if int(later.stem) <= ends[topic]]
+        for path, end in chance.sample(closed, 2):
+            offset, (position, size) = chance.choice(list(positions(path).items()))
+            broken[topic] |= set(range(offset, min((other for other in positions(path) if other > offset), default=end)))
+            flip(path, position + chance.randrange(21, size))  # Behind the fields that no checksum covers.
+        index = chance.choice(closed)[0].with_suffix(chance.choice((".index", ".timeindex")))
+        index.write_bytes(index.read_bytes()[:-3] if index.stat().st_size else b"abc")
+    topic = topics[3]
+    needle = chance.choice(list(acknowledged[topic].values())[-25:-15]).encode()
+    path, = [path for path in (broker.data / "journal").rglob("*.journal") if needle in path.read_bytes()]
+    flip(path, path.read_bytes().index(needle))
+
+    code, told, _ = repair(broker, "--dry-run")
+    assert code == 1 and all(found["repairable"] for found in told), told
+    code, findings, summary = repair(broker, "--truncate")
+    assert code == 0 and summary["left"] == 0 and findings == told, summary
+    lost = {topic: lost_offsets(broker, topic, findings) for topic in topics}
+    for topic in topics[:3]:
+        assert lost[topic] == broken[topic], (seed, topic, lost[topic], broken[topic])
+    assert 1 <= len(lost[topics[3]]) <= 3, (seed, lost[topics[3]])
+    broker.start()
+    assert "out of service" not in broker.log(), broker.log()
+    with broker.client() as client:
+        for topic in topics:
+            served = [(rec.offset, rec.value.decode()) for batch in client.everything(topic) if not batch.attributes & 0x20 for rec in batch.records]
+            assert served == [(offset, value) for offset, value in acknowledged[topic].items() if offset not in lost[topic]], (seed, topic)
+            assert client.produce(topic, [wire.record("more")]).base_offset == max(acknowledged[topic]) + 1
+    assert len(broker.pending(delayed)) == 50
+
+
+@case("while a journal cannot be repaired the logs are left alone, because it may have their end")
+def _(ctx):
+    broker, topic = stopped_log(ctx, records=10, **{"segment.bytes": str(1 << 20)})
+    broker.settings["tarry.checkpoint.interval.ms"] = 3_600_000
+    broker.start()
+    with broker.client() as client:
+        client.produce(topic, [wire.record("late")])
+    broker.kill()
+    log, = segments(broker, topic)
+    with open(log, "ab") as file:  # As a kill in the middle of a write leaves it; the journal has the record.
+        file.write(b"half a batch")
+    checkpoint, = (broker.data / "journal").rglob("checkpoint")
+    line = checkpoint.read_text()
+    checkpoint.write_text(line[:20])
+    before = tree(broker.data)
+    for flag in ("--dry-run", "--truncate"):
+        code, findings, summary = repair(broker, flag)
+        assert code == 1 and [found["kind"] for found in findings] == ["journal"] and not findings[0]["repairable"], findings
+        assert summary["partitions"] == 0 and any("was not looked at" in note for note in summary["notes"]), summary
+        now = tree(broker.data)
+        before.pop(".lock", None), now.pop(".lock", None)
+        assert now == before
+    checkpoint.write_text(line)
+    check_repaired(broker, topic, set(), end=11)
+
+
+@case("what a start has saved of a deleted topic is not put into a new one of its name")
+def _(ctx):
+    broker, topic = stopped_log(ctx, records=10, **{"segment.bytes": str(1 << 20)})
+    broker.settings["tarry.checkpoint.interval.ms"] = 3_600_000
+    broker.start()
+    with broker.client() as client:
+        client.produce(topic, [wire.record("late")])
+    broker.kill()
+    path, = segments(broker, topic)
+    cut(path, positions(path)[8][0])
+    broker.start()
+    assert "saved in" in broker.log(), broker.log()
+    broker.cli("topic", "delete", topic)
+    with broker.client() as client:
+        client.create_topic(topic)
+        client.produce(topic, [wire.record("new")])
+    assert broker.stop() == 0
+    saved, = (broker.data / "kept").glob("*.log")
+    code, findings, _ = repair(broker, "--truncate")
+    assert code == 0 and not findings and saved.exists(), findings
+    broker.log_file.write_text("")
+    check_repaired(broker, topic, set(), end=1)
+
+
 @case("repair refuses a directory that is in use or none, and wants to be told what to do")
 def _(ctx):
     broker = ctx.broker()
@@ -264,6 +390,14 @@ def _(ctx):
     for words in ((), ("--dry-run", "--truncate")):
         refused = broker.cli("repair", broker.data, *words, check=False)
         assert refused.returncode == 2 and "--truncate" in refused.stderr, refused.stderr
+    properties = broker.data / "meta.properties"
+    text = properties.read_text()
+    properties.write_text(text.replace("version=1", "version=9"))
+    before = tree(broker.data)
+    for flag in ("--dry-run", "--truncate"):
+        refused = broker.cli("repair", broker.data, flag, check=False)
+        assert refused.returncode == 1 and "version '9'" in refused.stderr and tree(broker.data) == before, refused.stderr
+    properties.write_text(text)
     nothing = ctx.directory / "nothing"
     nothing.mkdir()
     refused = broker.cli("repair", nothing, "--dry-run", check=False)
