@@ -305,10 +305,13 @@ Result<> Broker::recover() {
   if (auto taken = take_first_users(); !taken) return taken;
   if (auto taken = take_login_secret(); !taken) return taken;
   take_stored_settings();
-  // The operator may have moved them away, as damage tells him to; or somebody else has.
-  if (!directory_.is_new() && std::ranges::none_of(recovered->journals, [](const auto& journal) {
-        return journal.second.exists;
-      })) {
+  const auto written_by = pending_->shards();
+  if (!written_by) return std::unexpected(written_by.error());
+  // The operator may have moved them away, as damage tells him to; or somebody else has.  Where no
+  // broker has ever run, as after `tarry import-log`, there were none.
+  if (!directory_.is_new() && *written_by > 0 &&
+      std::ranges::none_of(recovered->journals,
+                           [](const auto& journal) { return journal.second.exists; })) {
     log_warn("broker",
              "{}: the journal is missing, although the data directory is not new: records that "
              "only the journal held are lost",

@@ -52,11 +52,12 @@ Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
     const auto topic = shard_of(tp).topics().find(tp.topic);
     const auto directory = kept_directory();
     if (auto made = broker_.disk->make_directories(directory); !made) return made;
-    // With the longest names of topics it would be longer than a file's name may be.
-    constexpr std::size_t max_shown = 200;
+    // With the longest names of topics it would be longer than a file's name may be.  The id says
+    // that it is not of a deleted topic of that name.
+    constexpr std::size_t max_shown = 180;
     const bool shows_name = topic && topic->name.size() <= max_shown;
-    const std::string shown = shows_name ? topic->name : tp.topic.text();
-    kept.path = fmt::format("{}/{}-{}-{:020}.log", directory, shown, tp.partition,
+    kept.path = fmt::format("{}/{}{}{}-{}-{:020}.log", directory, shows_name ? topic->name : "",
+                            shows_name ? "." : "", tp.topic.text(), tp.partition,
                             load_be<std::int64_t>(batches.data()));
     auto file = broker_.disk->open(
         // A file of that name holds what an earlier start has saved.

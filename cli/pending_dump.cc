@@ -1,14 +1,7 @@
 #include "cli/pending_dump.h"
 
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <memory>
 #include <system_error>
-
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <fmt/core.h>
 
@@ -17,6 +10,7 @@
 #include "cli/io/output.h"
 #include "cli/io/text.h"
 #include "cli/pending_changes.h"
+#include "storage/directory_lock.h"
 #include "storage/file.h"
 #include "storage/pending_dump.h"
 
@@ -51,23 +45,6 @@ void print_pending(const ShownPending& record, bool json, Output& out) {
 
 namespace fs = std::filesystem;
 
-// Keeps brokers away until it is closed; null where no broker has ever been.
-Result<std::shared_ptr<void>> lock_out_brokers(const fs::path& data) {
-  const auto path = data / ".lock";
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return nullptr;
-  // The descriptor closes with it.
-  std::shared_ptr<void> lock(nullptr, [file](void*) { ::close(file); });
-  // A file system without locks is no reason not to read.
-  if (::flock(file, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
-  unsigned long pid = 0;
-  std::ifstream(path) >> pid;
-  return fail(Errc::in_use,
-              fmt::format("data directory {} is in use by the broker with pid {}: stop "
-                          "it first, or ask it with `tarry delayed list`",
-                          data.string(), pid));
-}
-
 }  // namespace
 
 Result<DumpFindings> dump_pending(const std::string& directory, bool json, Output& out) {
@@ -84,7 +61,9 @@ Result<DumpFindings> dump_pending(const std::string& directory, bool json, Outpu
     return fail(Errc::not_found,
                 fmt::format("{} is neither a data directory nor the db/pending of one", directory));
   }
-  const auto lock = lock_out_brokers(data);
+  const auto lock =
+      storage::DirectoryLock::take(data.string(), storage::DirectoryLock::For::reading,
+                                   "stop it first, or ask it with `tarry delayed list`");
   if (!lock) return std::unexpected(lock.error());
   const auto store = storage::PendingDump::open(database.string());
   if (!store) {

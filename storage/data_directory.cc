@@ -70,12 +70,14 @@ struct DataDirectory::Seen {
   std::int32_t node_id = 0;
 };
 
-Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& path) {
+Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& path, bool writes) {
   // First whether we may look into it at all: the errors below are about what is in it.
   const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0 && !writes)
+    return refused(Errc::io, path, fmt::format("cannot be read: {}", std::strerror(errno)));
   if (directory < 0) return not_writable(path, errno);
   ::close(directory);
-  if (::access(path.c_str(), W_OK | X_OK) != 0) return not_writable(path, errno);
+  if (writes && ::access(path.c_str(), W_OK | X_OK) != 0) return not_writable(path, errno);
 
   if (fs::exists(fs::path(path) / unfinished_backup_name)) {
     return refused(Errc::corrupt, path,
@@ -125,6 +127,13 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
   return seen;
 }
 
+Result<> DataDirectory::must_be_whole(Disk& disk, const std::string& path, bool writes) {
+  const auto seen = look(disk, path, writes);
+  if (!seen) return std::unexpected(seen.error());
+  if (seen->whole) return {};
+  return refused(Errc::not_found, path, "has no meta.properties: it is no data directory");
+}
+
 DataDirectory::DataDirectory(Disk& disk, std::string path, int lock)
     : disk_(disk), path_(std::move(path)), lock_(lock) {}
 
@@ -160,7 +169,7 @@ Result<DataDirectory> DataDirectory::open(Disk& disk, const std::string& path, R
 
   // Twice: what is refused is left without so much as a lock file, and what was being made by
   // somebody else until now is looked at again.
-  if (const auto seen = look(disk, directory); !seen) return std::unexpected(seen.error());
+  if (const auto seen = look(disk, directory, true); !seen) return std::unexpected(seen.error());
   const int lock = ::open((directory + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock < 0) return not_writable(directory, errno);
   DataDirectory out(disk, directory, lock);
@@ -172,7 +181,7 @@ Result<DataDirectory> DataDirectory::open(Disk& disk, const std::string& path, R
                                "directory with --data",
                                read_pid(lock)));
   }
-  const auto seen = look(disk, directory);
+  const auto seen = look(disk, directory, true);
   if (!seen) return std::unexpected(seen.error());
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock, 0) != 0 ||

@@ -41,6 +41,10 @@ class DataDirectory {
   // Makes the directory (0700) if it does not exist, locks it and reads its identity.
   static Result<DataDirectory> open(Disk& disk, const std::string& path, Random& random);
 
+  // An error unless a broker has made it, this version reads it, and we may write there if `writes`
+  // is set.  Changes nothing and takes no lock.
+  static Result<> must_be_whole(Disk& disk, const std::string& path, bool writes);
+
   DataDirectory(DataDirectory&& other) noexcept;
   DataDirectory& operator=(DataDirectory&&) = delete;
   ~DataDirectory();
@@ -61,7 +65,7 @@ class DataDirectory {
  private:
   DataDirectory(Disk& disk, std::string path, int lock);
   struct Seen;
-  static Result<Seen> look(Disk& disk, const std::string& path);
+  static Result<Seen> look(Disk& disk, const std::string& path, bool writes);
   Result<> enter(const Seen& seen, Random& random);
 
   Disk& disk_;

@@ -32,7 +32,8 @@ Database::~Database() = default;
 
 Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
                                                   const Limits& limits,
-                                                  const std::vector<std::string>& found) {
+                                                  const std::vector<std::string>& found,
+                                                  bool read_only) {
   auto rocks = std::make_unique<Rocks>();
   rocks->directory = directory;
   rocks->cache = rocksdb::NewLRUCache(limits.block_cache_bytes, 2);
@@ -48,8 +49,10 @@ Result<std::unique_ptr<Database>> Database::start(const std::string& directory,
 
   rocksdb::DB* db = nullptr;
   std::vector<Family*> opened;
-  const auto status = rocksdb::DB::Open(rocks_options(limits.max_open_files, create), directory,
-                                        families, &opened, &db);
+  const auto options = rocks_options(limits.max_open_files, create);
+  const auto status = read_only
+                          ? rocksdb::DB::OpenForReadOnly(options, directory, families, &opened, &db)
+                          : rocksdb::DB::Open(options, directory, families, &opened, &db);
   if (!status.ok()) return std::unexpected(rocks_error(status, directory));
   rocks->db.reset(db);
   rocks->families = opened;  // Closed with the database, whatever comes.
@@ -111,6 +114,22 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& directory,
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& directory) {
   return open(directory, Limits());
+}
+
+Result<std::unique_ptr<Database>> Database::open_to_read(const std::string& directory) {
+  const auto found = check_format(directory, meta_families);
+  if (!found) return std::unexpected(found.error());
+  if (std::ranges::find(*found, meta_families.former) != found->end()) {
+    return fail(Errc::unsupported,
+                fmt::format("database {} has a former format; start the broker once, which "
+                            "carries it over",
+                            directory));
+  }
+  return start(directory, Limits(), *found, true);
+}
+
+Result<> Database::verify() const {
+  return rocks_->verify();
 }
 
 Result<> Database::flush() {

@@ -59,6 +59,9 @@ class Database {
   // Opens what make() made.
   static Result<std::unique_ptr<Database>> open(const std::string& directory, const Limits& limits);
   static Result<std::unique_ptr<Database>> open(const std::string& directory);
+  // The same for a look while no broker has it, which changes no row; Errc::unsupported for the
+  // former format too.
+  static Result<std::unique_ptr<Database>> open_to_read(const std::string& directory);
 
   ~Database();  // Closes; unflushed rows are dropped.
   Database(const Database&) = delete;
@@ -66,6 +69,8 @@ class Database {
 
   // Everything written before the call is durable when it returns.  Blocks.
   Result<> flush();
+  // Reads all tables and compares their checksums.  Blocks.
+  Result<> verify() const;
   // The bytes that a flush would write, and somewhat more (it counts memory, not rows).
   std::uint64_t unflushed_bytes() const;
 
@@ -78,7 +83,8 @@ class Database {
   explicit Database(std::unique_ptr<Rocks> rocks);
   // `found`: the column families that are there; none: everything is made.
   static Result<std::unique_ptr<Database>> start(const std::string& directory, const Limits& limits,
-                                                 const std::vector<std::string>& found);
+                                                 const std::vector<std::string>& found,
+                                                 bool read_only = false);
 
   const std::unique_ptr<Rocks> rocks_;
 };

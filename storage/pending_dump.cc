@@ -16,6 +16,14 @@ Result<std::unique_ptr<PendingDump>> PendingDump::open(const std::string& direct
   return std::unique_ptr<PendingDump>(new PendingDump(std::move(*tables)));
 }
 
+Result<> PendingDump::verify() const {
+  return tables_->rocks->verify();
+}
+
+std::uint64_t PendingDump::generation() const {
+  return tables_->generation;
+}
+
 void PendingDump::for_each(const TakeRecord& take, const TakeDamage& damaged) const {
   const auto owners = tables_->owners();
   if (!owners) return damaged(owners.error());

@@ -27,6 +27,11 @@ class PendingDump {
   PendingDump(const PendingDump&) = delete;
   PendingDump& operator=(const PendingDump&) = delete;
 
+  // Reads all tables and compares their checksums; chunks have their own, which for_each()
+  // compares.
+  Result<> verify() const;
+  std::uint64_t generation() const;  // As BucketStore::generation().
+
   // Returns whether to go on.
   using TakeRecord = std::function<bool(const PendingView&)>;
   using TakeDamage = std::function<void(const Error&)>;

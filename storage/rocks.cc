@@ -81,6 +81,14 @@ Result<> Rocks::get_several(
   return {};
 }
 
+Result<> Rocks::verify() const {
+  rocksdb::ReadOptions options;
+  options.fill_cache = false;
+  const auto verified = db->VerifyChecksum(options);
+  if (!verified.ok()) return std::unexpected(rocks_error(verified, directory));
+  return {};
+}
+
 BoundedIterator::BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until)
     : rocks_(rocks),
       from_(std::move(from)),

@@ -49,6 +49,8 @@ struct Rocks {
   Result<> write(rocksdb::WriteBatch& batch);
   // Empty when the key is not there.
   Result<bool> get(std::size_t which, rocksdb::Slice key, rocksdb::PinnableSlice& value) const;
+  // Reads all tables and compares their checksums; not those of blob files.
+  Result<> verify() const;
   // Calls `take` for each of `keys` that is there, with its place among them; in one read, so a
   // few hundred.
   Result<> get_several(std::size_t which, std::span<const rocksdb::Slice> keys,

@@ -196,6 +196,12 @@ std::optional<Offset> segment_base(std::string_view name) {
   return base;
 }
 
+Result<std::optional<SegmentDamage>> scan_segment(
+    const File& file, std::uint64_t from, std::uint64_t end,
+    const std::function<bool(const BatchPlace&)>& take) {
+  return scan_checked(file, from, end, take);
+}
+
 SegmentScanner::SegmentScanner(const File& file, std::uint64_t position, std::uint64_t end,
                                std::size_t piece)
     : file_(file), position_(position), end_(end), piece_(piece) {

@@ -167,6 +167,13 @@ struct LoadedSegment {
   std::optional<SegmentDamage> damage;
 };
 
+// Gives the batches whose checksum is right to `take`, from `from` on, where one must begin, until
+// it returns false, or the file or what is good of it ends.  Zeros up to the end of the last block
+// are no damage.
+Result<std::optional<SegmentDamage>> scan_segment(
+    const File& file, std::uint64_t from, std::uint64_t end,
+    const std::function<bool(const BatchPlace&)>& take);
+
 // A closed segment, by the sizes of its files and its last time entry; no batch is looked at.
 // `next` is the base offset of the one after it.
 Result<SegmentState> load_closed_segment(Disk& disk, std::string_view directory, Offset base,

@@ -24,8 +24,8 @@ std::unexpected<TopicRefusal> unknown_topic(std::string_view name) {
                 fmt::format("The topic '{}' does not exist.", printable(name)));
 }
 
-// Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
-// number that are allowed can be too long together.  Empty when it can.
+}  // namespace
+
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {
   const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
   if (longest <= NAME_MAX) return {};
@@ -34,8 +34,6 @@ std::string directory_limit_error(std::string_view topic, std::int32_t partition
       "bytes; the limit of file systems is {}. Use a shorter name or fewer partitions.",
       topic, partitions, longest, NAME_MAX);
 }
-
-}  // namespace
 
 std::string topic_name_error(std::string_view name) {
   if (name.empty()) return "Topic name is invalid: it is empty";

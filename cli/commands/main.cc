@@ -21,8 +21,10 @@
 #include "cli/commands/explain.h"
 #include "cli/commands/group.h"
 #include "cli/commands/help.h"
+#include "cli/commands/import_log.h"
 #include "cli/commands/produce.h"
 #include "cli/commands/relay.h"
+#include "cli/commands/repair.h"
 #include "cli/commands/serve.h"
 #include "cli/commands/status.h"
 #include "cli/commands/top.h"
@@ -36,11 +38,11 @@ namespace {
 
 // In the order of the help.
 constexpr void (*commands[])(CLI::App& program, Chosen& chosen) = {
-    add_serve,         add_relay,        add_topic,   add_produce,
-    add_consume,       add_delayed,      add_explain, add_group_commands,
-    add_status,        add_top,          add_doctor,  add_config_commands,
-    add_user_commands, add_acl_commands, add_backup,  add_bench,
-    add_dump,          add_completion,   add_help,
+    add_serve,      add_relay,           add_topic,          add_produce,      add_consume,
+    add_delayed,    add_explain,         add_group_commands, add_status,       add_top,
+    add_doctor,     add_config_commands, add_user_commands,  add_acl_commands, add_backup,
+    add_import_log, add_repair,          add_bench,          add_dump,         add_completion,
+    add_help,
 };
 
 // Words in it may be printable already.

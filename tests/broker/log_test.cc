@@ -238,7 +238,8 @@ TEST_SUITE("a topic's log") {
     const auto file = world.directory() + "/data/logs/t-0/00000000000000000000.log";
     std::filesystem::resize_file(file, std::filesystem::file_size(file) - 3);
     world.restart();
-    const auto kept = world.directory() + "/data/kept/t-0-00000000000000000001.log";
+    const auto kept = world.directory() + "/data/kept/t." +
+                      world.shard().topics().find("t")->id.text() + "-0-00000000000000000001.log";
     for (int starts = 0; starts < 2; ++starts) {
       storage::PosixDisk disk;
       const auto bytes = storage::read_file(disk, kept, 1 << 20);

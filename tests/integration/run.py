@@ -32,6 +32,7 @@ import test_group_cli  # noqa: E402,F401
 import test_groups  # noqa: E402,F401
 import test_hostile  # noqa: E402,F401
 import test_idle  # noqa: E402,F401
+import test_import  # noqa: E402,F401
 import test_install  # noqa: E402,F401
 import test_kafka_tools  # noqa: E402,F401
 import test_kill  # noqa: E402,F401
@@ -41,6 +42,7 @@ import test_page  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
 import test_quotas  # noqa: E402,F401
 import test_relay  # noqa: E402,F401
+import test_repair  # noqa: E402,F401
 import test_sasl_ssl  # noqa: E402,F401
 import test_security  # noqa: E402,F401
 import test_settings  # noqa: E402,F401

@@ -1,0 +1,53 @@
+#pragma once
+
+// KafkaGroups: what consumer groups have committed, by the logs of __consumer_offsets.
+//
+// The topic is compacted, and a group's records stand in one partition: the last one of a key
+// counts, and one without a value removes it.  Members and generations are not read: a group joins
+// anew.
+//
+// Blocks; one thread.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/kafka_log.h"
+
+namespace tarry::storage {
+
+class KafkaGroups {
+ public:
+  struct Committed {
+    std::string group, topic;
+    PartitionIndex partition = 0;
+    Offset offset = 0;
+    std::string metadata;
+  };
+
+  // Adds the records of one partition, after the log's survey.
+  Result<> read(KafkaLog& log);
+  // One record; false: it is none that tells of an offset, or has a later format.
+  bool take(Bytes key, std::optional<Bytes> value);
+
+  std::vector<Committed> of_topic(const std::string& topic) const;
+  std::uint64_t unknown() const { return unknown_; }  // Records of a later format.
+
+ private:
+  struct Value {
+    Offset offset = 0;
+    std::string metadata;
+  };
+  using Key = std::tuple<std::string, PartitionIndex, std::string>;  // Topic, partition, group.
+
+  std::map<Key, Value> committed_;
+  std::uint64_t unknown_ = 0;
+};
+
+}  // namespace tarry::storage

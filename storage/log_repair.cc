@@ -1,0 +1,742 @@
+#include "storage/log_repair.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "records/record_batch.h"
+#include "storage/index.h"
+#include "storage/retention.h"
+#include "storage/segment_writer.h"
+
+namespace tarry::storage {
+namespace {
+
+namespace field = records::field;
+using Kind = RepairFinding::Kind;
+
+// Offsets that clients have committed are believed up to so far behind the log's end: a client may
+// commit any number.
+constexpr Offset max_believed_gap = Offset{1} << 24;
+
+constexpr std::size_t copy_piece_bytes = 1 << 20;
+constexpr std::uint64_t batches_a_step = 1000;  // Progress is told so often.
+constexpr std::size_t max_index_file_bytes = std::size_t{1} << 30;
+constexpr int max_set_aside = 1000;  // Files of one name.
+
+// Whole batches one behind the other.
+struct Run {
+  std::uint64_t begin = 0, end = 0;  // Positions.
+  Offset first = 0, next = 0;
+};
+struct Broken {
+  std::uint64_t begin = 0, end = 0;
+  Offset after = 0;  // Behind the last whole batch before it.
+  std::string why;
+};
+struct CheckedSegment {
+  Offset base = 0;
+  std::vector<Run> runs;
+  std::vector<Broken> broken;
+  std::string index_wrong, times_wrong;  // Empty: nothing.
+  bool reached_journal = false;
+
+  Offset next() const { return runs.empty() ? base : runs.back().next; }
+};
+
+// Compares the entries of an index with the batches, in their order.
+template <typename Entry>
+class IndexWalk {
+ public:
+  explicit IndexWalk(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  void take(const BatchPlace& batch) {
+    max_timestamp_ = std::max(max_timestamp_, batch.max_timestamp);
+    while (at_ < entries_.size() && lies_before(entries_[at_], batch)) {
+      note("points to no batch");
+      ++at_;
+    }
+    if (at_ == entries_.size() || !points_to(entries_[at_], batch)) return;
+    if (!agrees(entries_[at_], batch)) note("disagrees with the batch that it points to");
+    ++at_;
+  }
+  void end() {
+    if (at_ < entries_.size()) note("points behind the last batch");
+  }
+  std::int64_t max_timestamp() const { return max_timestamp_; }
+  const std::string& wrong() const { return wrong_; }
+  void note_once(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+
+ private:
+  static bool lies_before(const IndexEntry& entry, const BatchPlace& batch) {
+    return entry.position < batch.position;
+  }
+  static bool lies_before(const TimeEntry& entry, const BatchPlace& batch) {
+    return entry.offset < batch.first;
+  }
+  static bool points_to(const IndexEntry& entry, const BatchPlace& batch) {
+    return entry.position == batch.position;
+  }
+  static bool points_to(const TimeEntry& entry, const BatchPlace& batch) {
+    return entry.offset <= batch.last;
+  }
+  static bool agrees(const IndexEntry& entry, const BatchPlace& batch) {
+    return entry.offset == batch.last;
+  }
+  static bool agrees(const TimeEntry& entry, const BatchPlace& batch) {
+    return entry.timestamp == batch.max_timestamp && entry.offset == batch.last;
+  }
+  void note(const char* what) { note_once(fmt::format("entry {} {}", at_, what)); }
+
+  const std::vector<Entry> entries_;
+  std::size_t at_ = 0;
+  std::int64_t max_timestamp_ = -1;
+  std::string wrong_;
+};
+
+Result<std::optional<BatchPlace>> batch_at(const File& file, std::uint64_t position,
+                                           std::uint64_t end) {
+  std::optional<BatchPlace> found;
+  const auto damage = scan_segment(file, position, end, [&](const BatchPlace& place) {
+    found = place;
+    return false;
+  });
+  if (!damage) return std::unexpected(damage.error());
+  return found;
+}
+
+// The fields of a broken batch's header that may still be true; empty where there is none.
+struct ClaimedBatch {
+  std::uint64_t bytes = 0;
+  Offset first = 0;
+  std::int32_t delta = 0, count = 0;
+};
+Result<std::optional<ClaimedBatch>> claimed_batch(const File& file, std::uint64_t position) {
+  std::array<std::uint8_t, records::batch_header_size> bytes;
+  const auto got = file.pread(position, bytes);
+  if (!got) return std::unexpected(got.error());
+  const auto size = records::batch_size(Bytes(bytes).first(*got));
+  if (!size) return std::nullopt;
+  return ClaimedBatch{*size, load_be<std::int64_t>(bytes.data() + field::base_offset),
+                      load_be<std::int32_t>(bytes.data() + field::last_offset_delta),
+                      load_be<std::int32_t>(bytes.data() + field::record_count)};
+}
+
+// The end of the log by the headers of broken batches from `position` on: as far as each continues
+// the one before it and names its records twice in the same way.
+Result<Offset> claimed_end(const File& file, std::uint64_t position, std::uint64_t end,
+                           Offset next) {
+  while (position < end) {
+    const auto claimed = claimed_batch(file, position);
+    if (!claimed) return std::unexpected(claimed.error());
+    const bool believed = *claimed && (*claimed)->first == next && (*claimed)->count > 0 &&
+                          (*claimed)->delta == (*claimed)->count - 1;
+    if (!believed) break;
+    next += (*claimed)->count;
+    position += (*claimed)->bytes;
+  }
+  return next;
+}
+
+// The end of the log by an index that is in order; 0: it does not tell.
+Offset end_by(const std::vector<IndexEntry>& entries, Offset next) {
+  const auto follows = [](const IndexEntry& a, const IndexEntry& b) {
+    return b.offset <= a.offset || b.position <= a.position;
+  };
+  if (entries.empty() || std::ranges::adjacent_find(entries, follows) != entries.end()) return 0;
+  const Offset end = entries.back().offset + 1;
+  return end <= next + max_believed_gap ? end : 0;
+}
+
+Result<bool> same_bytes(const File& a, std::uint64_t at, const File& b, std::uint64_t bytes) {
+  Buffer left(copy_piece_bytes), right(copy_piece_bytes);
+  for (std::uint64_t done = 0; done < bytes; done += copy_piece_bytes) {
+    const auto part = static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, left.size()));
+    const auto got = a.pread(at + done, std::span(left).first(part));
+    if (!got) return std::unexpected(got.error());
+    const auto other = b.pread(done, std::span(right).first(part));
+    if (!other) return std::unexpected(other.error());
+    if (*got != *other ||
+        !std::equal(left.begin(), left.begin() + static_cast<long>(*got), right.begin()))
+      return false;
+  }
+  return true;
+}
+
+Result<> copy_bytes(const File& from, std::uint64_t position, std::uint64_t bytes, File& to) {
+  Buffer piece(copy_piece_bytes);
+  for (std::uint64_t done = 0; done < bytes;) {
+    const auto part = static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, piece.size()));
+    const auto got = from.pread(position + done, std::span(piece).first(part));
+    if (!got) return std::unexpected(got.error());
+    if (*got == 0) {
+      return fail(Errc::io,
+                  fmt::format("{}: ends at {} while it is copied", from.path(), position + done));
+    }
+    if (auto written = to.pwrite(done, Bytes(piece).first(*got)); !written) return written;
+    done += *got;
+  }
+  return {};
+}
+
+// Copies a part of a file to a new one, durably but for its name.
+Result<> copy_to_file(Disk& disk, const File& from, std::uint64_t position, std::uint64_t bytes,
+                      const std::string& path) {
+  auto file = disk.open(path, {.write = true, .create = OpenOptions::Create::if_absent});
+  if (!file) return std::unexpected(file.error());
+  if (auto cut = (*file)->truncate(0); !cut) return cut;
+  if (auto copied = copy_bytes(from, position, bytes, **file); !copied) return copied;
+  return (*file)->sync();
+}
+
+// The first of "PATH.ENDING", "PATH.ENDING-2" ... that is not there, or that `is_the_same`.
+Result<std::string> free_name(Disk& disk, const std::string& path, std::string_view ending,
+                              const std::function<Result<bool>(const File&)>& is_the_same) {
+  for (int number = 1; number < max_set_aside; ++number) {
+    auto name = number == 1 ? fmt::format("{}.{}", path, ending)
+                            : fmt::format("{}.{}-{}", path, ending, number);
+    const auto there = disk.open(name, {});
+    if (!there && there.error().code == Errc::not_found) return name;
+    // A file that cannot be opened now may hold what nothing else does.
+    if (!there) return std::unexpected(there.error());
+    const auto same = is_the_same(**there);
+    if (!same) return std::unexpected(same.error());
+    if (*same) return name;
+  }
+  return fail(Errc::exists, fmt::format("{}.{}: too many files of that name", path, ending));
+}
+
+// Writes the whole batches of `file` between two positions a segment of their own.
+Result<> copy_run(SegmentWriter& writer, const File& file, const Run& run) {
+  if (auto begun = writer.begin(run.first); !begun) return begun;
+  SegmentScanner scanner(file, run.begin, run.end);
+  for (;;) {
+    const auto place = scanner.next();
+    if (!place) return std::unexpected(place.error());
+    if (!*place) return writer.finish();
+    const auto bytes = scanner.bytes();
+    if (!bytes) return std::unexpected(bytes.error());
+    if (auto added =
+            writer.append(*bytes, (*place)->first, (*place)->last, (*place)->max_timestamp);
+        !added)
+      return added;
+  }
+}
+
+Result<> write_run(Disk& disk, const std::string& directory, const File& file, const Run& run,
+                   const LogConfig& config) {
+  SegmentWriter writer(disk, directory, config);
+  auto copied = copy_run(writer, file, run);
+  // On a full disk half a segment would be in the way.
+  if (!copied) writer.abandon();
+  return copied;
+}
+
+// A segment of its own for offsets whose records are lost.
+Result<> write_hole(Disk& disk, const std::string& directory, Offset from, Offset until,
+                    const LogConfig& config) {
+  SegmentWriter writer(disk, directory, config);
+  if (auto begun = writer.begin(from); !begun) return begun;
+  if (auto filled = writer.append_hole(until); !filled) return filled;
+  return writer.finish();
+}
+
+}  // namespace
+
+Result<std::string> keep_damaged(Disk& disk, const File& from, std::uint64_t position,
+                                 std::uint64_t bytes, const std::string& path) {
+  bool is_kept = false;
+  const auto same = [&](const File& there) -> Result<bool> {
+    const auto size = there.size();
+    if (!size) return std::unexpected(size.error());
+    if (*size != bytes) return false;
+    auto compared = same_bytes(from, position, there, bytes);
+    is_kept = compared && *compared;
+    return compared;
+  };
+  auto name = free_name(disk, path, "damaged", same);
+  if (!name || is_kept) return name;
+  // Under its name when it is whole, so that a copy that was cut short is not taken for it.
+  const auto beside = *name + ".tmp";
+  if (auto copied = copy_to_file(disk, from, position, bytes, beside); !copied) {
+    // On a full disk half a copy would be in the way.
+    static_cast<void>(disk.remove(beside));
+    return std::unexpected(copied.error());
+  }
+  if (auto renamed = disk.rename(beside, *name); !renamed) return std::unexpected(renamed.error());
+  if (auto synced = disk.sync_directory(directory_of(*name)); !synced)
+    return std::unexpected(synced.error());
+  return name;
+}
+
+namespace {
+
+// Copies a file, if it is there, before something else takes its place.
+Result<> keep_whole_file(Disk& disk, const std::string& path) {
+  const auto file = disk.open(path, {});
+  if (!file && file.error().code == Errc::not_found) return {};
+  if (!file) return std::unexpected(file.error());
+  const auto size = (*file)->size();
+  if (!size) return std::unexpected(size.error());
+  if (const auto kept = keep_damaged(disk, **file, 0, *size, path); !kept)
+    return std::unexpected(kept.error());
+  return {};
+}
+
+}  // namespace
+
+class LogInspection {
+ public:
+  LogInspection(Disk& disk, const std::string& directory, const LogFacts& facts,
+                const LogRepair::OnBatches& step)
+      : disk_(disk), directory_(directory), facts_(facts), step_(step) {}
+
+  Result<LogRepair> run() {
+    const auto entries = disk_.list(directory_);
+    is_missing_ = !entries && entries.error().code == Errc::not_found;
+    if (!entries && !is_missing_) return std::unexpected(entries.error());
+    if (entries) {
+      for (const auto& entry : *entries)
+        if (const auto base = segment_base(entry.name)) bases_.push_back(*base);
+    }
+    std::ranges::sort(bases_);
+    if (auto looked = look_at_metadata(); !looked) return std::unexpected(looked.error());
+    if (auto looked = look_at_start(); !looked) return std::unexpected(looked.error());
+    for (std::size_t i = 0; i < bases_.size(); ++i) {
+      // What recovery cuts off whole need not be whole.
+      if (i > 0 && facts_.journal_from && bases_[i] >= *facts_.journal_from) break;
+      if (auto looked = look_at_segment(i); !looked) return std::unexpected(looked.error());
+    }
+    if (auto looked = look_at_end(); !looked) return std::unexpected(looked.error());
+    return std::move(out_);
+  }
+
+ private:
+  void add(RepairFinding finding) { out_.findings_.push_back(std::move(finding)); }
+  void add_step(std::function<Result<>()> step) { out_.steps_.push_back(std::move(step)); }
+  std::string path_of(std::string_view name) const {
+    return fmt::format("{}/{}", directory_, name);
+  }
+
+  Result<> look_at_metadata() {
+    const auto path = path_of(partition_metadata_name);
+    const auto whose = topic_of_log(disk_, directory_);
+    if (whose && *whose && **whose == facts_.topic) return {};
+    if (whose && !*whose && bases_.empty()) return {};  // Not made yet.
+    if (!whose && whose.error().code != Errc::corrupt) return std::unexpected(whose.error());
+    RepairFinding finding{Kind::metadata, path, {}, {}};
+    if (whose && *whose) {
+      finding.problem = fmt::format("says that the log belongs to the topic id {}, not to {}",
+                                    (*whose)->text(), facts_.topic.text());
+      return add(std::move(finding)), Result<>();
+    }
+    finding.problem = whose ? "is missing, although there are segments" : "is not readable";
+    finding.repair = fmt::format("is written again with the topic id {}", facts_.topic.text());
+    add(std::move(finding));
+    add_step([disk = &disk_, path, id = facts_.topic.text()]() -> Result<> {
+      if (auto kept = keep_whole_file(*disk, path); !kept) return kept;
+      return replace_file(*disk, path, as_bytes(fmt::format("version: 0\ntopic_id: {}\n", id)));
+    });
+    return {};
+  }
+
+  Result<> look_at_start() {
+    constexpr std::string_view before = "version: 0\nstart_offset: ";
+    const auto path = path_of(start_offset_name);
+    const auto bytes = read_file(disk_, path, 4096);
+    if (!bytes && bytes.error().code == Errc::not_found) return {};
+    if (!bytes) return std::unexpected(bytes.error());
+    std::string_view text = as_text(*bytes);
+    if (text.starts_with(before)) {
+      text.remove_prefix(before.size());
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), start_);
+      if (error == std::errc{} && start_ >= 0 && end == text.data() + text.find('\n')) return {};
+    }
+    start_ = 0;
+    add({Kind::metadata,
+         path,
+         "is not readable",
+         "is moved aside: records that were deleted by offset can be read again",
+         {},
+         0,
+         0,
+         bytes->size(),
+         path + ".damaged"});
+    add_step([disk = &disk_, path]() -> Result<> {
+      if (auto kept = keep_whole_file(*disk, path); !kept) return kept;
+      if (auto removed = disk->remove(path); !removed) return removed;
+      return disk->sync_directory(directory_of(path));
+    });
+    return {};
+  }
+
+  template <typename Entry, typename Decode>
+  Result<std::vector<Entry>> read_entries_of(const std::string& path, Offset base,
+                                             std::size_t entry_bytes, Decode decode,
+                                             std::string& wrong) {
+    std::vector<Entry> entries;
+    const auto bytes = read_file(disk_, path, max_index_file_bytes);
+    if (!bytes && bytes.error().code == Errc::not_found) {
+      wrong = "is missing";
+      return entries;
+    }
+    if (!bytes) return std::unexpected(bytes.error());
+    entries.reserve(bytes->size() / entry_bytes);
+    for (std::size_t at = 0; at + entry_bytes <= bytes->size(); at += entry_bytes)
+      entries.push_back(decode(bytes->data() + at, base));
+    if (const auto rest = bytes->size() % entry_bytes; rest != 0)
+      wrong = fmt::format("ends in {} bytes that are no entry", rest);
+    return entries;
+  }
+
+  // Where the next whole batch begins behind a broken one; `end`: nowhere.
+  Result<std::uint64_t> find_next_run(const File& file, const Broken& broken, std::uint64_t end,
+                                      std::optional<Offset> below,
+                                      const std::vector<IndexEntry>& index) {
+    const auto fits = [&](std::uint64_t at, std::optional<Offset> last) -> Result<bool> {
+      const auto place = batch_at(file, at, end);
+      if (!place) return std::unexpected(place.error());
+      return *place && (*place)->first >= broken.after && (!below || (*place)->last < *below) &&
+             (!last || (*place)->last == *last);
+    };
+    const auto claimed = claimed_batch(file, broken.begin);
+    if (!claimed) return std::unexpected(claimed.error());
+    if (*claimed && broken.begin + (*claimed)->bytes < end) {
+      const auto found = fits(broken.begin + (*claimed)->bytes, std::nullopt);
+      if (!found) return std::unexpected(found.error());
+      if (*found) return broken.begin + (*claimed)->bytes;
+    }
+    for (const auto& entry : index) {
+      if (entry.position <= broken.begin || entry.position >= end) continue;
+      const auto found = fits(entry.position, entry.offset);
+      if (!found) return std::unexpected(found.error());
+      if (*found) return std::uint64_t{entry.position};
+    }
+    return end;
+  }
+
+  Result<CheckedSegment> check(const File& file, std::uint64_t end, Offset base,
+                               std::optional<Offset> below) {
+    CheckedSegment out;
+    out.base = base;
+    auto entries = read_entries_of<IndexEntry>(segment_path(directory_, base, ".index"), base,
+                                               index_entry_bytes, index_entry_at, out.index_wrong);
+    if (!entries) return std::unexpected(entries.error());
+    auto time_entries =
+        read_entries_of<TimeEntry>(segment_path(directory_, base, ".timeindex"), base,
+                                   time_entry_bytes, time_entry_at, out.times_wrong);
+    if (!time_entries) return std::unexpected(time_entries.error());
+    const std::int64_t last_time = time_entries->empty() ? -1 : time_entries->back().timestamp;
+    IndexWalk<IndexEntry> index(std::move(*entries));
+    IndexWalk<TimeEntry> times(std::move(*time_entries));
+
+    std::uint64_t position = 0;
+    while (position < end) {
+      Run run{position, position, out.next(), out.next()};
+      std::string wrong;
+      const auto damage = scan_segment(file, position, end, [&](const BatchPlace& batch) {
+        if (facts_.journal_from && batch.first >= *facts_.journal_from) {
+          out.reached_journal = true;
+          return false;
+        }
+        if (batch.first < run.next || (below && batch.last >= *below)) {
+          wrong = fmt::format(
+              "{}: the batch at position {} has the offsets {} to {}, which do not "
+              "belong there",
+              file.path(), batch.position, batch.first, batch.last);
+          return false;
+        }
+        if (run.end == run.begin) run.first = batch.first;
+        run.end = batch.position + batch.bytes;
+        run.next = batch.last + 1;
+        if (++out_.batches_ % batches_a_step == 0 && step_) step_(out_.batches_);
+        index.take(batch);
+        times.take(batch);
+        return true;
+      });
+      if (!damage) return std::unexpected(damage.error());
+      if (run.end > run.begin) out.runs.push_back(run);
+      if (*damage) wrong = (*damage)->message;
+      // What follows the journal's beginning is replaced by what the journal has.
+      if (wrong.empty() || out.reached_journal ||
+          (facts_.journal_from && run.next >= *facts_.journal_from)) {
+        out.reached_journal = out.reached_journal || !wrong.empty();
+        break;
+      }
+      Broken broken{run.end, end, run.next, std::move(wrong)};
+      const auto next = find_next_run(file, broken, end, below, index.entries());
+      if (!next) return std::unexpected(next.error());
+      position = broken.end = *next;
+      out.broken.push_back(std::move(broken));
+    }
+    index.end();
+    times.end();
+    if (out.index_wrong.empty()) out.index_wrong = index.wrong();
+    // A closed segment's last entry says how old it is.
+    if (below && times.max_timestamp() > last_time) times.note_once("lacks its last entry");
+    if (out.times_wrong.empty()) out.times_wrong = times.wrong();
+    last_index_end_ = end_by(index.entries(), out.next());
+    return out;
+  }
+
+  Result<> look_at_segment(std::size_t number) {
+    const Offset base = bases_[number];
+    const bool is_last = number + 1 == bases_.size();
+    const auto below = is_last ? std::nullopt : std::optional(bases_[number + 1]);
+    const auto path = segment_path(directory_, base, ".log");
+    auto file = disk_.open(path, {});
+    if (!file) return std::unexpected(file.error());
+    const auto size = (*file)->size();
+    if (!size) return std::unexpected(size.error());
+    auto checked = check(**file, *size, base, below);
+    if (!checked) return std::unexpected(checked.error());
+    end_ = std::max(end_, checked->next());
+    if (!checked->broken.empty()) {
+      if (auto noted = cut_at(*checked, std::move(*file), *size, below); !noted) return noted;
+    } else if (!checked->reached_journal && !checked->runs.empty()) {
+      look_at_indexes(*checked);
+    }
+    last_ = std::move(*checked);
+    return {};
+  }
+
+  // Cuts a segment at its first broken batch; the runs behind become segments.
+  Result<> cut_at(const CheckedSegment& segment, std::unique_ptr<File> file, std::uint64_t size,
+                  std::optional<Offset> below) {
+    const auto path = segment_path(directory_, segment.base, ".log");
+    const std::uint64_t cut = segment.broken.front().begin;
+    const auto moved = fmt::format("{}.{}", path, cut);
+    std::vector<Run> behind;
+    std::vector<std::pair<Offset, Offset>> holes;
+    for (const auto& run : segment.runs)
+      if (run.begin > cut) behind.push_back(run);
+    for (const auto& broken : segment.broken) {
+      const auto next =
+          std::ranges::find_if(behind, [&](const Run& run) { return run.begin >= broken.end; });
+      RepairFinding finding{Kind::segment, path, broken.why, {}, broken.begin};
+      finding.lost_from = broken.after;
+      if (next != behind.end()) {
+        finding.lost_until = next->first;
+      } else if (below || facts_.journal_from) {
+        const Offset end = std::numeric_limits<Offset>::max();
+        finding.lost_until = std::min(below.value_or(end), facts_.journal_from.value_or(end));
+      } else {
+        const auto claimed = claimed_end(*file, broken.begin, size, broken.after);
+        if (!claimed) return std::unexpected(claimed.error());
+        tail_is_broken_ = true;
+        finding.lost_until = std::max(*claimed, last_index_end_);
+      }
+      finding.lost_until = std::max(finding.lost_until, finding.lost_from);
+      if (finding.lost_until > finding.lost_from)
+        holes.emplace_back(finding.lost_from, finding.lost_until);
+      end_ = std::max(end_, finding.lost_until);
+      finding.repair =
+          broken.begin == cut
+              ? fmt::format(
+                    "is cut at position {}, behind offset {}; {} become segments of their "
+                    "own, and the indexes are made anew",
+                    cut, broken.after - 1,
+                    behind.empty() ? "no whole batches follow, so none"
+                                   : "the whole batches that follow")
+              : "is left out of what follows the cut";
+      if (broken.begin == cut) {
+        finding.moved_bytes = size - cut;
+        finding.moved_to = moved + ".damaged";
+      }
+      add(std::move(finding));
+    }
+    add_step(
+        cut_step(segment.base, std::move(file), cut, size, std::move(behind), std::move(holes)));
+    return {};
+  }
+
+  // Keeps what is cut off, makes segments of what is whole in it and of the holes, and cuts.
+  std::function<Result<>()> cut_step(Offset base, std::unique_ptr<File> file, std::uint64_t cut,
+                                     std::uint64_t size, std::vector<Run> behind,
+                                     std::vector<std::pair<Offset, Offset>> holes) {
+    std::shared_ptr<File> shared = std::move(file);
+    return [disk = &disk_, directory = directory_, shared, cut, size, behind = std::move(behind),
+            holes = std::move(holes), base, config = facts_.config]() -> Result<> {
+      const auto path = segment_path(directory, base, ".log");
+      const auto moved = fmt::format("{}.{}", path, cut);
+      if (const auto kept = keep_damaged(*disk, *shared, cut, size - cut, moved); !kept)
+        return std::unexpected(kept.error());
+      for (const auto& run : behind)
+        if (auto written = write_run(*disk, directory, *shared, run, config); !written)
+          return written;
+      // Before the cut: what it takes away is the evidence for them.
+      for (const auto& [from, until] : holes) {
+        if (from == base) continue;
+        if (auto written = write_hole(*disk, directory, from, until, config); !written)
+          return written;
+      }
+      // Nothing is whole in front of the cut: the hole, or nothing, takes the segment's place.
+      if (cut == 0) {
+        const bool has_hole = !holes.empty() && holes.front().first == base;
+        return write_hole(*disk, directory, base, has_hole ? holes.front().second : base, config);
+      }
+      // The indexes first: an entry must never say more than there is.
+      if (auto made = rebuild_indexes(*disk, directory, base, cut, config); !made) return made;
+      auto log = disk->open(path, {.write = true});
+      if (!log) return std::unexpected(log.error());
+      if (auto shorter = (*log)->truncate(cut); !shorter) return shorter;
+      return (*log)->sync();
+    };
+  }
+
+  void look_at_indexes(const CheckedSegment& segment) {
+    bool any = false;
+    for (const auto& [suffix, wrong] :
+         {std::pair{".index", &segment.index_wrong}, {".timeindex", &segment.times_wrong}}) {
+      if (wrong->empty()) continue;
+      any = true;
+      const auto path = segment_path(directory_, segment.base, suffix);
+      add({Kind::index, path, *wrong, "is made anew from the segment"});
+      add_step([disk = &disk_, path] { return keep_whole_file(*disk, path); });
+    }
+    if (any) add_rebuild(segment);
+  }
+
+  void add_rebuild(const CheckedSegment& segment) {
+    add_step([disk = &disk_, directory = directory_, base = segment.base, config = facts_.config,
+              end = segment.runs.back().end] {
+      return rebuild_indexes(*disk, directory, base, end, config);
+    });
+  }
+
+  Result<> look_at_end() {
+    if (!facts_.journal_from) {
+      if (auto looked = look_at_saved(); !looked) return looked;
+    }
+    Offset wanted = end_;
+    if (facts_.journal_from) {
+      wanted = std::max(wanted, *facts_.journal_from);
+    } else {
+      wanted = std::max({wanted, facts_.appended_end, start_});
+      if (tail_is_broken_ && facts_.seen_end <= wanted + max_believed_gap)
+        wanted = std::max(wanted, facts_.seen_end);
+    }
+    if (is_missing_ && (wanted > end_ || took_saved_)) add_directory();
+    if (wanted > end_) {
+      add({Kind::log_end,
+           directory_,
+           facts_.journal_from
+               ? fmt::format("the log ends at offset {}, but the journal goes on at {}", end_,
+                             wanted)
+               : fmt::format("the log ends at offset {}, but offsets below {} were given out", end_,
+                             wanted),
+           fmt::format("the log goes on at offset {}, behind a hole", wanted),
+           {},
+           end_,
+           wanted});
+      // Before a cut takes away what tells of it.
+      out_.steps_.insert(
+          out_.steps_.begin() + (is_missing_ ? 1 : 0),
+          [disk = &disk_, directory = directory_, from = end_, wanted, config = facts_.config] {
+            return write_hole(*disk, directory, from, wanted, config);
+          });
+    } else if (tail_is_broken_ &&
+               out_.findings_.back().lost_until <= out_.findings_.back().lost_from) {
+      out_.findings_.back().repair += fmt::format(
+          "; nothing says which offsets were given out from {} on, so they may be given "
+          "out again",
+          end_);
+    }
+    // What follows the last segment closes it.
+    if ((wanted > end_ || took_saved_) && last_ && last_->broken.empty() && !last_->runs.empty())
+      add_rebuild(*last_);
+    return {};
+  }
+
+  // A step before all others: the directory that is missing.
+  void add_directory() {
+    out_.steps_.insert(
+        out_.steps_.begin(),
+        [disk = &disk_, directory = directory_, id = facts_.topic.text()]() -> Result<> {
+          if (auto made = disk->make_directories(directory); !made) return made;
+          return replace_file(*disk, fmt::format("{}/{}", directory, partition_metadata_name),
+                              as_bytes(fmt::format("version: 0\ntopic_id: {}\n", id)));
+        });
+  }
+
+  Result<> look_at_saved() {
+    for (const auto& path : facts_.saved) {
+      auto file = disk_.open(path, {});
+      if (!file && file.error().code == Errc::not_found) continue;  // Put back already.
+      if (!file) return std::unexpected(file.error());
+      const auto size = (*file)->size();
+      if (!size) return std::unexpected(size.error());
+      Run run;
+      const auto damage = scan_segment(**file, 0, *size, [&](const BatchPlace& batch) {
+        if (run.end == 0) run.first = batch.first;
+        run.end = batch.position + batch.bytes;
+        run.next = batch.last + 1;
+        return true;
+      });
+      if (!damage) return std::unexpected(damage.error());
+      if (run.end == 0 || run.first < end_) continue;
+      took_saved_ = true;
+      add({Kind::saved,
+           path,
+           fmt::format("has the records from offset {} to {}, which a start has saved, because the "
+                       "log ends at {}",
+                       run.first, run.next - 1, end_),
+           "is put back into the log",
+           {},
+           end_,
+           run.first});
+      const Offset hole = std::exchange(end_, run.next);
+      std::shared_ptr<File> shared = std::move(*file);
+      add_step([disk = &disk_, directory = directory_, shared, run, config = facts_.config, path,
+                hole]() -> Result<> {
+        if (hole < run.first) {
+          if (auto written = write_hole(*disk, directory, hole, run.first, config); !written)
+            return written;
+        }
+        if (auto written = write_run(*disk, directory, *shared, run, config); !written)
+          return written;
+        const auto name =
+            free_name(*disk, path, "restored", [](const File&) { return Result<bool>(false); });
+        if (!name) return std::unexpected(name.error());
+        if (auto renamed = disk->rename(path, *name); !renamed) return renamed;
+        return disk->sync_directory(directory_of(path));
+      });
+    }
+    return {};
+  }
+
+  Disk& disk_;
+  const std::string directory_;
+  const LogFacts& facts_;
+  const LogRepair::OnBatches& step_;
+  std::vector<Offset> bases_;
+  Offset start_ = 0;           // As start-offset has it.
+  Offset end_ = 0;             // Of the log, as it will be when what was found is repaired.
+  Offset last_index_end_ = 0;  // Of the segment that was checked last.
+  bool is_missing_ = false;    // The directory.
+  bool tail_is_broken_ = false;
+  bool took_saved_ = false;
+  std::optional<CheckedSegment> last_;
+  LogRepair out_;
+};
+
+Result<LogRepair> LogRepair::inspect(Disk& disk, const std::string& directory,
+                                     const LogFacts& facts, const OnBatches& step) {
+  return LogInspection(disk, directory, facts, step).run();
+}
+
+Result<> LogRepair::run() {
+  for (const auto& step : steps_)
+    if (auto done = step(); !done) return done;
+  return {};
+}
+
+}  // namespace tarry::storage
