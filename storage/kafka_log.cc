@@ -75,6 +75,7 @@ Result<std::vector<CheckpointedOffset>> read_offset_checkpoint(Disk& disk,
   const auto bytes = read_file(disk, path, max_checkpoint_bytes);
   if (!bytes && bytes.error().code == Errc::not_found) return out;
   if (!bytes) return std::unexpected(bytes.error());
+  if (bytes->empty()) return out;  // Kafka makes it so, and writes it later.
   std::string_view text = as_text(*bytes);
   const auto wrong = [&](std::string_view line) {
     return fail(Errc::corrupt,

@@ -83,7 +83,7 @@ class KafkaLog {
 };
 
 // A file of lines "TOPIC PARTITION OFFSET" behind a version and their number, as
-// log-start-offset-checkpoint; empty without the file.
+// log-start-offset-checkpoint; empty without the file, or when nothing is in it yet.
 struct CheckpointedOffset {
   std::string topic;
   PartitionIndex partition = 0;

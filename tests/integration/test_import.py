@@ -144,7 +144,7 @@ def _(ctx):
     broker.restart()
     with broker.client() as client:
         assert records_of(client, "orders", 0, 11)[-1] == (25, "more") and len(records_of(client, "orders", 0, 11)) == 5
-        assert records_of(client, "orders", 2) == [(7, "more")]
+        assert records_of(client, "orders", 2, 7) == [(7, "more")]
     assert "out of service" not in broker.log()
     assert broker.stop() == 0
     checked = broker.cli("repair", broker.data, "--dry-run")

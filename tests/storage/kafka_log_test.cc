@@ -187,6 +187,8 @@ TEST_CASE(
   REQUIRE(disk.make_directories("kafka"));
   const std::string path = "kafka/log-start-offset-checkpoint";
   CHECK(read_offset_checkpoint(disk, path)->empty());
+  REQUIRE(replace_file(disk, path, {}));
+  CHECK(read_offset_checkpoint(disk, path)->empty());
   REQUIRE(replace_file(disk, path, as_bytes("0\n2\norders 0 17\na-b_c.d 12 0\n")));
   const auto read = read_offset_checkpoint(disk, path);
   REQUIRE(read);
