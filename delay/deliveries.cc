@@ -230,6 +230,7 @@ void Deliveries::note(Delivery& delivery, NearEntry& entry, const storage::Pendi
                               storage::RemovalReason::delivered, at, id});
   gone.set_first_due(record.first);
   delivery.expires = std::min(delivery.expires, record.expires);
+  delivery.latest = std::max({delivery.latest, record.key.due, run.due});
   if (gone.due > at) ++context_.totals.early_total;
   if (run.again) {
     const Buffer& kept = delivery.again_records.emplace_back(std::move(run.again->record));
@@ -318,10 +319,8 @@ void Deliveries::hand_over(PartitionSlot slot) {
 void Deliveries::hand_over(Delivery& delivery) {
   const WallTime wall = context_.time.wall();
   delivery.state = Delivery::State::handed_over;
-  // They are in order.  While the batch was compressed the clock may have been set back, or one may
-  // have expired.
-  if (delivery.gone.back().due > wall || delivery.expires <= context_.time.now())
-    return refused(delivery);
+  // While the batch was compressed the clock may have been set back, or one may have expired.
+  if (delivery.latest > wall || delivery.expires <= context_.time.now()) return refused(delivery);
   DeliveryTold told;
   told.appended = [this, alive = context_.alive, &delivery](storage::JournalPlace first) noexcept {
     if (!*alive) return;

@@ -101,6 +101,7 @@ class Deliveries {
     std::deque<std::string> ids;
     Buffer batch;                        // Until it is handed over.
     WallTime expires = WallTime::max();  // The first of its records.
+    WallTime latest = WallTime::min();   // The last run: a missed one is later than its record.
     std::size_t bytes = 0;
     std::optional<storage::JournalPlace> place;            // Once nothing can refuse it any more.
     std::vector<std::pair<std::size_t, Outcome>> waiters;  // By their places in `entries`.

@@ -81,7 +81,21 @@ std::shared_ptr<rocksdb::FileSystem> make_patient(std::shared_ptr<rocksdb::FileS
   return std::make_shared<PatientFileSystem>(std::move(below));
 }
 
+namespace {
+
+std::unique_ptr<rocksdb::Env>& env_of_test() {
+  static std::unique_ptr<rocksdb::Env> env;
+  return env;
+}
+
+}  // namespace
+
+void set_rocks_files(std::shared_ptr<rocksdb::FileSystem> files) {
+  env_of_test() = files ? rocksdb::NewCompositeEnv(make_patient(std::move(files))) : nullptr;
+}
+
 rocksdb::Env* patient_env() {
+  if (env_of_test() != nullptr) return env_of_test().get();
   static rocksdb::Env* const env =
       rocksdb::NewCompositeEnv(make_patient(rocksdb::FileSystem::Default())).release();
   return env;

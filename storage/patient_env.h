@@ -5,8 +5,8 @@
 // RocksDB takes no more writes after a flush or compaction that failed, and an entry that cannot be
 // read ends the process; a lack of file descriptors or memory passes.  So a call that opens
 // something and finds none (EMFILE, ENFILE, ENOMEM) is made again for up to open_patience before
-// RocksDB hears of it.  It blocks its caller, as a slow disk does: also a shard that reads an entry
-// of the pending store, which could not go on without it.
+// RocksDB hears of it.  It blocks its caller, as a slow disk does: a thread of the pool, or the
+// start.
 
 #include <chrono>
 
@@ -24,5 +24,9 @@ std::shared_ptr<rocksdb::FileSystem> make_patient(std::shared_ptr<rocksdb::FileS
 
 // Over the machine's files.  One for the process; never goes.
 rocksdb::Env* patient_env();
+
+// For tests: databases that are opened from here on have their files there, patiently; null: where
+// they have them otherwise.  Those that are open go first.
+void set_rocks_files(std::shared_ptr<rocksdb::FileSystem> files);
 
 }  // namespace tarry::storage

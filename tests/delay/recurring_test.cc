@@ -148,6 +148,27 @@ TEST_SUITE("recurring") {
     CHECK(minutes_of(host, start) == Minutes{13, 20, 20, 40});
   }
 
+  TEST_CASE("a missed run that is being packed when the clock is set back before it waits for it") {
+    Engine::Options options;
+    options.compressed_inline = 0;  // On the Background, so that it takes a while.
+    TestHost host(options);
+    const WallTime start = host.clock.wall();
+    REQUIRE(host.produce(orders, {{"a", {{"x-every", "10m"}}}}, {.codec = records::Codec::lz4})
+                .has_value());
+    host.settle();
+    host.crash(0, minutes{35});
+    for (int i = 0; i < 100 && host.engine->stats().in_flight == 0; ++i) {
+      if (i > 0) host.background.step();
+      host.turn();
+    }
+    REQUIRE(host.engine->stats().in_flight == 1);
+    host.clock.wall_now -= minutes{10};
+    host.pass(std::chrono::seconds{2});
+    CHECK(minutes_of(host, start) == Minutes{20});
+    host.pass(minutes{5});
+    CHECK(minutes_of(host, start) == Minutes{20, 30});
+  }
+
   TEST_CASE("a topic that is deleted takes its recurring records along, also in flight") {
     TestHost host;
     produce_every(host, "a", "10m");
