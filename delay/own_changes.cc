@@ -18,6 +18,7 @@ storage::PendingRemoved OwnChanges::Move::removed() const {
                                   -1,
                                   due};
   removed.set_first_due(record.first_due);
+  removed.share = share;
   return removed;
 }
 
@@ -25,12 +26,14 @@ storage::PendingAdded OwnChanges::Move::added() const {
   storage::PendingAdded added{record.partition, record.key.sequence, due,          record.accepted,
                               record.expires,   record.id,           record.record};
   added.set_first_due(record.first_due);
+  added.principal = record.principal;
   return added;
 }
 
 storage::PendingRemoved OwnChanges::Removal::operation(const One& one) const {
   storage::PendingRemoved removed{partition, one.key.sequence, one.key.due, how, at, one.id};
   removed.set_first_due(one.first);
+  removed.share = one.share;
   return removed;
 }
 
