@@ -226,7 +226,7 @@ def pending_of(broker, user):
 
 @case("a user who has as much pending as its quota allows is refused, another one goes on, a cancel frees room, and kill -9 keeps the count")
 def _(ctx):
-    broker = sasl_broker(ctx, arguments=["--shards", "2"])
+    broker = sasl_broker(ctx)
     at = str(int(time.time() * 1000) + HOUR)
     with user_of(broker, "admin") as admin, user_of(broker, "alice") as alice:
         topics = [admin.create_topic(ctx.topic("pending"), partitions=3) for _ in range(2)]
