@@ -35,7 +35,8 @@ void PendingChanges::apply(const storage::Operation& operation) {
                                  added->accepted,
                                  added->expires,
                                  std::string(added->id),
-                                 added->record.size()};
+                                 added->record.size(),
+                                 added->principal};
   } else if (const auto* removed = std::get_if<storage::PendingRemoved>(&operation)) {
     changes_[{removed->due, removed->sequence}] = std::nullopt;
   } else if (const auto* deleted = std::get_if<storage::TopicDeleted>(&operation)) {

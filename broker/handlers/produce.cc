@@ -24,6 +24,7 @@
 #include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
+#include "broker/handlers/pending_terms.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -57,6 +58,7 @@ struct Terms {
   std::int16_t acks;
   std::chrono::milliseconds timeout;
   bool zstd_allowed;
+  delay::PendingTerms pending;
 
   bool are_acks_valid() const { return acks >= -1 && acks <= 1; }
 };
@@ -83,7 +85,7 @@ void append_all(OnShard<ProduceItem>& there, const Terms& terms, Countdown& appe
         (*partition)
             ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
                      // Only checked: with such acks nothing may be taken.
-                     !terms.are_acks_valid());
+                     !terms.are_acks_valid(), terms.pending);
       } catch (const std::exception& error) {
         tell(failed_append(ErrorCode::unknown_server_error, error.what()));
       }
@@ -252,8 +254,9 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                                  batches, max_batches)};
   }
   context.charge.set(batches_in(*request) * bytes_a_batch);
+  std::string user;  // Named by the terms.
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
-                    context.version() >= 7};
+                    context.version() >= 7, pending_terms(context, user)};
   protocol::ProduceResponse response;
   ByShard<ProduceItem> items = resolve_batches(context, *request, response);
   // A connection whose batches all go to one shard may move there.

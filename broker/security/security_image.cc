@@ -60,6 +60,11 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
                                 std::move(*user));
         continue;
       }
+    } else if (text.starts_with(principal_prefix)) {
+      if (const auto number = read_principal(value)) {
+        principals_.emplace(text.substr(principal_prefix.size()), *number);
+        continue;
+      }
     }
     if (quotas_.take_row(text, value)) continue;
     // The broker starts all the same, or nobody could mend the row.
@@ -140,6 +145,27 @@ std::string SecurityImage::user_value(const ScramCredential& credential) {
   storage::put_short(out, credential.stored_key);
   storage::put_short(out, credential.server_key);
   return std::string(as_text(out));
+}
+
+PrincipalId SecurityImage::find_principal(std::string_view name) const {
+  const auto found = principals_.find(name);
+  return found == principals_.end() ? unknown_principal : found->second;
+}
+
+std::string SecurityImage::principal_key(std::string_view name) {
+  return fmt::format("{}{}", principal_prefix, name);
+}
+
+std::string SecurityImage::principal_value(PrincipalId number) {
+  Buffer out;
+  append_be(out, number);
+  return std::string(as_text(out));
+}
+
+std::optional<PrincipalId> SecurityImage::read_principal(std::string_view value) {
+  storage::Fields fields(as_bytes(value));
+  const auto number = fields.number<PrincipalId>();
+  return fields.good() ? std::optional(number) : std::nullopt;
 }
 
 std::string SecurityImage::rule_key(const AclBinding& rule) {
