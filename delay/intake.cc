@@ -36,6 +36,22 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
       "delay_max_pending");
 }
 
+// A rule of the topic's own forbids it.
+std::optional<ScheduleErrors> forbidden(const BatchSchedules& schedules,
+                                        const PendingTerms& terms) {
+  const bool schedules_any = schedules.delayed > 0 || schedules.ids > schedules.cancels;
+  if (schedules_any && !terms.may_schedule) {
+    return refuse(ScheduleErrors::Kind::denied,
+                  "the user may not schedule or replace delayed records of this topic",
+                  may_not_schedule);
+  }
+  if (schedules.cancels > 0 && !terms.may_cancel) {
+    return refuse(ScheduleErrors::Kind::denied,
+                  "the user may not cancel delayed records of this topic", may_not_cancel);
+  }
+  return std::nullopt;
+}
+
 // A user would have more pending than its quota allows; nothing, if the batch may be taken.
 std::optional<ScheduleErrors> above_quota(const PendingTerms& terms,
                                           const storage::PendingUse& there,
@@ -105,6 +121,7 @@ std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
                                               const TopicDelay& topic, const TopicId& id,
                                               const PendingTerms& terms) {
   if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
+  if (auto denied = forbidden(schedules, terms)) return denied;
   const auto pending = context_.tier.pending_of(id) + context_.tier.coming_of(id);
   if (auto above = above_limit(schedules, topic, pending)) return above;
   // Before the batch is taken apart for nothing.  Each of its ids takes one record away at most.

@@ -1,6 +1,7 @@
 #pragma once
 
-// PendingTerms and Reservation: who produces a batch, and how much its user may have pending.
+// PendingTerms and Reservation: who produces a batch, what its user may do, and how much it may
+// have pending.
 //
 //   accept()   the batch is taken apart, its ids are taken   --> Reservation: what it adds less
 //              what it takes away from the same user
@@ -32,9 +33,16 @@ struct PendingTerms {
   std::optional<std::int64_t> max_records = std::nullopt;  // The quota pending_records,
   std::optional<std::int64_t> max_bytes = std::nullopt;    //   and pending_bytes.
   std::string_view user = {};  // For messages; lives until the batch is accepted or refused.
+  // What it may do to pending records of the topic.
+  bool may_schedule = true;  // Also replace.
+  bool may_cancel = true;
 
   bool is_limited() const { return max_records || max_bytes; }
 };
+
+// The reasons of a refusal because of them.
+inline constexpr std::string_view may_not_schedule = "may_not_schedule";
+inline constexpr std::string_view may_not_cancel = "may_not_cancel";
 
 class Reservation {
  public:

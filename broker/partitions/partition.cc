@@ -97,6 +97,7 @@ std::string_view reason_of(const delay::ScheduleErrors& errors) {
   switch (errors.kind) {
     case delay::ScheduleErrors::Kind::invalid:
     case delay::ScheduleErrors::Kind::busy:
+    case delay::ScheduleErrors::Kind::denied:
       return errors.reason;
     case delay::ScheduleErrors::Kind::too_many:
       return "too_many_delayed_records";
@@ -117,6 +118,8 @@ ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
       return ErrorCode::not_leader_or_follower;
     case delay::ScheduleErrors::Kind::failed:
       return ErrorCode::kafka_storage_error;
+    case delay::ScheduleErrors::Kind::denied:
+      return ErrorCode::topic_authorization_failed;
   }
   return ErrorCode::unknown_server_error;
 }

@@ -76,6 +76,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     // The set never changes again, so pointers into it stay valid.
     there[{rule.resource, rule.name}].push_back(&rule);
     if (rule.pattern == AclPattern::prefixed) prefix_sizes_.insert(rule.name.size());
+    any_of_action_ |= rule.resource == AclResource::topic && rule.name.contains(action_separator);
   }
 }
 
@@ -116,6 +117,17 @@ bool SecurityImage::allows(const AuthorizerTerms& terms, const ClientIdentity& w
   // A rule that denies counts more than any that allows, as in Kafka.
   if (verdict.denied) return false;
   return verdict.allowed || (!verdict.any_rule && terms.allow_without_rule);
+}
+
+bool SecurityImage::has_rule_of_action(std::string_view name) const {
+  if (literal_.contains({AclResource::topic, std::string(name)})) return true;
+  for (const std::size_t size : prefix_sizes_) {
+    const auto prefix = name.substr(0, size);
+    if (size <= name.size() && prefix.contains(action_separator) &&
+        prefixed_.contains({AclResource::topic, std::string(prefix)}))
+      return true;
+  }
+  return false;
 }
 
 bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,

@@ -66,6 +66,10 @@ class SecurityImage {
   // By the rules alone: whether there is an authorizer, and super users, are the caller's.
   bool allows(const AuthorizerTerms& terms, const ClientIdentity& who, AclOperation operation,
               AclResource resource, std::string_view name) const;
+  // Whether some rule is for this name of a topic's action ("orders/cancel"): by the whole name, or
+  // by a prefix that no topic's own name has.
+  bool has_rule_of_action(std::string_view name) const;
+  bool has_rules_of_actions() const { return any_of_action_; }
   // Whether there may be a resource of this kind for which `operation` is allowed.
   bool allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
                        AclOperation operation, AclResource resource) const;
@@ -95,6 +99,7 @@ class SecurityImage {
   std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
       prefixed_;
   std::set<std::size_t> prefix_sizes_;  // The lengths of all of these names.
+  bool any_of_action_ = false;          // Some rule is for a topic's action.
   Users users_;
   QuotaTable quotas_;
   Principals principals_;

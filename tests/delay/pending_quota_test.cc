@@ -26,7 +26,7 @@ TestRecord cancel_of(const std::string& id) {
   return {"", {{"x-schedule-id", id}, {"x-schedule-action", "cancel"}}};
 }
 
-std::string refusal(const std::expected<Offset, ScheduleErrors>& answer) {
+std::string quota_refusal(const std::expected<Offset, ScheduleErrors>& answer) {
   if (answer) return "taken";
   CHECK(answer.error().kind == ScheduleErrors::Kind::busy);
   CHECK(answer.error().reason == "user_max_pending");
@@ -39,7 +39,7 @@ TEST_SUITE("pending quotas") {
     host.terms = records_at_most(3);
     REQUIRE(host.produce(orders, parked(3)).has_value());
     host.sync();
-    CHECK(refusal(host.produce(orders, parked(2))) ==
+    CHECK(quota_refusal(host.produce(orders, parked(2))) ==
           "user alice has 3 pending records and may have 3 (quota pending_records), but the batch "
           "adds 2; try again when some are delivered or cancelled");
     // Records that are not delayed are none of its business.
@@ -58,9 +58,9 @@ TEST_SUITE("pending quotas") {
     TestHost host;
     host.terms = records_at_most(3);
     REQUIRE(host.produce(orders, parked(2)).has_value());
-    CHECK(refusal(host.produce(others, parked(2))) != "taken");
+    CHECK(quota_refusal(host.produce(others, parked(2))) != "taken");
     REQUIRE(host.produce(others, parked(1)).has_value());
-    CHECK(refusal(host.produce(others, parked(1))) != "taken");
+    CHECK(quota_refusal(host.produce(others, parked(1))) != "taken");
     host.sync();
     CHECK(host.use_of(alice).records == 3);
   }
@@ -88,7 +88,7 @@ TEST_SUITE("pending quotas") {
     host.terms = records_at_most(3);
     REQUIRE(host.produce(orders, parked(3, "id")).has_value());
     host.sync();
-    CHECK(refusal(host.produce(orders, parked(4, "id"))) != "taken");
+    CHECK(quota_refusal(host.produce(orders, parked(4, "id"))) != "taken");
     REQUIRE(host.produce(orders, parked(3, "id")).has_value());
     CHECK(host.use_of(alice).records == 3);
     host.sync();
@@ -106,7 +106,7 @@ TEST_SUITE("pending quotas") {
               .has_value());
     host.sync();
     CHECK(host.use_of(alice).records == 2);
-    CHECK(refusal(host.produce(orders, parked(1))) != "taken");
+    CHECK(quota_refusal(host.produce(orders, parked(1))) != "taken");
   }
 
   TEST_CASE("whoever replaces another user's record pays for its own in full") {
@@ -115,7 +115,7 @@ TEST_SUITE("pending quotas") {
     REQUIRE(host.produce(orders, parked(2, "id")).has_value());
     host.sync();
     host.terms = records_at_most(1, bob);
-    CHECK(refusal(host.produce(orders, parked(2, "id"))) != "taken");
+    CHECK(quota_refusal(host.produce(orders, parked(2, "id"))) != "taken");
     host.terms = records_at_most(2, bob);
     REQUIRE(host.produce(orders, parked(2, "id")).has_value());
     host.sync();
@@ -135,8 +135,8 @@ TEST_SUITE("pending quotas") {
     REQUIRE(host.produce(orders, parked(2, "id")).has_value());
     host.sync();
     CHECK(host.use_of(alice).bytes == 2 * one);
-    CHECK(refusal(host.produce(orders, parked(1))).contains("(quota pending_bytes)"));
-    CHECK(refusal(host.produce(
+    CHECK(quota_refusal(host.produce(orders, parked(1))).contains("(quota pending_bytes)"));
+    CHECK(quota_refusal(host.produce(
               orders, {{"longer", {{"x-delay", "60000"}, {"x-schedule-id", "id0"}}}})) != "taken");
     CHECK(host.produce(orders, {{"s", {{"x-delay", "60000"}, {"x-schedule-id", "id0"}}}})
               .has_value());
@@ -153,7 +153,7 @@ TEST_SUITE("pending quotas") {
     CHECK(host.use_of(alice).records == 600);
     const auto too_many = host.produce_in_steps(orders, parked(701, "id"));
     host.settle();
-    CHECK(refusal(*too_many->answer) != "taken");
+    CHECK(quota_refusal(*too_many->answer) != "taken");
     CHECK(host.use_of(alice).records == 600);
     CHECK(host.pending().size() == 600);
     const auto second = host.produce_in_steps(orders, parked(700, "id"));
@@ -161,6 +161,34 @@ TEST_SUITE("pending quotas") {
     REQUIRE(second->answer->has_value());
     CHECK(host.use_of(alice).records == 700);
     host.check_uses();
+  }
+
+  TEST_CASE(
+      "a batch that does what its user may not is refused as a whole, and says what that is") {
+    TestHost host;
+    REQUIRE(host.produce(orders, parked(2, "id")).has_value());
+    host.sync();
+    const auto reason_of = [&host](const std::vector<TestRecord>& records) {
+      const auto answer = host.produce(orders, records);
+      if (answer) return std::string("taken");
+      CHECK(answer.error().kind == ScheduleErrors::Kind::denied);
+      return std::string(answer.error().reason);
+    };
+    const TestRecord due_with_id{"now", {{"x-delay", "0"}, {"x-schedule-id", "id0"}}};
+    host.terms = {.may_schedule = false};
+    CHECK(reason_of({{"at once"}, parked(1)[0]}) == may_not_schedule);
+    CHECK(reason_of(parked(1, "id")) == may_not_schedule);
+    CHECK(reason_of({due_with_id}) == may_not_schedule);
+    CHECK(reason_of({{"due", {{"x-delay", "0"}}}}) == "taken");
+    CHECK(reason_of({cancel_of("id0")}) == "taken");
+    host.terms = {.may_cancel = false};
+    CHECK(reason_of({{"at once"}, cancel_of("id1")}) == may_not_cancel);
+    const auto in_steps = host.produce_in_steps(orders, {parked(1)[0], cancel_of("id1")});
+    host.settle();
+    CHECK(in_steps->answer->error().reason == may_not_cancel);
+    host.sync();
+    CHECK(host.pending().size() == 1);
+    CHECK(reason_of(parked(2, "id")) == "taken");
   }
 
   TEST_CASE("while a long batch is applied in turns, nobody gets the room that it takes") {
@@ -179,7 +207,7 @@ TEST_SUITE("pending quotas") {
     std::size_t turns = 0;
     for (; !host.engine->has_applied_all(); ++turns) {
       CHECK(host.use_of(alice).records == 1'200);
-      CHECK(refusal(host.produce(others, parked(1))) != "taken");
+      CHECK(quota_refusal(host.produce(others, parked(1))) != "taken");
       host.turn(1);
     }
     CHECK(turns > 2);
