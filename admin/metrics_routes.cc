@@ -65,6 +65,25 @@ void report_topics(const broker::TopicSeries& series, MetricSink& sink) {
   if (series.other_deliveries.records > 0) delivered(other_label, series.other_deliveries);
 }
 
+void report_users(const broker::UserSeries& series, MetricSink& sink) {
+  const auto pending = [&](std::string_view user, const storage::PendingUse& use) {
+    const MetricLabel label(sink, "user", user);
+    // While records come and go, a sum may be a moment ahead of what it is a sum of.
+    const auto shown = [](std::int64_t sum) {
+      return static_cast<std::uint64_t>(std::max<std::int64_t>(sum, 0));
+    };
+    sink.gauge({"tarry_delay_user_pending_records",
+                "Pending records that a user has produced, as its quota pending_records counts "
+                "them; users without any are left out."},
+               shown(use.records));
+    sink.gauge({"tarry_delay_user_pending_bytes",
+                "Bytes of these records and their ids, as the quota pending_bytes counts them."},
+               shown(use.bytes));
+  };
+  for (const auto& user : series.pending) pending(user.user, user.use);
+  if (series.other != storage::PendingUse{}) pending(other_label, series.other);
+}
+
 void report_groups(const broker::GroupSeries& series, MetricSink& sink) {
   sink.gauge({"tarry_broker_groups", "Consumer groups."}, series.groups);
   const auto members = [&](std::string_view group, std::uint64_t count) {
@@ -165,6 +184,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   // Clients choose the names of topics and groups, so the number of lines is bounded by a setting.
   const auto groups = co_await broker::group_series(broker, context.here, max_series);
   const auto topics = co_await broker::topic_series(broker, context.here, max_series);
+  const auto users = co_await broker::user_series(broker, context.here, max_series);
   const auto space =
       co_await context.here.blocking([&broker] { return file_systems(broker.identity()); });
   MetricsText text;
@@ -173,6 +193,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   all.pending.report(text);
   report_oldest_overdue(all, broker.clock().wall(), text);
   report_topics(topics, text);
+  report_users(users, text);
   report_groups(groups, text);
   for (const auto& shard : all.shards) {
     report_shard(shard, text);

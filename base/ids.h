@@ -19,6 +19,13 @@ using ProducerId = std::int64_t;      // -1: none.
 using Lsn = std::uint64_t;            // A position in a shard's journal, in bytes; only grows.
 using Sequence = std::uint64_t;       // A pending record's place in the order of arrival.
 
+// The number of a principal (User:alice), which stored records have instead of its name.
+using PrincipalId = std::uint32_t;
+inline constexpr PrincipalId unknown_principal = 0;    // Of records that former versions stored.
+inline constexpr PrincipalId anonymous_principal = 1;  // User:ANONYMOUS
+// All principals together that came when there were as many numbers as there may be.
+inline constexpr PrincipalId further_principals = 2;
+
 // Everything that is stored names a topic by its id, because a topic's name may be reused after the
 // topic was deleted.
 struct TopicId {

@@ -351,6 +351,9 @@ Result<> Broker::count_pending() {
   const auto totals = pending_->totals();
   if (!totals) return std::unexpected(totals.error());
   for (const auto& [topic, count] : *totals) pending_counts_.set(topic, count);
+  auto uses = pending_->uses();
+  if (!uses) return std::unexpected(uses.error());
+  pending_counts_.set(std::move(*uses));
   return {};
 }
 

@@ -26,6 +26,11 @@ Json of_partition(const char* name, const TopicPartition& partition) {
       {"operation", name}, {"topic", partition.topic.text()}, {"partition", partition.partition}};
 }
 
+// Its principal's number, where that is known.
+void put_principal(Json& to, PrincipalId principal) {
+  if (principal != unknown_principal) to["principal"] = principal;
+}
+
 void put_id(Json& to, std::string_view id) {
   if (!id.empty()) put_bytes(to, "id", id);
 }
@@ -71,6 +76,7 @@ struct OperationJson {
     if (op.expires != st::never_expires) json["expires_ms"] = to_ms(op.expires);
     put_id(json, op.id);
     json["bytes"] = op.record.size();
+    put_principal(json, op.principal);
     return json;
   }
   Json operator()(const st::PendingRemoved& op) const {
@@ -83,6 +89,7 @@ struct OperationJson {
     put_id(json, op.id);
     if (op.offset >= 0) json["offset"] = op.offset;
     if (op.moved_to) json["moved_to_ms"] = to_ms(*op.moved_to);
+    put_principal(json, op.share.principal);
     return json;
   }
   Json operator()(const st::ProducerAnswered& op) const {

@@ -36,7 +36,8 @@ void PendingChanges::apply(const storage::Operation& operation) {
                                  added->accepted,
                                  added->expires,
                                  std::string(added->id),
-                                 added->record.size()};
+                                 added->record.size(),
+                                 added->principal};
   } else if (const auto* removed = std::get_if<storage::PendingRemoved>(&operation)) {
     // An entry without a record, and not no entry: the store lags behind the journal, and may still
     // have the record.

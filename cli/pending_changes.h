@@ -32,6 +32,7 @@ struct ShownPending {
   WallTime expires = storage::never_expires;
   std::string id;  // Empty: none.
   std::size_t bytes = 0;
+  PrincipalId principal = unknown_principal;
 };
 
 class PendingChanges {

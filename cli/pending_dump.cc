@@ -18,8 +18,8 @@ namespace tarry::cli {
 namespace {
 
 ShownPending shown(const storage::PendingView& record) {
-  return {record.key,     record.first,           record.partition,    record.accepted,
-          record.expires, std::string(record.id), record.record.size()};
+  return {record.key,     record.first,           record.partition,     record.accepted,
+          record.expires, std::string(record.id), record.record.size(), record.principal};
 }
 
 void print_pending(const ShownPending& record, bool json, Output& out) {
@@ -28,7 +28,10 @@ void print_pending(const ShownPending& record, bool json, Output& out) {
     std::string line = fmt::format("due: {} topic: {} partition: {}", format_time(record.key.due),
                                    record.partition.topic.text(), record.partition.partition);
     if (!record.id.empty()) line += fmt::format(" id: {}", cell(record.id));
-    out.line(fmt::format("{} handle: {} bytes: {}", line, handle, record.bytes));
+    line += fmt::format(" handle: {} bytes: {}", handle, record.bytes);
+    if (record.principal != unknown_principal)
+      line += fmt::format(" principal: {}", record.principal);
+    out.line(line);
     return;
   }
   Json body;
@@ -40,6 +43,7 @@ void print_pending(const ShownPending& record, bool json, Output& out) {
   body["accepted_ms"] = to_ms(record.accepted);
   if (record.expires != storage::never_expires) body["expires_ms"] = to_ms(record.expires);
   body["bytes"] = record.bytes;
+  if (record.principal != unknown_principal) body["principal"] = record.principal;
   out.line(text_of(body));
 }
 

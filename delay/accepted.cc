@@ -38,9 +38,10 @@ bool Accepted::is_long(const records::CheckedBatch& batch, const BatchSchedules&
 
 Accepted Accepted::split(const TopicPartition& partition, const records::CheckedBatch& batch,
                          const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
-                         SequenceRun sequences, bool is_long) {
+                         SequenceRun sequences, PrincipalId principal, bool is_long) {
   Accepted out;
   out.partition_ = partition;
+  out.principal_ = principal;
   out.arrived_ = arrived;
   out.records_ = batch.count;
   out.is_long_ = is_long;
@@ -97,12 +98,20 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
     if (schedule.kind == Asked::expired) ++out.expired_;
     if (schedule.kind != Asked::delayed || is_dropped[index]) return true;
     const PendingKey key{schedule.due, sequences.next()};
-    const auto place = out.additions_.add(
-        {partition, key.sequence, key.due, arrived, schedule.expires, schedule.id, {}},
-        [&](Buffer& to) {
-          append_pending_body(to, original, schedule.recurrence.get(), record,
-                              plain_headers(record), batch.codec);
-        });
+    const auto place =
+        out.additions_.add({partition,
+                            key.sequence,
+                            key.due,
+                            arrived,
+                            schedule.expires,
+                            schedule.id,
+                            {},
+                            {},
+                            principal},
+                           [&](Buffer& to) {
+                             append_pending_body(to, original, schedule.recurrence.get(), record,
+                                                 plain_headers(record), batch.codec);
+                           });
     out.added_.push_back({key, schedule.expires, place});
     // A short batch gives its ids to Arriving one by one; a long one is asked itself.
     if (out.is_long_ && !schedule.id.empty()) with_id.push_back(out.added_.size() - 1);
@@ -122,7 +131,19 @@ storage::PendingAdded Accepted::added_operation(const Added& added) const {
           arrived_,
           added.expires,
           id_of(added),
-          additions_.bytes().subspan(added.place.record, added.place.record_size)};
+          additions_.bytes().subspan(added.place.record, added.place.record_size),
+          std::nullopt,
+          principal_};
+}
+
+storage::PendingUse Accepted::difference() const {
+  storage::PendingUse use;
+  for (const auto& added : added_) use.add({1, share_of(added).bytes});
+  for (const auto& gone : removed_) {
+    // A replaced record may be another principal's.
+    if (gone.share.principal == principal_) use.add({-1, -std::int64_t{gone.share.bytes}});
+  }
+  return use;
 }
 
 storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
@@ -136,6 +157,7 @@ storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
       id_of(gone),
       delivered && base_offset_ >= 0 ? base_offset_ + gone.offset_delta : -1};
   operation.set_first_due(gone.first);
+  operation.share = gone.share;
   return operation;
 }
 
@@ -162,12 +184,18 @@ const Accepted::Added* Accepted::find(Sequence sequence) const {
   return at != added_.end() && at->key.sequence == sequence ? &*at : nullptr;
 }
 
-const PendingKey* Accepted::find_id(std::string_view id) const {
+std::optional<std::pair<PendingKey, storage::PendingShare>> Accepted::find_id(
+    std::string_view id) const {
   const auto known = by_id_.find(id);
-  if (known == by_id_.end()) return nullptr;
+  if (known == by_id_.end()) return std::nullopt;
   const std::size_t at = known->second;
-  if (at < added_.size()) return at >= applied_.added ? &added_[at].key : nullptr;
-  return at - added_.size() >= applied_.removed ? &removed_[at - added_.size()].key : nullptr;
+  if (at < added_.size()) {
+    if (at < applied_.added) return std::nullopt;
+    return std::pair(added_[at].key, share_of(added_[at]));
+  }
+  if (at - added_.size() < applied_.removed) return std::nullopt;
+  const auto& removed = removed_[at - added_.size()];
+  return std::pair(removed.key, removed.share);
 }
 
 }  // namespace tarry::delay

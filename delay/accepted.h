@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "base/scope_exit.h"
 #include "delay/batch_schedules.h"
 #include "delay/coming.h"
+#include "delay/pending_quota.h"
 #include "delay/schedule.h"
 #include "delay/sequences.h"
 #include "delay/sink.h"
@@ -60,7 +62,7 @@ class Accepted {
   // it is accepted in steps, whatever its size.  Pure: on any thread.
   static Accepted split(const TopicPartition& partition, const records::CheckedBatch& batch,
                         const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
-                        SequenceRun sequences, bool is_long);
+                        SequenceRun sequences, PrincipalId principal, bool is_long);
 
  private:
   friend class Intake;
@@ -78,6 +80,7 @@ class Accepted {
     storage::RemovalReason how;
     std::size_t id_at = 0, id_size = 0;  // In ids_.
     std::int32_t offset_delta = 0;       // The offset of a record that goes to the log at once.
+    storage::PendingShare share = {};    // Of one that was pending.
   };
   // An id that is taken from whatever record has it, outside of this batch.
   struct Take {
@@ -96,16 +99,22 @@ class Accepted {
   std::string_view id_of(const Added& added) const {
     return as_text(additions_.bytes().subspan(added.place.id, added.place.id_size));
   }
+  storage::PendingShare share_of(const Added& added) const {
+    return storage::PendingShare::of(principal_, added.place.id_size, added.place.record_size);
+  }
+  // What is pending of its principal afterwards, less what is before.
+  storage::PendingUse difference() const;
   storage::PendingAdded added_operation(const Added& added) const;
   storage::PendingRemoved removed_operation(const Removed& gone) const;
   // Keeps a copy of the id.
   std::size_t add_id(std::string_view id);
   // Looks for records that are added and not applied.
   const Added* find(Sequence sequence) const;
-  const PendingKey* find_id(std::string_view id) const;
+  std::optional<std::pair<PendingKey, storage::PendingShare>> find_id(std::string_view id) const;
 
   Kind kind_ = Kind::untouched;
   TopicPartition partition_;
+  PrincipalId principal_ = unknown_principal;
   WallTime arrived_{};
   Offset base_offset_ = -1;  // The first offset of the records that go to the log at once.
   std::int32_t records_ = 0;
@@ -126,6 +135,7 @@ class Accepted {
   // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   ScopeExit give_back_;
+  Reservation reservation_;      // Of a principal with a quota.
   storage::JournalPlace place_;  // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t late_cancels_ = 0;

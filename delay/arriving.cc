@@ -9,7 +9,7 @@ void Arriving::end_id(const TopicPartition& partition, std::string_view id, cons
   if (ids == ids_.end()) return;
   const auto known = ids->second.find(id);
   // A later record may have the id by now.
-  if (known != ids->second.end() && known->second == key) ids->second.erase(known);
+  if (known != ids->second.end() && known->second.key == key) ids->second.erase(known);
   if (ids->second.empty()) ids_.erase(ids);
 }
 
@@ -17,7 +17,7 @@ std::optional<Arriving::Record> Arriving::find(Sequence sequence) const {
   if (const auto found = records_.find(sequence); found != records_.end()) return found->second;
   for (const Accepted* batch : batches_) {
     if (const auto* const added = batch->find(sequence))
-      return Record{batch->partition_, std::string(batch->id_of(*added))};
+      return Record{batch->partition_, std::string(batch->id_of(*added)), batch->share_of(*added)};
   }
   return std::nullopt;
 }
@@ -28,18 +28,20 @@ bool Arriving::contains(Sequence sequence) const {
          });
 }
 
-const PendingKey* Arriving::find_id(const TopicPartition& partition, std::string_view id) const {
-  const PendingKey* last = nullptr;
+std::optional<Arriving::Last> Arriving::find_id(const TopicPartition& partition,
+                                                std::string_view id) const {
+  std::optional<Last> last;
   if (const auto ids = ids_.find(partition); ids != ids_.end()) {
     const auto found = ids->second.find(id);
-    if (found != ids->second.end()) last = &found->second;
+    if (found != ids->second.end()) last = found->second;
   }
   // One of them may have come before or after it: the later one has the larger sequence number,
   // because those of a partition are accepted one after the other.
   for (const Accepted* batch : batches_) {
     if (batch->partition_ != partition) continue;
-    const PendingKey* const key = batch->find_id(id);
-    if (key != nullptr && (last == nullptr || last->sequence < key->sequence)) last = key;
+    const auto found = batch->find_id(id);
+    if (found && (!last || last->key.sequence < found->first.sequence))
+      last = Last{found->first, found->second};
   }
   return last;
 }

@@ -37,27 +37,31 @@ class Arriving {
   struct Record {
     TopicPartition partition;
     std::string id;
+    storage::PendingShare share;
+  };
+  // The record that has an id.
+  struct Last {
+    PendingKey key;
+    storage::PendingShare share;
   };
 
   // Accepted::applied_ says how much of it has ended.
   void add_batch(const Accepted& batch) { batches_.push_back(&batch); }
   void end_batch(const Accepted& batch) { std::erase(batches_, &batch); }
 
-  void add(Sequence sequence, const TopicPartition& partition, std::string id) {
-    records_.emplace(sequence, Record{partition, std::move(id)});
-  }
+  void add(Sequence sequence, Record record) { records_.emplace(sequence, std::move(record)); }
   void end(Sequence sequence) { records_.erase(sequence); }
 
-  void add_id(const TopicPartition& partition, std::string id, const PendingKey& key) {
-    ids_[partition].insert_or_assign(std::move(id), key);
+  void add_id(const TopicPartition& partition, std::string id, const Last& last) {
+    ids_[partition].insert_or_assign(std::move(id), last);
   }
   // The store knows the id now; unless a later record that is arriving has taken it already.
   void end_id(const TopicPartition& partition, std::string_view id, const PendingKey& key);
 
   std::optional<Record> find(Sequence sequence) const;
   bool contains(Sequence sequence) const;
-  // The record that has the id in the journal, and not yet in the tier; null: there is none.
-  const PendingKey* find_id(const TopicPartition& partition, std::string_view id) const;
+  // The record that has the id in the journal, and not yet in the tier; empty: there is none.
+  std::optional<Last> find_id(const TopicPartition& partition, std::string_view id) const;
 
   // `waiter` is called once the record is applied.
   void await(Sequence sequence, std::move_only_function<void()> waiter) {
@@ -74,7 +78,7 @@ class Arriving {
   std::size_t count_of(const TopicId& topic) const;
 
  private:
-  using Ids = std::map<std::string, PendingKey, std::less<>>;
+  using Ids = std::map<std::string, Last, std::less<>>;
 
   std::unordered_map<Sequence, Record> records_;
   std::unordered_map<TopicPartition, Ids> ids_;

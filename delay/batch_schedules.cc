@@ -86,6 +86,7 @@ std::expected<BatchSchedules, ScheduleErrors> read_schedules(const records::Chec
         schedules.sequences += schedule->kind == Kind::delayed || schedule->kind == Kind::immediate;
         schedules.delayed += schedule->kind == Kind::delayed;
         schedules.ids += schedule->takes_id();
+        schedules.cancels += schedule->kind == Kind::cancel;
         if (too_many) return scheduled == 0;  // The first one is enough to refuse the batch.
         schedules.of_records.push_back(*schedule);
         return true;

@@ -35,6 +35,7 @@ struct ScheduleErrors {
     too_many,  // More than max_scheduled_records: MESSAGE_TOO_LARGE (10), some clients split it.
     busy,      // Not at the moment: `reason` says for want of what.  The producer may try again.
     failed,    // The pending store cannot be read.
+    denied,    // Its producer may not do this: TOPIC_AUTHORIZATION_FAILED (29).
   };
   Kind kind = Kind::invalid;
   std::string message;                      // Says what is wrong with the batch.
@@ -48,6 +49,7 @@ struct BatchSchedules {
   std::size_t sequences = 0;  // Sequence numbers that accepting them takes.
   std::size_t delayed = 0;    // Records that are.
   std::size_t ids = 0;        // Records for which Schedule::takes_id().
+  std::size_t cancels = 0;    // Those of them that only cancel.
   // The records of kind `invalid`, in the batch's order, and what is wrong with them.
   std::vector<records::BadRecord> invalid;
   // The slips in all records, if any name was found in the batch; also when nothing is scheduled.

@@ -185,10 +185,12 @@ std::optional<Location> BucketTier::add(JournalPlace at, const storage::PendingA
                            added.accepted,
                            added.expires,
                            added.id,
-                           added.record};
+                           added.record,
+                           added.principal};
   if (!record.id.empty()) {
     tell(record.partition, record.id,
-         {ScheduleEvent::Kind::scheduled, record.accepted, record.key, record.first});
+         {ScheduleEvent::Kind::scheduled, record.accepted, record.key, record.first,
+          ScheduleEvent::offset_of(record.share())});
   }
   return this->added(at, record);
 }
@@ -198,12 +200,14 @@ void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed,
   const PendingKey key{removed.due, removed.sequence};
   const WallTime first = removed.first_due.value_or(removed.due);
   if (!removed.id.empty()) {
-    tell(removed.partition, removed.id,
-         {kind_of(removed.how), removed.at, key, first, removed.offset});
+    const Offset offset = removed.how == RemovalReason::moved
+                              ? ScheduleEvent::offset_of(removed.share)
+                              : removed.offset;
+    tell(removed.partition, removed.id, {kind_of(removed.how), removed.at, key, first, offset});
   }
   // Such a record was never pending, so there is nothing to mark.
   if (removed.how == RemovalReason::delivered_on_arrival) return;
-  this->removed(at, key, removed.partition, first, location);
+  this->removed(at, key, removed.partition, first, removed.share, location);
 }
 
 void BucketTier::tell(const TopicPartition& partition, std::string_view id,
@@ -230,9 +234,40 @@ void BucketTier::forward(const PendingKey& handle, std::optional<PendingKey> now
   if (is_new) charge_told(event_bytes);
 }
 
-void BucketTier::count(const TopicId& topic, std::int64_t change) {
+// A record more of the home, the topic and the principal, or one less.
+void BucketTier::count(Home& home, const TopicId& topic, const storage::PendingShare& share,
+                       int change) {
+  const storage::PendingUse more{change, change * std::int64_t{share.bytes}};
+  home.uses[{topic, share.principal}].add(more);
+  if (options_.counts == nullptr) return;
+  Counted& to = counted(topic, share.principal);
   // Shards add to the same counter, and nothing else follows from its value.
-  if (options_.counts != nullptr) counter(topic).fetch_add(change, std::memory_order_relaxed);
+  to.topic->fetch_add(change, std::memory_order_relaxed);
+  to.untold.add(more);
+}
+
+void BucketTier::tell_account() {
+  if (last_counted_ == nullptr) return;
+  Counted& of = last_counted_->second;
+  if (of.account != nullptr && of.untold != storage::PendingUse{}) {
+    of.account->add(of.untold);
+    of.use.add(of.untold);
+  }
+  of.untold = {};
+}
+
+BucketTier::Counted& BucketTier::counted(const TopicId& topic, PrincipalId principal) {
+  const std::pair of(topic, principal);
+  if (last_counted_ != nullptr && last_counted_->first == of) return last_counted_->second;
+  tell_account();
+  auto at = counted_.find(of);
+  if (at == counted_.end()) {
+    Counted made{&counter(topic), nullptr, {}, {}};
+    if (principal != unknown_principal) made.account = options_.counts->account(principal);
+    at = counted_.emplace(of, std::move(made)).first;
+  }
+  last_counted_ = &*at;
+  return at->second;
 }
 
 storage::PendingCounts::Counter& BucketTier::counter(const TopicId& topic) {
@@ -284,8 +319,7 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
     const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
     if (resident.chunk->first() <= before.last()) shelf.in_order = false;
   }
-  ++home.counts[record.partition.topic];
-  count(record.partition.topic, 1);
+  count(home, record.partition.topic, record.share(), 1);
   home.dirty = true;
   // A far record is filed later, when it comes near.
   if (!(record.key < horizon_)) return std::nullopt;
@@ -293,7 +327,8 @@ std::optional<Location> BucketTier::added(JournalPlace at, const PendingView& re
 }
 
 void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-                         WallTime first, const Location& location) {
+                         WallTime first, const storage::PendingShare& share,
+                         const Location& location) {
   at.epoch = epoch_;
   applied_ = std::max(applied_, behind(at));
   if (first != key.due) forward({first, key.sequence}, std::nullopt);
@@ -302,8 +337,7 @@ void BucketTier::removed(JournalPlace at, const PendingKey& key, const TopicPart
   const auto [id, of_id, written] = home_for(key.due);
   if (at < written) return;
   Home& home = *of_id;
-  --home.counts[partition.topic];
-  count(partition.topic, -1);
+  count(home, partition.topic, share, -1);
   home.dirty = true;
   const Place place = locate(key, location, last_removed_);
   if (place.resident == nullptr) {
@@ -377,6 +411,12 @@ void BucketTier::topic_dropped(const TopicId& topic) {
   counters_.erase(topic);
   coming_.erase(topic);
   recent_counter_ = {};
+  tell_account();
+  last_counted_ = nullptr;
+  for (auto of = counted_.lower_bound({topic, 0}); of != counted_.end() && of->first.first == topic;
+       of = counted_.erase(of)) {
+    if (of->second.account != nullptr) of->second.account->take_off(of->second.use);
+  }
   if (!dropped_.try_emplace(topic, checkpoints).second) return;
   if (!homes_.empty()) drop_from_ = homes_.begin()->first;
 }

@@ -211,6 +211,14 @@ class BucketTier {
   Coming::Sums coming(const TopicId& topic);
   std::int64_t coming_of(const TopicId& topic);
   std::size_t coming_bytes() const { return coming_bytes_; }
+  // The account of what a principal has pending, in all shards.
+  storage::PendingCounts::Account account(PrincipalId principal) {
+    return options_.counts->account(principal);
+  }
+  // What was added and removed until now is in the accounts from then on.  Whoever adds or removes
+  // calls this at the end, because all shards write to the same accounts: with every record it
+  // would cost more than the counting.
+  void tell_account();
 
   // The part of a level of buckets that is in memory.
   struct Level {
@@ -295,7 +303,8 @@ class BucketTier {
     std::map<storage::Bucket, Shelf> shelves;
     std::unordered_set<Sequence> gone;  // On disk alone, and not written yet.
     std::vector<storage::ChunkKey> dead;
-    std::map<TopicId, std::int64_t> counts;
+    // Added less removed since it was written; also of nobody, so that they add up to the topics'.
+    storage::PendingUses uses;
     std::size_t unwritten = 0;            // Bytes of its residents that are not on disk,
     std::size_t tails = 0;                //   and how many these are.
     std::size_t marks = 0;                // Charged for what is gone and not written.
@@ -386,12 +395,14 @@ class BucketTier {
   // --- bucket_tier.cc
   std::optional<Location> added(storage::JournalPlace at, const PendingView& record);
   void removed(storage::JournalPlace at, const PendingKey& key, const TopicPartition& partition,
-               WallTime first, const Location& location);
+               WallTime first, const storage::PendingShare& share, const Location& location);
   void tell(const TopicPartition& partition, std::string_view id,
             const storage::ScheduleEvent& event);
   void charge_told(std::size_t bytes);
   void forward(const PendingKey& handle, std::optional<PendingKey> now);
-  void count(const TopicId& topic, std::int64_t change);
+  struct Counted;
+  Counted& counted(const TopicId& topic, PrincipalId principal);
+  void count(Home& home, const TopicId& topic, const storage::PendingShare& share, int change);
   storage::PendingCounts::Counter& counter(const TopicId& topic);
   void begin_write_all();
   storage::Bucket home_of(WallTime due) const;
@@ -479,6 +490,17 @@ class BucketTier {
   // The last one of them: null at first.
   std::pair<TopicId, storage::PendingCounts::Counter*> recent_counter_{};
   std::map<TopicId, storage::PendingCounts::Counter*> coming_;
+  // Where records of a topic by a principal are counted.
+  struct Counted {
+    storage::PendingCounts::Counter* topic;
+    storage::PendingCounts::Account account;  // Null: the principal is unknown.
+    storage::PendingUse use;                  // What this tier has added to the account,
+    storage::PendingUse untold;               //   and what it is about to add.
+  };
+  std::map<std::pair<TopicId, PrincipalId>, Counted> counted_;
+  // The last one that was asked for, as most records are of the same; null: none.  No other has
+  // anything untold.
+  std::pair<const std::pair<TopicId, PrincipalId>, Counted>* last_counted_ = nullptr;
   Homes homes_;
   Recent recent_;  // Forgotten when a home goes, is written, or months become hours.
   // Topics that were dropped, and of which there may still be something here; with the number of

@@ -432,9 +432,13 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Removal
   const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
   out.place = is_closed ? home.written : applied_;
   out.dead = std::exchange(home.dead, {});
-  out.counts = std::exchange(home.counts, {});
-  // The counters of a dropped topic are gone, and this would make new ones.
-  for (const auto& [topic, checkpoints] : dropped_) out.counts.erase(topic);
+  for (const auto& [of, use] : std::exchange(home.uses, {})) {
+    const auto& [topic, principal] = of;
+    // The counters of a dropped topic are gone, and this would make new ones.
+    if (dropped_.contains(topic)) continue;
+    out.counts[topic] += use.records;
+    if (principal != unknown_principal) out.uses.emplace(of, use);
+  }
   memory_ -= std::exchange(home.marks, 0);
   gone.of_home = std::exchange(home.gone, {});
   for (auto& [bucket, shelf] : home.shelves) {

@@ -23,8 +23,8 @@ std::unexpected<Error> changes_too_often() {
 // The record that has the id, or had it, if it is arriving or leaving.
 std::optional<Sequence> Control::changing(const TopicPartition& partition, std::string_view id,
                                           const Named& found) const {
-  const PendingKey* const last = arriving_.find_id(partition, id);
-  if (last != nullptr && is_changing(last->sequence)) return last->sequence;
+  const auto last = arriving_.find_id(partition, id);
+  if (last && is_changing(last->key.sequence)) return last->key.sequence;
   if (found.state == Named::State::pending && is_changing(found.key.sequence))
     return found.key.sequence;
   return std::nullopt;
@@ -93,7 +93,6 @@ void Control::trace(const TopicPartition& partition, std::string id, BucketTier:
   if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
   if (tries == 0) return done(changes_too_often());
   context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
-    using Kind = storage::ScheduleEvent::Kind;
     if (!events) return done(std::move(events));
     if (const auto awaited = changing(partition, id, named(id, *events))) {
       return await_change(*awaited, [=, this, done = std::move(done)]() mutable {
@@ -102,9 +101,8 @@ void Control::trace(const TopicPartition& partition, std::string id, BucketTier:
     }
     if (!events->empty()) {
       const auto& last = events->back();
-      const bool is_pending = last.kind == Kind::scheduled || last.kind == Kind::moved;
       // The store forgets it some time later.
-      if (!is_pending && last.at <= remembered()) events->clear();
+      if (!last.is_pending() && last.at <= remembered()) events->clear();
     }
     done(std::move(events));
   });
@@ -134,8 +132,8 @@ void Control::control(std::unique_ptr<Request> asked) {
   if (asked->tries++ == max_tries) return asked->done(changes_too_often());
   if (!asked->name.starts_with('@')) {
     // The journal has it already, the tier has not.
-    if (const PendingKey* const key = arriving_.find_id(asked->partition, asked->name)) {
-      const Named found{Named::State::pending, *key, key->due, asked->name};
+    if (const auto last = arriving_.find_id(asked->partition, asked->name)) {
+      const Named found{Named::State::pending, last->key, last->key.due, asked->name, last->share};
       return control_found(std::move(asked), found);
     }
     // A reference, because the call that reads these fields takes `asked` itself.
@@ -144,7 +142,7 @@ void Control::control(std::unique_ptr<Request> asked) {
                                  [this, asked = std::move(asked)](auto events) mutable {
                                    if (!events) return asked->done(std::unexpected(events.error()));
                                    // A record that came meanwhile has the id now.
-                                   if (arriving_.find_id(asked->partition, asked->name) != nullptr)
+                                   if (arriving_.find_id(asked->partition, asked->name))
                                      return control(std::move(asked));
                                    const Named found = named(asked->name, *events);
                                    control_found(std::move(asked), found);
@@ -154,7 +152,7 @@ void Control::control(std::unique_ptr<Request> asked) {
   if (!first) return asked->done(Controlled{});
   if (const auto arriving = arriving_.find(first->sequence)) {
     if (arriving->partition != asked->partition) return asked->done(Controlled{});
-    const Named found{Named::State::pending, *first, first->due, arriving->id};
+    const Named found{Named::State::pending, *first, first->due, arriving->id, arriving->share};
     return control_found(std::move(asked), found);
   }
   const std::string name = asked->name;
@@ -162,7 +160,8 @@ void Control::control(std::unique_ptr<Request> asked) {
     if (!looked) return asked->done(std::unexpected(looked.error()));
     const auto& record = looked->record;
     if (!record || record->partition != asked->partition) return asked->done(Controlled{});
-    const Named found{Named::State::pending, record->key, record->first_due, record->id};
+    const Named found{Named::State::pending, record->key, record->first_due, record->id,
+                      record->share()};
     control_found(std::move(asked), found);
   });
 }
@@ -176,7 +175,7 @@ void Control::control_found(std::unique_ptr<Request> asked, const Named& found) 
     auto removal = std::make_unique<OwnChanges::Removal>();
     removal->partition = asked->partition;
     removal->how = storage::RemovalReason::cancelled;
-    removal->records.push_back({found.key, found.first, found.id});
+    removal->records.push_back({found.key, found.first, found.id, found.share});
     removal->done = std::move(asked->done);
     return changes_.remove(std::move(removal));
   }
@@ -237,7 +236,8 @@ void Control::start_move(std::unique_ptr<Request> asked, storage::PendingRecord 
     if (deliver) return await_delivery(record.key.sequence, std::move(asked));
     return asked->done(Controlled{ControlOutcome::done, *due});
   }
-  auto move = std::make_unique<OwnChanges::Move>(std::move(record), *due);
+  const auto share = record.share();
+  auto move = std::make_unique<OwnChanges::Move>(std::move(record), *due, share);
   const Sequence sequence = move->record.key.sequence;
   move->done = [this, deliver, sequence,
                 asked = std::move(asked)](Result<Controlled> told) mutable {

@@ -67,7 +67,7 @@ struct Deliveries::Filling {
 
   void expire(const storage::PendingView& record) {
     if (!expired) expired = std::make_unique<OwnChanges::Removal>();
-    expired->records.push_back({record.key, record.first, std::string(record.id)});
+    expired->records.push_back({record.key, record.first, std::string(record.id), record.share()});
   }
 };
 
@@ -213,7 +213,7 @@ bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& reco
     storage::PendingRecord later = record.owned();
     later.record = std::move(run.again->record);
     filling.left_out.push_back(
-        std::make_unique<OwnChanges::Move>(std::move(later), run.again->due));
+        std::make_unique<OwnChanges::Move>(std::move(later), run.again->due, record.share()));
   } else {
     filling.expire(record);
   }
@@ -229,6 +229,7 @@ void Deliveries::note(Delivery& delivery, NearEntry& entry, const storage::Pendi
       storage::PendingRemoved{record.partition, record.key.sequence, record.key.due,
                               storage::RemovalReason::delivered, at, id});
   gone.set_first_due(record.first);
+  gone.share = record.share();
   delivery.expires = std::min(delivery.expires, record.expires);
   delivery.latest = std::max({delivery.latest, record.key.due, run.due});
   if (gone.due > at) ++context_.totals.early_total;
@@ -238,6 +239,7 @@ void Deliveries::note(Delivery& delivery, NearEntry& entry, const storage::Pendi
         storage::PendingAdded{record.partition, record.key.sequence, run.again->due,
                               record.accepted, record.expires, id, kept});
     again.set_first_due(record.first);
+    again.principal = record.principal;
     delivery.again_of.push_back(delivery.entries.size());
   }
   delivery.entries.push_back(&entry);
@@ -367,7 +369,10 @@ void Deliveries::drop_all(PartitionSlot slot) {
     NearEntry* const entry = queues_.take(slot, context_.time.now());
     if (entry == nullptr) break;
     const auto record = context_.tier.read(entry->key(), entry->location());
-    if (record) removal->records.push_back({record->key, record->first, std::string(record->id)});
+    if (record) {
+      removal->records.push_back(
+          {record->key, record->first, std::string(record->id), record->share()});
+    }
     queues_.erase(*entry);
   }
   if (!removal->records.empty()) changes_.remove(std::move(removal));
@@ -441,6 +446,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     if (near && !leaving_.contains(again.sequence))
       queues_.file({again.due, again.sequence}, again.partition, *near);
   }
+  context_.tier.tell_account();
   context_.totals.delivered_total += count;
 }
 
@@ -492,9 +498,11 @@ std::optional<Deliveries::Place> Deliveries::place_of(Sequence sequence) const {
 std::optional<Deliveries::InFlight> Deliveries::find(Sequence sequence) const {
   const auto place = place_of(sequence);
   if (!place) return std::nullopt;
-  InFlight found{place->delivery->place.has_value(), std::nullopt};
-  if (const auto* const again = place->delivery->again_at(place->index))
+  InFlight found{place->delivery->place.has_value(), std::nullopt, {}};
+  if (const auto* const again = place->delivery->again_at(place->index)) {
     found.again = PendingKey{again->due, sequence};
+    found.again_share = again->share();
+  }
   return found;
 }
 

@@ -65,8 +65,9 @@ class Deliveries {
 
   // A record on its way.
   struct InFlight {
-    bool appended;                    // Nothing can refuse its delivery any more.
-    std::optional<PendingKey> again;  // A recurring one: its key from then on.
+    bool appended;                      // Nothing can refuse its delivery any more.
+    std::optional<PendingKey> again;    // A recurring one: its key from then on,
+    storage::PendingShare again_share;  //   and its share.
   };
   std::optional<InFlight> find(Sequence sequence) const;
   // Called with true if the record, which is on its way, was delivered and is gone.

@@ -151,16 +151,17 @@ class Engine {
                                                  const records::CheckedBatch& batch,
                                                  const BatchSchedules& schedules,
                                                  const TopicDelay& topic, WallTime arrived,
-                                                 const IdRows& ids) {
-    return intake_.accept(partition, batch, schedules, topic, arrived, ids);
+                                                 const IdRows& ids,
+                                                 const PendingTerms& terms = {}) {
+    return intake_.accept(partition, batch, schedules, topic, arrived, ids, terms);
   }
   // The same of one for which Accepted::is_long(): on the pool, and in steps.  `batch` and
   // `schedules` live until `done` is called, perhaps at once; nothing else of the partition is
   // accepted until then.  An engine that goes calls it no more.
   void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
-                       IdRows ids, Intake::Done done) {
-    intake_.accept_in_steps(partition, batch, schedules, topic, arrived, std::move(ids),
+                       IdRows ids, Intake::Done done, const PendingTerms& terms = {}) {
+    intake_.accept_in_steps(partition, batch, schedules, topic, arrived, std::move(ids), terms,
                             std::move(done));
   }
   // Adds the new pending records and the removals.  When the transaction is appended their ids are

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include "base/assert.h"
+#include "base/log.h"
+
 namespace tarry::delay {
 namespace {
 
@@ -34,6 +36,46 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
       "delay_max_pending");
 }
 
+// A rule of the topic's own forbids it.
+std::optional<ScheduleErrors> forbidden(const BatchSchedules& schedules,
+                                        const PendingTerms& terms) {
+  const bool schedules_any = schedules.delayed > 0 || schedules.ids > schedules.cancels;
+  if (schedules_any && !terms.may_schedule) {
+    return refuse(ScheduleErrors::Kind::denied,
+                  "the user may not schedule or replace delayed records of this topic",
+                  may_not_schedule);
+  }
+  if (schedules.cancels > 0 && !terms.may_cancel) {
+    return refuse(ScheduleErrors::Kind::denied,
+                  "the user may not cancel delayed records of this topic", may_not_cancel);
+  }
+  return std::nullopt;
+}
+
+// A user would have more pending than its quota allows; nothing, if the batch may be taken.
+std::optional<ScheduleErrors> above_quota(const PendingTerms& terms,
+                                          const storage::PendingUse& there,
+                                          const storage::PendingUse& more) {
+  constexpr auto reason = "user_max_pending";
+  constexpr auto advice = "try again when some are delivered or cancelled";
+  if (Reservation::is_above(there.records, more.records, terms.max_records)) {
+    return refuse(
+        ScheduleErrors::Kind::busy,
+        fmt::format("user {} has {} pending records and may have {} (quota "
+                    "pending_records), but the batch adds {}; {}",
+                    printable(terms.user), there.records, *terms.max_records, more.records, advice),
+        reason);
+  }
+  if (Reservation::is_above(there.bytes, more.bytes, terms.max_bytes)) {
+    return refuse(ScheduleErrors::Kind::busy,
+                  fmt::format("user {} has {} bytes of pending records and may have {} (quota "
+                              "pending_bytes), which the batch would exceed; {}",
+                              printable(terms.user), there.bytes, *terms.max_bytes, advice),
+                  reason);
+  }
+  return std::nullopt;
+}
+
 const ScheduleErrors in_delivery =
     refuse(ScheduleErrors::Kind::busy,
            "a record with an id of this batch is being delivered or moved right now; try again",
@@ -48,21 +90,23 @@ Intake::Taken Intake::take_id(Accepted& accepted, const Accepted::Take& take, co
   if (found.state != Named::State::pending) return Taken::no;
   if (leaving_.contains(sequence)) return leaving_.stays(sequence) ? Taken::busy : Taken::no;
   PendingKey key = found.key;
+  storage::PendingShare share = found.share;
   if (const auto in_flight = deliveries_.find(sequence)) {
     if (!in_flight->appended) return Taken::busy;
     if (!in_flight->again) return Taken::late;
     key = *in_flight->again;  // A recurring one goes where it is once it is delivered.
+    share = in_flight->again_share;
   }
   const auto how =
       take.cancels ? storage::RemovalReason::cancelled : storage::RemovalReason::replaced;
-  accepted.removed_.push_back({key, found.first, how, take.id_at, take.id_size});
+  accepted.removed_.push_back({key, found.first, how, take.id_at, take.id_size, 0, share});
   return Taken::yes;
 }
 
 Named Intake::find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                       std::size_t number) {
-  if (const PendingKey* const key = arriving_.find_id(partition, id))
-    return Named{Named::State::pending, *key, key->due, std::string(id)};
+  if (const auto last = arriving_.find_id(partition, id))
+    return Named{Named::State::pending, last->key, last->key.due, std::string(id), last->share};
   return Named::of_id(id, context_.tier.last_event(partition, id, ids, number),
                       context_.time.wall() - context_.options.remember);
 }
@@ -74,10 +118,18 @@ void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& sch
 
 // The reason why no delayed record is accepted now; empty: they are.
 std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
-                                              const TopicDelay& topic, const TopicId& id) {
+                                              const TopicDelay& topic, const TopicId& id,
+                                              const PendingTerms& terms) {
   if (context_.stopped) return refuse(ScheduleErrors::Kind::failed, "the pending store has failed");
+  if (auto denied = forbidden(schedules, terms)) return denied;
   const auto pending = context_.tier.pending_of(id) + context_.tier.coming_of(id);
   if (auto above = above_limit(schedules, topic, pending)) return above;
+  // Before the batch is taken apart for nothing.  Each of its ids takes one record away at most.
+  if (terms.is_limited() && schedules.delayed > schedules.ids) {
+    const storage::PendingUse least{static_cast<std::int64_t>(schedules.delayed - schedules.ids),
+                                    schedules.ids == 0 ? 1 : 0};
+    if (auto above = above_quota(terms, account_of(terms)->use(), least)) return above;
+  }
   if (schedules.sequences > 0 && context_.tier.is_full()) {
     // The step writes records to the disk, which makes room.
     context_.alarm.wake();
@@ -99,7 +151,8 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
                                                        const records::CheckedBatch& batch,
                                                        const BatchSchedules& schedules,
                                                        const TopicDelay& topic, WallTime arrived,
-                                                       const IdRows& ids) {
+                                                       const IdRows& ids,
+                                                       const PendingTerms& terms) {
   if (!schedules.any()) {
     Accepted untouched;
     untouched.records_ = batch.count;
@@ -107,10 +160,10 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
   }
   TARRY_ASSERT(schedules.of_records.size() == static_cast<std::size_t>(batch.count),
                "each record has its schedule");
-  if (auto refused = refusal(schedules, topic, partition.topic))
+  if (auto refused = refusal(schedules, topic, partition.topic, terms))
     return std::unexpected(std::move(*refused));
   auto accepted = Accepted::split(partition, batch, schedules, topic, arrived,
-                                  sequences_.take(schedules.sequences), false);
+                                  sequences_.take(schedules.sequences), terms.principal, false);
   sequences_.request_if_low();
   for (const auto& take : accepted.takes_) {
     const Taken taken = take_id(accepted, take, ids);
@@ -119,10 +172,25 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
     accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
     accepted.late_cancels_ += taken == Taken::late && take.cancels;
   }
+  if (auto above = reserve(accepted, terms)) return std::unexpected(std::move(*above));
   end_taking(accepted);
   accepted.coming_ = Coming(context_.tier.coming(partition.topic), accepted.memory_bytes(),
                             accepted.added_.size());
   return accepted;
+}
+
+Reservation::Account Intake::account_of(const PendingTerms& terms) {
+  return context_.tier.account(terms.principal);
+}
+
+// Takes the room for what the batch adds; or says why there is none.
+std::optional<ScheduleErrors> Intake::reserve(Accepted& accepted, const PendingTerms& terms) {
+  if (!terms.is_limited()) return std::nullopt;
+  const auto more = accepted.difference();
+  storage::PendingUse there;
+  accepted.reservation_ = Reservation::take(account_of(terms), more, terms, there);
+  if (accepted.reservation_) return std::nullopt;
+  return above_quota(terms, there, more);
 }
 
 // All its ids are taken.
@@ -142,20 +210,20 @@ void Intake::end_taking(Accepted& accepted) {
 
 void Intake::accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
                              const BatchSchedules& schedules, const TopicDelay& topic,
-                             WallTime arrived, IdRows ids, Done done) {
-  if (auto refused = refusal(schedules, topic, partition.topic))
+                             WallTime arrived, IdRows ids, const PendingTerms& terms, Done done) {
+  if (auto refused = refusal(schedules, topic, partition.topic, terms))
     return done(std::unexpected(std::move(*refused)));
   auto sequences = sequences_.take(schedules.sequences);
   sequences_.request_if_low();
   // How much of it there will be is known when it is taken apart.
   Coming coming(context_.tier.coming(partition.topic), batch.records().size(), schedules.delayed);
   background_.run(
-      [partition, &batch, &schedules, topic, arrived,
-       sequences = std::move(sequences)]() mutable -> Result<Accepted> {
+      [partition, &batch, &schedules, topic, arrived, sequences = std::move(sequences),
+       principal = terms.principal]() mutable -> Result<Accepted> {
         return Accepted::split(partition, batch, schedules, topic, arrived, std::move(sequences),
-                               true);
+                               principal, true);
       },
-      [this, alive = context_.alive, ids = std::move(ids), coming = std::move(coming),
+      [this, alive = context_.alive, ids = std::move(ids), coming = std::move(coming), terms,
        done = std::move(done)](Result<Accepted> accepted) mutable {
         if (!*alive) return;
         if (!accepted) {
@@ -165,6 +233,8 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
         coming.set_bytes(accepted->memory_bytes());
         accepted->coming_ = std::move(coming);
         if (accepted->takes_.empty()) {
+          if (auto above = reserve(*accepted, terms))
+            return done(std::unexpected(std::move(*above)));
           end_taking(*accepted);
           return done(std::move(*accepted));
         }
@@ -173,7 +243,7 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
             ScopeExit([this, alive, held = accepted->held_, of = accepted->partition_] {
               if (*alive) give_back(of, std::move(*held));
             });
-        taking_.push_back({std::move(*accepted), std::move(ids), std::move(done)});
+        taking_.push_back({std::move(*accepted), std::move(ids), terms, std::move(done)});
         context_.alarm.wake();
       });
 }
@@ -200,6 +270,8 @@ bool Intake::step(std::size_t budget) {
     taking_.pop_front();
     if (busy) {
       ended.done(std::unexpected(in_delivery));
+    } else if (auto above = reserve(ended.accepted, ended.terms)) {
+      ended.done(std::unexpected(std::move(*above)));
     } else {
       end_taking(ended.accepted);
       ended.done(std::move(ended.accepted));
@@ -267,12 +339,13 @@ void Intake::appended(const Accepted& accepted) noexcept {
   for (const auto& gone : accepted.removed_) {
     leaving_.begin(gone.key.sequence);
     if (gone.how == storage::RemovalReason::delivered_on_arrival)
-      arriving_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), gone.key);
+      arriving_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), {gone.key, {}});
   }
   for (const auto& added : accepted.added_) {
     std::string id(accepted.id_of(added));
-    if (!id.empty()) arriving_.add_id(accepted.partition_, id, added.key);
-    arriving_.add(added.key.sequence, accepted.partition_, std::move(id));
+    const auto share = accepted.share_of(added);
+    if (!id.empty()) arriving_.add_id(accepted.partition_, id, {added.key, share});
+    arriving_.add(added.key.sequence, {accepted.partition_, std::move(id), share});
   }
 }
 
@@ -292,7 +365,11 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
   place.operation += static_cast<std::uint32_t>(applied.removed + applied.added);
   for (; applied.removed < accepted.removed_.size() && take(); ++applied.removed) {
     const auto& gone = accepted.removed_[applied.removed];
-    if (!deleted) context_.tier.remove(place, accepted.removed_operation(gone));
+    if (!deleted) {
+      if (gone.share.principal == accepted.principal_)
+        accepted.reservation_.is_taken_away(gone.share);
+      context_.tier.remove(place, accepted.removed_operation(gone));
+    }
     ++place.operation;
     totals.cancelled_total += gone.how == storage::RemovalReason::cancelled;
     totals.replaced_total += gone.how == storage::RemovalReason::replaced;
@@ -301,10 +378,14 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
   }
   // They are called when everything is in its place, because they may ask for any of it.
   Arriving::Waiters waiters;
+  storage::PendingUse counted;
   for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
     const auto& added = accepted.added_[applied.added];
     std::optional<Location> near;
-    if (!deleted) near = context_.tier.add(place, accepted.added_operation(added));
+    if (!deleted) {
+      near = context_.tier.add(place, accepted.added_operation(added));
+      if (accepted.reservation_) counted.add({1, std::int64_t{accepted.share_of(added).bytes}});
+    }
     totals.dropped_total += deleted;
     accepted.coming_.applied(1);
     ++place.operation;
@@ -315,6 +396,8 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
     }
     if (near && !leaving_.contains(added.key.sequence)) queues_.file(added.key, partition, *near);
   }
+  context_.tier.tell_account();
+  accepted.reservation_.is_counted(counted);
   const bool is_in = applied.added == accepted.added_.size();
   for (; is_in && applied.ended < accepted.removed_.size() && take(); ++applied.ended) {
     const auto& gone = accepted.removed_[applied.ended];
@@ -329,6 +412,7 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
     totals.cancel_unknown_total += accepted.unknown_cancels_;
     totals.cancel_late_total += accepted.late_cancels_;
     totals.expired_total += accepted.expired_;
+    accepted.reservation_.end();
     if (accepted.is_long_) arriving_.end_batch(accepted);
   }
   for (auto& waiter : waiters) waiter();

@@ -10,6 +10,7 @@
 //   a long batch:  split (on the pool) --> its ids are taken, in steps --> done --> add_to()
 //
 // Invariants
+//   - Whatever is on its way on all shards, no user's quota is exceeded (pending_quota.h).
 //   - What is refused, or never appended, leaves no trace: what a long batch takes is leaving from
 //     then on, and pending again if the batch is not appended.
 //   - A partition's batches are accepted one after the other, each committed before the next one.
@@ -40,6 +41,7 @@
 #include "delay/engine_context.h"
 #include "delay/leaving.h"
 #include "delay/named.h"
+#include "delay/pending_quota.h"
 #include "delay/ready_queues.h"
 #include "delay/sequences.h"
 #include "records/batch_check.h"
@@ -74,10 +76,10 @@ class Intake {
                                                  const records::CheckedBatch& batch,
                                                  const BatchSchedules& schedules,
                                                  const TopicDelay& topic, WallTime arrived,
-                                                 const IdRows& ids);
+                                                 const IdRows& ids, const PendingTerms& terms);
   void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
-                       IdRows ids, Done done);
+                       IdRows ids, const PendingTerms& terms, Done done);
   void add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base);
 
   // Goes on with long batches; true: there is more to do.
@@ -89,12 +91,15 @@ class Intake {
   struct Taking {
     Accepted accepted;
     IdRows ids;
+    PendingTerms terms;
     Done done;
     std::size_t next = 0;  // The index of its next take.
   };
 
   std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,
-                                        const TopicId& id);
+                                        const TopicId& id, const PendingTerms& terms);
+  Reservation::Account account_of(const PendingTerms& terms);
+  std::optional<ScheduleErrors> reserve(Accepted& accepted, const PendingTerms& terms);
   Taken take_id(Accepted& accepted, const Accepted::Take& take, const IdRows& ids);
   static void end_taking(Accepted& accepted);
   Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,

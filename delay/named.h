@@ -18,6 +18,7 @@ struct Named {
   storage::PendingKey key{};
   WallTime first{};  // Its handle's due time.
   std::string id{};  // The record's own, where there is one.
+  storage::PendingShare share{};
 
   // The one that has the id of which the store knows this as the last event.  An event before
   // `remembered` is unknown.
@@ -25,8 +26,8 @@ struct Named {
                      WallTime remembered) {
     using Kind = storage::ScheduleEvent::Kind;
     if (!last) return {};
-    if (last->kind == Kind::scheduled || last->kind == Kind::moved)
-      return {State::pending, last->key, last->first, std::string(id)};
+    if (last->is_pending())
+      return {State::pending, last->key, last->first, std::string(id), last->share()};
     if (last->kind != Kind::delivered || last->at <= remembered) return {};
     return {State::delivered, last->key, last->first, std::string(id)};
   }

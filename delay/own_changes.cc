@@ -18,6 +18,7 @@ storage::PendingRemoved OwnChanges::Move::removed() const {
                                   -1,
                                   due};
   removed.set_first_due(record.first_due);
+  removed.share = share;
   return removed;
 }
 
@@ -25,12 +26,14 @@ storage::PendingAdded OwnChanges::Move::added() const {
   storage::PendingAdded added{record.partition, record.key.sequence, due,          record.accepted,
                               record.expires,   record.id,           record.record};
   added.set_first_due(record.first_due);
+  added.principal = record.principal;
   return added;
 }
 
 storage::PendingRemoved OwnChanges::Removal::operation(const One& one) const {
   storage::PendingRemoved removed{partition, one.key.sequence, one.key.due, how, at, one.id};
   removed.set_first_due(one.first);
+  removed.share = one.share;
   return removed;
 }
 
@@ -78,6 +81,7 @@ void OwnChanges::moved(Move& move) {
     storage::JournalPlace next = move.place;
     ++next.operation;
     near = context_.tier.add(next, move.added());
+    context_.tier.tell_account();
   }
   ++(move.done ? context_.totals.moved_total : context_.totals.left_out_total);
   awaiting_.answer(sequence,
@@ -122,6 +126,7 @@ void OwnChanges::removed(Removal& removal) {
     context_.tier.remove(place, removal.operation(one));
     ++place.operation;
   }
+  context_.tier.tell_account();
   EngineTotals& totals = context_.totals;
   auto& total = removal.how == storage::RemovalReason::expired ? totals.expired_total
                 : removal.topic_gone                           ? totals.dropped_total

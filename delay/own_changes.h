@@ -41,6 +41,7 @@ class OwnChanges {
       PendingKey key;
       WallTime first;  // Its handle's due time.
       std::string id;  // Empty: none.
+      storage::PendingShare share;
     };
     TopicPartition partition;
     storage::RemovalReason how;
@@ -57,6 +58,7 @@ class OwnChanges {
   struct Move {
     storage::PendingRecord record;  // As it was, or with another recurrence.
     WallTime due;
+    storage::PendingShare share;  // As it was.
     // Called before others that wait for the record; empty: its missed runs are left out.
     ControlDone done;
     WallTime at{};

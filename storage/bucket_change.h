@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,6 +47,9 @@ struct ChunkKey {
 };
 using ChunkKeys = std::set<ChunkKey>;
 
+// What is pending of a topic by a principal.
+using PendingUses = std::map<std::pair<TopicId, PrincipalId>, PendingUse>;
+
 // One change of a home, up to `place` in the journal.
 struct HomeWrite {
   struct Part {
@@ -58,6 +62,7 @@ struct HomeWrite {
   std::vector<ChunkKey> dead;              // Chunks of which nothing is pending any more.
   std::vector<Sequence> gone;              // Marks, for older chunks that are not in `dead`.
   std::map<TopicId, std::int64_t> counts;  // Added less removed since the last one.
+  PendingUses uses;                        // The same of each principal that is known.
 };
 
 // The current key of a record that was moved, by its handle; empty: it is gone.
@@ -78,10 +83,22 @@ struct ScheduleEvent {
   };
   Kind kind = Kind::scheduled;
   WallTime at{};
-  PendingKey key;      // The key of the record.
-  WallTime first{};    // Its handle's due time.
-  Offset offset = -1;  // The offset of a delivered record.
+  PendingKey key;    // The key of the record.
+  WallTime first{};  // Its handle's due time.
+  // The offset of a delivered record.  An event of one that is pending has its share there, so that
+  // an id tells it without a look at the record; -1: the record is of nobody.
+  Offset offset = -1;
 
+  static Offset offset_of(const PendingShare& share) {
+    if (share.principal == unknown_principal) return -1;
+    return static_cast<Offset>(std::uint64_t{share.principal} << 32 | share.bytes);
+  }
+  bool is_pending() const { return kind == Kind::scheduled || kind == Kind::moved; }
+  PendingShare share() const {
+    if (!is_pending() || offset == -1) return {};
+    const auto packed = static_cast<std::uint64_t>(offset);
+    return {static_cast<PrincipalId>(packed >> 32), static_cast<std::uint32_t>(packed)};
+  }
   bool operator==(const ScheduleEvent&) const = default;
 };
 // The number of events that an id remembers; the oldest are forgotten.

@@ -329,6 +329,24 @@ Buffer total_key(const TopicId& topic) {
   return out;
 }
 
+Buffer use_key(const TopicId& topic, PrincipalId principal, UseKind kind) {
+  Buffer out = total_key(topic);
+  append_be(out, principal);
+  out.push_back(static_cast<std::uint8_t>(kind));
+  return out;
+}
+
+std::optional<UseKey> decode_use_key(Bytes key) {
+  Fields fields(key);
+  fields.topic();
+  const auto mark = fields.number<std::uint8_t>();
+  const auto principal = fields.number<PrincipalId>();
+  const auto kind = static_cast<UseKind>(fields.number<std::uint8_t>());
+  const bool is_known = kind == UseKind::records || kind == UseKind::bytes;
+  if (!fields.good() || mark != total_mark || !is_known) return std::nullopt;
+  return UseKey{principal, kind};
+}
+
 Buffer id_row_key(const TopicPartition& partition, std::string_view id) {
   Buffer out;
   put(out, partition);

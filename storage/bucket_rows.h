@@ -76,6 +76,14 @@ Buffer forward_key(const PendingKey& handle);
 Buffer count_key(const TopicId& topic, const Bucket& home);
 std::optional<Bucket> decode_count_key(Bytes key);
 Buffer total_key(const TopicId& topic);
+// What a principal has pending of a topic: rows behind the topic's total.
+enum class UseKind : std::uint8_t { records = 'r', bytes = 'b' };
+Buffer use_key(const TopicId& topic, PrincipalId principal, UseKind kind);
+struct UseKey {
+  PrincipalId principal;
+  UseKind kind;
+};
+std::optional<UseKey> decode_use_key(Bytes key);
 Buffer id_row_key(const TopicPartition& partition, std::string_view id);
 
 Buffer encode_events(std::span<const ScheduleEvent> events);

@@ -148,6 +148,12 @@ Result<std::vector<ChunkKey>> BucketStore::write(const Owner& owner, const HomeW
     in.add_count(batch, count_key(topic, change.home), difference);
     in.add_count(batch, total_key(topic), difference);
   }
+  for (const auto& [of, use] : change.uses) {
+    const auto& [topic, principal] = of;
+    if (use.records != 0)
+      in.add_count(batch, use_key(topic, principal, UseKind::records), use.records);
+    if (use.bytes != 0) in.add_count(batch, use_key(topic, principal, UseKind::bytes), use.bytes);
+  }
   // With this row the write counts: it has the place, and no chunk is unfinished any more.
   batch.Put(rows, slice(home_key(row::place, owner.shard, change.home)),
             slice(place_value({change.place, owner.shards, {}})));
@@ -503,9 +509,30 @@ Result<std::map<TopicId, std::uint64_t>> BucketStore::totals() {
       const auto count = load_be<std::int64_t>(bytes_of(value).data());
       if (count > 0) out[topic] = static_cast<std::uint64_t>(count);
     }
-    // The total is the last row of its topic.
+    // Behind the total are the rows of its principals.
     from = behind_prefix(total);
   }
+}
+
+Result<PendingUses> BucketStore::uses() {
+  PendingUses out;
+  const auto totals = this->totals();
+  if (!totals) return std::unexpected(totals.error());
+  for (const auto& [topic, records] : *totals) {
+    const Buffer total = total_key(topic);
+    BoundedIterator at(*tables_->rocks, bucket_family::counts, total, behind_prefix(total));
+    for (at.seek_to_first(); at.valid(); at.next()) {
+      if (at.key().size() == total.size()) continue;
+      const auto key = decode_use_key(at.key());
+      if (!key || at.value().size() != 8) return tables_->bad_row(at.key());
+      PendingUse& use = out[{topic, key->principal}];
+      auto& sum = key->kind == UseKind::records ? use.records : use.bytes;
+      sum = load_be<std::int64_t>(at.value().data());
+    }
+    if (auto status = at.status(); !status) return std::unexpected(status.error());
+  }
+  std::erase_if(out, [](const auto& of) { return of.second == PendingUse{}; });
+  return out;
 }
 
 // --- Space

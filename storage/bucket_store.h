@@ -34,7 +34,7 @@
 // Threads: everything but hide_topic() blocks, and runs on a Background; at start on a shard's
 // thread too.  Different owners may call at the same time; an owner calls one function at a time,
 // but for those that tell of all owners or change none (flush(), page(), count(), counts(),
-// totals(), sizes(), levels(), reclaim(), id_events(), last_events(), hide_topic(),
+// totals(), uses(), sizes(), levels(), reclaim(), id_events(), last_events(), hide_topic(),
 // drop_topic()).  Layout:
 // docs/formats/buckets.md.  Errors as Database has them.
 
@@ -174,6 +174,8 @@ class BucketStore {
   // The number of records pending in each home, as far as it is written.
   Result<std::map<Bucket, std::uint64_t>> counts(const TopicId& topic);
   Result<std::map<TopicId, std::uint64_t>> totals();
+  // What each known principal has pending, as far as it is written.
+  Result<PendingUses> uses();
 
   // --- Space.
 

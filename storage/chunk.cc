@@ -15,11 +15,13 @@
 namespace tarry::storage {
 namespace {
 
-constexpr std::uint8_t chunk_version = 1;
+constexpr std::uint8_t chunk_version = 2;
+constexpr std::uint8_t version_without_principals = 1;
 constexpr std::size_t header_bytes = 40;
 constexpr std::size_t crc_from = 8;
 constexpr std::size_t partition_bytes = 20;
-constexpr std::size_t few_partitions = 8;
+constexpr std::size_t source_bytes = partition_bytes + sizeof(PrincipalId);
+constexpr std::size_t few_sources = 8;
 // The size of an entry that consists only of its lengths.
 constexpr std::size_t smallest_entry = 8;
 
@@ -96,20 +98,20 @@ std::string Bucket::text() const {
   return fmt::format("{} {}", names[static_cast<std::size_t>(level)], format_time(start));
 }
 
-std::uint32_t Chunk::partition_index(const TopicPartition& partition) {
+std::uint32_t Chunk::source_index(const Source& source) {
   // A look at a few is cheaper than a hash.
-  if (partitions_.size() <= few_partitions) {
-    for (std::size_t i = partitions_.size(); i-- > 0;)
-      if (partitions_[i] == partition) return static_cast<std::uint32_t>(i);
-  } else if (const auto at = index_.find(partition); at != index_.end()) {
+  if (sources_.size() <= few_sources) {
+    for (std::size_t i = sources_.size(); i-- > 0;)
+      if (sources_[i] == source) return static_cast<std::uint32_t>(i);
+  } else if (const auto at = index_.find(source); at != index_.end()) {
     return at->second;
   }
-  const auto place = static_cast<std::uint32_t>(partitions_.size());
-  partitions_.push_back(partition);
-  if (partitions_.size() == few_partitions + 1) {
-    for (std::uint32_t i = 0; i < partitions_.size(); ++i) index_.emplace(partitions_[i], i);
-  } else if (partitions_.size() > few_partitions) {
-    index_.emplace(partition, place);
+  const auto place = static_cast<std::uint32_t>(sources_.size());
+  sources_.push_back(source);
+  if (sources_.size() == few_sources + 1) {
+    for (std::uint32_t i = 0; i < sources_.size(); ++i) index_.emplace(sources_[i], i);
+  } else if (sources_.size() > few_sources) {
+    index_.emplace(source, place);
   }
   return place;
 }
@@ -153,7 +155,7 @@ void Chunk::append(const PendingView& entry) {
   put_varint(own_, entry.expires == never_expires
                        ? 0
                        : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
-  put_varint(own_, partition_index(entry.partition));
+  put_varint(own_, source_index({entry.partition, entry.principal}));
   put_varint(own_, entry.id.size());
   append_bytes(own_, as_bytes(entry.id));
   put_varint(own_, entry.record.size());
@@ -179,7 +181,9 @@ PendingView Chunk::at(std::size_t index) const {
   out.accepted = from_ms(sum(base_accepted_, in.number()));
   const std::uint64_t expires = in.number();
   if (expires != 0) out.expires = from_ms(sum(to_ms(out.key.due), expires - 1));
-  out.partition = partitions_[in.number()];
+  const Source& source = sources_[in.number()];
+  out.partition = source.partition;
+  out.principal = source.principal;
   out.id = as_text(in.take(in.number()));
   out.record = in.take(in.number());
   return out;
@@ -222,8 +226,7 @@ std::size_t Chunk::entry_bytes(std::size_t index) const {
 
 std::size_t Chunk::memory_bytes() const {
   return sizeof(Chunk) + own_.capacity() + parsed_.size() +
-         offsets_.capacity() * sizeof(std::uint32_t) +
-         partitions_.capacity() * sizeof(TopicPartition) +
+         offsets_.capacity() * sizeof(std::uint32_t) + sources_.capacity() * sizeof(Source) +
          (index_.size() + by_sequence_.size()) * 48;
 }
 
@@ -240,16 +243,19 @@ Buffer Chunk::encode(const LiveEntries& live) const {
   }
 
   Buffer out(header_bytes);
-  out.reserve(header_bytes + partitions_.size() * partition_bytes + entries().size());
+  out.reserve(header_bytes + sources_.size() * source_bytes + entries().size());
   out[0] = chunk_version;
   out[1] = static_cast<std::uint8_t>(bucket_.level);
   store_be(&out[8], to_ms(bucket_.start));
   store_be(&out[16], base_sequence_);
   store_be(&out[24], base_accepted_);
   store_be(&out[32], static_cast<std::uint32_t>(order.size()));
-  store_be(&out[36], static_cast<std::uint32_t>(partitions_.size()));
+  store_be(&out[36], static_cast<std::uint32_t>(sources_.size()));
   // All of them, also those without a live entry: the entries name them by their place.
-  for (const auto& partition : partitions_) put(out, partition);
+  for (const auto& [partition, principal] : sources_) {
+    put(out, partition);
+    append_be(out, principal);
+  }
   for (const auto i : order) append_bytes(out, entries().subspan(offsets_[i], entry_bytes(i)));
   store_be(&out[4], crc32c(Bytes(out).subspan(crc_from)));
   return out;
@@ -259,10 +265,11 @@ Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
   const Bytes in = bytes.view();
   if (in.size() < header_bytes)
     return bad_chunk(bucket, fmt::format("it has {} bytes, less than a header", in.size()));
-  if (in[0] != chunk_version) {
+  const bool has_principals = in[0] == chunk_version;
+  if (!has_principals && in[0] != version_without_principals) {
     return fail(Errc::unsupported,
-                fmt::format("a chunk of {} has version {}; this version of Tarry reads {}",
-                            bucket.text(), in[0], chunk_version));
+                fmt::format("a chunk of {} has version {}; this version of Tarry reads {} and {}",
+                            bucket.text(), in[0], version_without_principals, chunk_version));
   }
   const auto stated = load_be<std::uint32_t>(&in[4]);
   const auto computed = crc32c(in.subspan(crc_from));
@@ -282,13 +289,16 @@ Result<Chunk> Chunk::parse(const Bucket& bucket, SharedBytes bytes) {
   const auto partitions = load_be<std::uint32_t>(&in[36]);
   const std::size_t left = in.size() - header_bytes;
   // Both counts are compared with the bytes that are there before memory is taken for them.
-  if (partitions > left / partition_bytes ||
-      entries > (left - partitions * partition_bytes) / smallest_entry)
+  const std::size_t row_bytes = has_principals ? source_bytes : partition_bytes;
+  if (partitions > left / row_bytes || entries > (left - partitions * row_bytes) / smallest_entry)
     return bad_chunk(bucket, fmt::format("{} entries and {} partitions do not fit into {} bytes",
                                          entries, partitions, in.size()));
-  Fields table(in.subspan(header_bytes, partitions * partition_bytes));
-  for (std::uint32_t i = 0; i < partitions; ++i) out.partitions_.push_back(table.partition());
-  const std::size_t begin = header_bytes + partitions * partition_bytes;
+  const std::size_t begin = header_bytes + partitions * row_bytes;
+  Fields table(in.subspan(header_bytes, partitions * row_bytes));
+  for (std::uint32_t i = 0; i < partitions; ++i) {
+    Source& source = out.sources_.emplace_back(table.partition());
+    if (has_principals) source.principal = table.number<PrincipalId>();
+  }
   if (entries == 0) return bad_chunk(bucket, "it has no entry");
   out.parsed_ = bytes.part(begin, in.size() - begin);
   out.offsets_.reserve(entries);
@@ -316,7 +326,7 @@ Result<> Chunk::read_entries() {
     in.take(in.number());
     in.take(in.number());
     // A due time outside its bucket would not be found there.
-    if (!in.whole() || due >= span || partition >= partitions_.size())
+    if (!in.whole() || due >= span || partition >= sources_.size())
       return bad_chunk(bucket_, fmt::format("its entry at byte {} is malformed", offset));
     note({bucket_.start + std::chrono::milliseconds(static_cast<std::int64_t>(due)), sequence});
     offsets_.push_back(offset);

@@ -7,7 +7,7 @@
 //   encode(live)               a row of RocksDB: header, partitions, the live entries by sequence
 //   parse(bytes)               the same entries again, checked
 //
-//   0  u8   version, 1                         entry, numbers are varints, z: zigzag
+//   0  u8   version, 2                         entry, numbers are varints, z: zigzag
 //   1  u8   level                              z  sequence - base sequence
 //   2  u16  0                                     due - the bucket's start
 //   4  u32  CRC-32C of bytes 8..end            z  first due - due (0 unless it was moved)
@@ -16,8 +16,11 @@
 //  24  i64  base accepted, ms                     partition's place in the table
 //  32  u32  entries                               id: length, bytes (0: none)
 //  36  u32  partitions                            record: length, bytes
-//  40  partitions: topic 16, partition i32
+//  40  partitions: topic 16, partition i32, principal u32
 //      entries
+//
+// A partition stands in the table once for each principal that produced records of it: so an entry
+// costs nothing for its principal.  In version 1, which is read too, the table has no principals.
 //
 // An entry costs its record and some 14 bytes.  An entry's bytes do not depend on the others, so
 // that encode() copies them and leaves removed ones out.
@@ -31,6 +34,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,14 +60,16 @@ struct PendingView {
   WallTime expires = never_expires;
   std::string_view id;
   Bytes record;
+  PrincipalId principal = unknown_principal;
 
   PendingKey handle() const { return {first, key.sequence}; }
   bool was_moved() const { return first != key.due; }
   PendingRecord owned() const {
     return {key,     partition,       accepted,
             expires, std::string(id), Buffer(record.begin(), record.end()),
-            first};
+            first,   principal};
   }
+  PendingShare share() const { return PendingShare::of(principal, id.size(), record.size()); }
 };
 
 // A flag for each of a chunk's entries, by its place: it is still pending.
@@ -110,7 +116,20 @@ class Chunk {
 
  private:
   Bytes entries() const { return parsed_.empty() ? Bytes(own_) : parsed_.view(); }
-  std::uint32_t partition_index(const TopicPartition& partition);
+  // A row of the table.
+  struct Source {
+    TopicPartition partition;
+    PrincipalId principal = unknown_principal;
+
+    bool operator==(const Source&) const = default;
+  };
+  struct SourceHash {
+    std::size_t operator()(const Source& source) const noexcept {
+      return std::hash<TopicPartition>{}(source.partition) + source.principal;
+    }
+  };
+
+  std::uint32_t source_index(const Source& source);
   void note(const PendingKey& key);
   Result<> read_entries();
 
@@ -122,9 +141,9 @@ class Chunk {
   bool sorted_ = true;  // By sequence number, each once.
   // Only if they are not: the place of each number's last entry.
   std::unordered_map<Sequence, std::uint32_t> by_sequence_;
-  std::vector<TopicPartition> partitions_;
+  std::vector<Source> sources_;
   // Only where there are many; few are searched from the back.
-  std::unordered_map<TopicPartition, std::uint32_t> index_;
+  std::unordered_map<Source, std::uint32_t, SourceHash> index_;
   std::vector<std::uint32_t> offsets_;  // The places of the entries in entries().
   Buffer own_;                          // The bytes of a chunk that is being filled,
   SharedBytes parsed_;                  // or the bytes of one that was read.

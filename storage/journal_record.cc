@@ -31,6 +31,10 @@ enum Type : std::uint8_t {
   pending_removed_again = 18,
   security_row_set = 19,
   security_row_removed = 20,
+  pending_added_by = 21,
+  pending_removed_by = 22,
+  pending_added_again_by = 23,
+  pending_removed_again_by = 24,
 };
 
 // The length lets a reader skip to the next operation, and find out that fields are missing.
@@ -69,6 +73,12 @@ PendingAdded take_added(Fields& body) {
           body.time(),      body.short_text(),
           body.rest()};
 }
+PendingAdded take_added_again(Fields& body) {
+  const WallTime first_due = body.time();
+  auto added = take_added(body);
+  added.first_due = first_due;
+  return added;
+}
 PendingRemoved take_removed(Fields& body) {
   PendingRemoved out{body.partition(), body.number<std::uint64_t>(),
                      body.time(),      static_cast<RemovalReason>(body.number<std::uint8_t>()),
@@ -81,6 +91,33 @@ PendingRemoved take_removed(Fields& body) {
     out.offset = body.number<Offset>();
   }
   return out;
+}
+PendingRemoved take_removed_again(Fields& body) {
+  const WallTime first_due = body.time();
+  auto removed = take_removed(body);
+  removed.first_due = first_due;
+  return removed;
+}
+PendingAdded take_added_by(Fields& body, PendingAdded (*take)(Fields&)) {
+  const auto principal = body.number<PrincipalId>();
+  auto added = take(body);
+  added.principal = principal;
+  return added;
+}
+PendingRemoved take_removed_by(Fields& body, PendingRemoved (*take)(Fields&)) {
+  const PendingShare share{body.number<PrincipalId>(), body.number<std::uint32_t>()};
+  auto removed = take(body);
+  removed.share = share;
+  return removed;
+}
+Type type_of(const PendingAdded& op) {
+  if (op.principal == unknown_principal) return op.first_due ? pending_added_again : pending_added;
+  return op.first_due ? pending_added_again_by : pending_added_by;
+}
+Type type_of(const PendingRemoved& op) {
+  if (op.share.principal == unknown_principal)
+    return op.first_due ? pending_removed_again : pending_removed;
+  return op.first_due ? pending_removed_again_by : pending_removed_by;
 }
 // Puts fields where there is room for them: of operations that come by the million the buffer grows
 // once for each.
@@ -119,7 +156,10 @@ constexpr std::size_t partition_field_bytes = sizeof(TopicId::bytes) + sizeof(Pa
 
 // All of it but the record.
 void put_fields(Buffer& out, const PendingAdded& op) {
-  Putter to(out, (op.first_due ? 8 : 0) + partition_field_bytes + 4 * 8 + 2 + op.id.size());
+  const bool is_known = op.principal != unknown_principal;
+  Putter to(out, (is_known ? 4 : 0) + (op.first_due ? 8 : 0) + partition_field_bytes + 4 * 8 + 2 +
+                     op.id.size());
+  if (is_known) to.number(op.principal);
   if (op.first_due) to.time(*op.first_due);
   to.partition(op.partition);
   to.number(op.sequence);
@@ -131,7 +171,13 @@ void put_fields(Buffer& out, const PendingAdded& op) {
 void put_fields(Buffer& out, const PendingRemoved& op) {
   const std::size_t times = (op.first_due ? 8 : 0) + (op.moved_to ? 8 : 0);
   const std::size_t offset = op.offset >= 0 ? 8 : 0;
-  Putter to(out, partition_field_bytes + 3 * 8 + 1 + 2 + op.id.size() + times + offset);
+  const bool is_known = op.share.principal != unknown_principal;
+  Putter to(out, (is_known ? 8 : 0) + partition_field_bytes + 3 * 8 + 1 + 2 + op.id.size() + times +
+                     offset);
+  if (is_known) {
+    to.number(op.share.principal);
+    to.number(op.share.bytes);
+  }
   if (op.first_due) to.time(*op.first_due);
   to.partition(op.partition);
   to.number(op.sequence);
@@ -176,7 +222,7 @@ void RecordBuilder::add(const LogAppended& op) {
   end(at, op.batches);
 }
 void RecordBuilder::add(const PendingAdded& op) {
-  const auto at = begin(op.first_due ? pending_added_again : pending_added);
+  const auto at = begin(type_of(op));
   put_fields(own_, op);
   end(at, op.record);
 }
@@ -190,7 +236,7 @@ void RecordBuilder::add(const EncodedAdditions& additions) {
 
 EncodedAdditions::Place EncodedAdditions::begin(const PendingAdded& op) {
   started_ = bytes_.size();
-  bytes_.push_back(op.first_due ? pending_added_again : pending_added);
+  bytes_.push_back(type_of(op));
   append_be(bytes_, std::uint32_t{0});
   put_fields(bytes_, op);
   return {bytes_.size() - op.id.size(), op.id.size(), bytes_.size(), 0};
@@ -205,7 +251,7 @@ void EncodedAdditions::end(Place& place) {
 }
 
 void RecordBuilder::add(const PendingRemoved& op) {
-  const auto at = begin(op.first_due ? pending_removed_again : pending_removed);
+  const auto at = begin(type_of(op));
   put_fields(own_, op);
   end(at, {});
 }
@@ -333,20 +379,20 @@ std::optional<Operation> read_operation(std::uint8_t type, Fields& body) {
       return LogAppended{body.partition(), body.time(), body.rest()};
     case pending_added:
       return take_added(body);
-    case pending_added_again: {
-      const WallTime first_due = body.time();
-      auto added = take_added(body);
-      added.first_due = first_due;
-      return added;
-    }
+    case pending_added_again:
+      return take_added_again(body);
+    case pending_added_by:
+      return take_added_by(body, take_added);
+    case pending_added_again_by:
+      return take_added_by(body, take_added_again);
     case pending_removed:
       return take_removed(body);
-    case pending_removed_again: {
-      const WallTime first_due = body.time();
-      auto removed = take_removed(body);
-      removed.first_due = first_due;
-      return removed;
-    }
+    case pending_removed_again:
+      return take_removed_again(body);
+    case pending_removed_by:
+      return take_removed_by(body, take_removed);
+    case pending_removed_again_by:
+      return take_removed_by(body, take_removed_again);
     case producer_answered:
       return ProducerAnswered{body.partition(),
                               body.number<std::int64_t>(),

@@ -40,6 +40,10 @@
 //  18 PendingRemoved    first_due_ms i64, then as 3: of such a record
 //  19 SecurityRowSet    key (u16, bytes), value (the rest): a user or a rule
 //  20 SecurityRowRemoved  key (u16, bytes)
+//  21 PendingAdded    principal u32, then as 2: a record of which it is known who produced it
+//  22 PendingRemoved  principal u32, bytes u32 (of id and record), then as 3: of such a record
+//  23, 24             the same two of a record whose due time is not its first: principal u32, or
+//                     principal u32 and bytes u32, then as 17 or as 18
 //
 // Applying an operation twice changes nothing the second time: it states a fact under a name that
 // is never reused (topic ids, offsets, sequence numbers).  Replay relies on it.
@@ -60,6 +64,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "storage/pending.h"
 
 namespace tarry::storage {
 
@@ -95,10 +100,12 @@ struct PendingAdded {
   Bytes record;
   // The due time that it had first, which its handle names for ever; empty: `due`.
   std::optional<WallTime> first_due = std::nullopt;
+  PrincipalId principal = unknown_principal;  // That produced it.
 
   void set_first_due(WallTime first) {
     if (first != due) first_due = first;
   }
+  PendingShare share() const { return PendingShare::of(principal, id.size(), record.size()); }
 };
 struct PendingRemoved {
   TopicPartition partition;
@@ -110,6 +117,7 @@ struct PendingRemoved {
   Offset offset = -1;  // The offset of a delivered record; -1: not known.
   std::optional<WallTime> moved_to = std::nullopt;   // The new due time of a moved record.
   std::optional<WallTime> first_due = std::nullopt;  // As of PendingAdded.
+  PendingShare share = {};  // As its PendingAdded had it: nobody looks that up for a removal.
 
   void set_first_due(WallTime first) {
     if (first != due) first_due = first;

@@ -5,6 +5,7 @@
 // Pure; any thread.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,30 @@
 #include "base/ids.h"
 
 namespace tarry::storage {
+
+// A pending record's part in what its principal has pending: whose it is, and its bytes.
+struct PendingShare {
+  PrincipalId principal = unknown_principal;
+  std::uint32_t bytes = 0;  // Of its id and its record; 0 where the principal is unknown.
+
+  static PendingShare of(PrincipalId principal, std::size_t id_bytes, std::size_t record_bytes) {
+    if (principal == unknown_principal) return {};
+    return {principal, static_cast<std::uint32_t>(id_bytes + record_bytes)};
+  }
+  bool operator==(const PendingShare&) const = default;
+};
+
+// What a principal has pending.
+struct PendingUse {
+  std::int64_t records = 0;
+  std::int64_t bytes = 0;
+
+  bool operator==(const PendingUse&) const = default;
+  void add(const PendingUse& more) {
+    records += more.records;
+    bytes += more.bytes;
+  }
+};
 
 // The key of a pending record; its order is the order of delivery.
 struct PendingKey {
@@ -33,9 +58,11 @@ struct PendingRecord {
   std::string id;  // Empty: none.
   Buffer record;   // PendingAdded::record.
   WallTime first_due;
+  PrincipalId principal = unknown_principal;  // That produced it.
 
   // The key that it had first: its handle for ever.
   PendingKey first_key() const { return {first_due, key.sequence}; }
+  PendingShare share() const { return PendingShare::of(principal, id.size(), record.size()); }
 };
 
 struct PendingQuery {

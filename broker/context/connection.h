@@ -48,6 +48,8 @@ class Connection : public ClientHook {
   const ListenerInfo& listener() const;
   // "User:alice", "User:ANONYMOUS".
   std::string principal() const;
+  PrincipalId principal_id() const { return origin_.principal_id; }
+  void set_principal_id(PrincipalId id) { origin_.principal_id = id; }
   // Until it has logged in it may send ApiVersions, SaslHandshake and SaslAuthenticate alone.
   bool needs_login() const {
     return origin_.listener && has_sasl(origin_.listener->protocol) && origin_.sasl_user.empty();

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 
 namespace tarry::broker {
 
@@ -79,6 +80,8 @@ struct ConnectionOrigin {
   // Later than this the client has to log in again before it is served.
   std::optional<MonoTime> login_ends;
   ConnectionUse use = {};
+  // The number of its principal; unknown_principal: nobody has asked yet.
+  PrincipalId principal_id = unknown_principal;
 };
 
 }  // namespace tarry::broker

@@ -41,6 +41,20 @@ bool is_allowed(const RequestContext& context, AclOperation operation, AclResour
   return is_allowed_on(context.shard, context, operation, resource, name);
 }
 
+std::string resource_name_of(std::string_view topic, PendingAction action) {
+  return fmt::format("{}{}{}", topic, action_separator,
+                     action == PendingAction::schedule ? "schedule" : "cancel");
+}
+
+bool is_action_allowed(const RequestContext& context, std::string_view topic,
+                       PendingAction action) {
+  const auto& image = *context.broker.security(context.shard).image;
+  if (!context.shard.config().authorizer.enabled || !image.has_rules_of_actions()) return true;
+  const auto name = resource_name_of(topic, action);
+  return !image.has_rule_of_action(name) ||
+         is_allowed(context, AclOperation::write, AclResource::topic, name);
+}
+
 bool is_allowed_somewhere(const RequestContext& context, AclOperation operation,
                           AclResource resource) {
   const auto& terms = context.shard.config().authorizer;

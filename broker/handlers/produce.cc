@@ -24,6 +24,7 @@
 #include "broker/context/durability_wait.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
+#include "broker/handlers/pending_terms.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -47,16 +48,19 @@ constexpr std::size_t bytes_a_batch = 512;
 // One partition of a request, from its bytes to its answer.
 struct ProduceItem {
   TopicPartition id;
+  std::string_view topic;  // Its name, in the request.
   Bytes records;
   std::shared_ptr<void> memory;  // Keeps the records' bytes, where they are most of the request.
   Appended result;
   protocol::ProduceResponse::PartitionResponse* answer;
+  bool may_schedule, may_cancel;
 };
 
 struct Terms {
   std::int16_t acks;
   std::chrono::milliseconds timeout;
   bool zstd_allowed;
+  delay::PendingTerms pending;
 
   bool are_acks_valid() const { return acks >= -1 && acks <= 1; }
 };
@@ -80,10 +84,13 @@ void append_all(OnShard<ProduceItem>& there, const Terms& terms, Countdown& appe
     const auto append = [&item, tell, &terms](Partitions::Found partition) {
       if (!partition) return tell(failed_append(partition.error()));
       try {
+        delay::PendingTerms pending = terms.pending;
+        pending.may_schedule = item.may_schedule;
+        pending.may_cancel = item.may_cancel;
         (*partition)
             ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
                      // Only checked: with such acks nothing may be taken.
-                     !terms.are_acks_valid());
+                     !terms.are_acks_valid(), pending);
       } catch (const std::exception& error) {
         tell(failed_append(ErrorCode::unknown_server_error, error.what()));
       }
@@ -157,6 +164,19 @@ void fill_in(const ProduceItem& item, const Terms& terms) {
     answer.record_errors.push_back({bad.index, bad.message});
 }
 
+// A rule of the topic's own forbade it: it is counted and logged as any refusal, and the producer
+// is told what it needs.
+void note_forbidden(const RequestContext& context, const ProduceItem& item) {
+  const std::string_view reason = item.result.reason;
+  if (reason != delay::may_not_schedule && reason != delay::may_not_cancel) return;
+  const auto name =
+      resource_name_of(item.topic, reason == delay::may_not_cancel ? PendingAction::cancel
+                                                                   : PendingAction::schedule);
+  (void)authorize_topic(context, AclOperation::write, name);
+  item.answer->error_message =
+      fmt::format("{}: it needs WRITE on the topic {} too", item.result.message, printable(name));
+}
+
 std::size_t batches_in(const protocol::ProduceRequest& request) {
   std::size_t count = request.topic_data.size();
   for (const auto& topic : request.topic_data) count += topic.partition_data.size();
@@ -177,6 +197,8 @@ ByShard<ProduceItem> resolve_batches(const RequestContext& context,
     // A client that may not write there is not told whether there is such a topic.
     const bool may = authorize_topic(context, AclOperation::write, topic.name);
     const auto known = may ? context.shard.topics().find(topic.name) : nullptr;
+    const bool may_schedule = is_action_allowed(context, topic.name, PendingAction::schedule);
+    const bool may_cancel = is_action_allowed(context, topic.name, PendingAction::cancel);
     for (const auto& partition : topic.partition_data) {
       auto& answer = answers.partition_responses.emplace_back();
       answer.index = partition.index;
@@ -197,8 +219,14 @@ ByShard<ProduceItem> resolve_batches(const RequestContext& context,
       const Bytes records = partition.records.value_or(Bytes{});
       // A log that keeps the request instead of a copy keeps at most twice what it counts.
       const bool dominates_frame = records.size() >= context.frame_bytes / 2;
-      items.add(context.broker.shard_of(*id),
-                {*id, records, dominates_frame ? context.frame : nullptr, {}, &answer});
+      items.add(context.broker.shard_of(*id), {*id,
+                                               topic.name,
+                                               records,
+                                               dominates_frame ? context.frame : nullptr,
+                                               {},
+                                               &answer,
+                                               may_schedule,
+                                               may_cancel});
     }
   }
   return items;
@@ -252,8 +280,9 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                                  batches, max_batches)};
   }
   context.charge.set(batches_in(*request) * bytes_a_batch);
+  std::string user;  // Named by the terms.
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
-                    context.version() >= 7};
+                    context.version() >= 7, pending_terms(context, user)};
   protocol::ProduceResponse response;
   ByShard<ProduceItem> items = resolve_batches(context, *request, response);
   // A connection whose batches all go to one shard may move there.
@@ -263,7 +292,10 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
   };
   co_await scatter(context.shard, &context.connection, items, work);
   for (const auto& there : items) {
-    for (const ProduceItem& item : there.items) fill_in(item, terms);
+    for (const ProduceItem& item : there.items) {
+      fill_in(item, terms);
+      note_forbidden(context, item);
+    }
   }
   note_errors(context, terms, response);
   // With acks=0 there is no answer that could tell the time, so it only mutes.

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "broker/partitions/appended.h"
 #include "broker/settings/topic_config.h"
+#include "delay/pending_quota.h"
 
 namespace tarry::broker {
 
@@ -19,7 +20,8 @@ struct Arrival {
   bool zstd_allowed = true;
   WallTime at{};
   std::shared_ptr<const TopicConfig> config;  // The config at its arrival, by which it is checked.
-  bool only_checked = false;  // A valid batch is refused because of its request's acks.
+  bool only_checked = false;         // A valid batch is refused because of its request's acks.
+  delay::PendingTerms pending = {};  // Of its producer.
   std::move_only_function<void(Appended)> done;
 };
 

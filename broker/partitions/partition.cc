@@ -97,6 +97,7 @@ std::string_view reason_of(const delay::ScheduleErrors& errors) {
   switch (errors.kind) {
     case delay::ScheduleErrors::Kind::invalid:
     case delay::ScheduleErrors::Kind::busy:
+    case delay::ScheduleErrors::Kind::denied:
       return errors.reason;
     case delay::ScheduleErrors::Kind::too_many:
       return "too_many_delayed_records";
@@ -117,6 +118,8 @@ ErrorCode code_of(delay::ScheduleErrors::Kind kind) {
       return ErrorCode::not_leader_or_follower;
     case delay::ScheduleErrors::Kind::failed:
       return ErrorCode::kafka_storage_error;
+    case delay::ScheduleErrors::Kind::denied:
+      return ErrorCode::topic_authorization_failed;
   }
   return ErrorCode::unknown_server_error;
 }
@@ -211,14 +214,14 @@ std::optional<Appended> Partition::service_error() const {
 
 void Partition::append(Bytes records, bool zstd_allowed,
                        std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
-                       bool only_checked) {
+                       bool only_checked, const delay::PendingTerms& pending) {
   shard_.assert_on_shard();
   if (auto refusal = service_error()) {
     note(*refusal, only_checked);
     return done(std::move(*refusal));
   }
-  Arrival arrival{records, std::move(memory), zstd_allowed,   shard_.clock().wall(),
-                  config_, only_checked,      std::move(done)};
+  Arrival arrival{records, std::move(memory), zstd_allowed, shard_.clock().wall(),
+                  config_, only_checked,      pending,      std::move(done)};
   BatchChecks::Job job = job_of(arrival);
   // With nothing before it a short batch is taken in this turn, without a queue.
   if (append_queue_ == nullptr || append_queue_->empty()) {
@@ -228,7 +231,8 @@ void Partition::append(Bytes records, bool zstd_allowed,
       Parts parts;
       if (const auto* const checked = to_accept(verdict)) {
         parts = host_.engine().accept(id_, checked->batch, *checked->schedules,
-                                      delay_config_of(*arrival.config), arrival.at, {});
+                                      delay_config_of(*arrival.config), arrival.at, {},
+                                      arrival.pending);
       }
       Appended appended = append_checked_batch(arrival, std::move(verdict), std::move(parts), {});
       return arrival.done(std::move(appended));
@@ -318,9 +322,10 @@ void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdR
   const auto topic = delay_config_of(*arrival.config);
   if (delay::Accepted::is_long(checked->batch, *checked->schedules, topic)) {
     engine.accept_in_steps(id_, checked->batch, *checked->schedules, topic, arrival.at,
-                           std::move(*ids), std::move(done));
+                           std::move(*ids), std::move(done), arrival.pending);
   } else {
-    done(engine.accept(id_, checked->batch, *checked->schedules, topic, arrival.at, *ids));
+    done(engine.accept(id_, checked->batch, *checked->schedules, topic, arrival.at, *ids,
+                       arrival.pending));
   }
 }
 

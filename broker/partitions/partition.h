@@ -92,9 +92,11 @@ class Partition {
   // in the partition's order before it returns.  `done` comes at once, unless the batch or one
   // before it is checked on the pool.  When it throws, `done` does not come.  With `memory`, which
   // keeps `records`, they are changed and kept where they are; without, copied.  `only_checked`:
-  // refused with INVALID_REQUIRED_ACKS where it would be taken.
+  // refused with INVALID_REQUIRED_ACKS where it would be taken.  `pending`: what its producer may
+  // have pending; its name lives until `done` is called.
   void append(Bytes records, bool zstd_allowed, std::move_only_function<void(Appended)> done,
-              std::shared_ptr<void> memory = nullptr, bool only_checked = false);
+              std::shared_ptr<void> memory = nullptr, bool only_checked = false,
+              const delay::PendingTerms& pending = {});
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
   // record.  `told` as delay/sink.h says.  Refused when one of them is not due: the partition may

@@ -47,6 +47,9 @@ enum class AclOperation : std::int8_t {
 };
 
 inline constexpr std::string_view cluster_resource_name = "kafka-cluster";
+// Between a topic's name, which never has one, and what is done to its pending records:
+// "orders/schedule", "orders/cancel".
+inline constexpr char action_separator = '/';
 
 std::string_view name(AclResource resource);    // "TOPIC"
 std::string_view name(AclOperation operation);  // "READ"

@@ -67,6 +67,10 @@ ClientMeters ClientMeters::find(std::shared_ptr<const SecurityImage> image, Quot
     out.of.at(static_cast<std::size_t>(kind)) = {
         found->limit, meters.of(kind, found->by_user, user, found->by_client, client_id, now)};
   }
+  for (const auto kind : {QuotaKind::pending_records, QuotaKind::pending_bytes}) {
+    if (const auto found = image->quotas().find(kind, user, client_id))
+      out.of.at(static_cast<std::size_t>(kind)).limit = found->limit;
+  }
   // Kept, because are_of() compares its address with that of the present one.
   out.image = std::move(image);
   out.user = user;

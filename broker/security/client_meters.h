@@ -6,6 +6,7 @@
 //                     produce --> limit, meter --.
 //                     fetch   --> limit, meter    +--> QuotaMeters: one meter for all connections
 //                     request --> none           '     that share a rate, on any shard
+//                     pending_records --> limit
 //
 // A connection looks its meters up again when quotas have changed, or when it names another client
 // id.
@@ -53,8 +54,8 @@ class QuotaMeters {
 
 struct ClientMeters {
   struct Metered {
-    double limit = 0;
-    std::shared_ptr<RateMeter> meter;  // Null: there is no quota.
+    double limit = 0;                  // 0: there is no quota.
+    std::shared_ptr<RateMeter> meter;  // Null: there is none, or it is no rate.
     explicit operator bool() const { return meter != nullptr; }
   };
 

@@ -19,7 +19,8 @@ constexpr std::string_view quota_prefix = "quota:";
 constexpr std::size_t max_quota_name_bytes = 1024;
 
 constexpr std::array<std::string_view, quota_kinds> kind_names = {
-    "producer_byte_rate", "consumer_byte_rate", "request_percentage", "connection_creation_rate"};
+    "producer_byte_rate",       "consumer_byte_rate", "request_percentage",
+    "connection_creation_rate", "pending_records",    "pending_bytes"};
 
 // How a part of an entity begins in a row's key.
 constexpr char part_absent = '-', part_default = '*', part_named = '=';
@@ -76,6 +77,11 @@ std::string QuotaEntity::refusal_reason(QuotaKind kind, double limit) const {
   // Addresses have this kind alone, and nothing else has it.
   if ((kind == QuotaKind::connections) != ip.has_value())
     return fmt::format("Invalid configuration key {}", tarry::broker::name(kind));
+  // What is pending is counted for its user alone.
+  if (is_of_pending(kind) && (!user || client_id)) {
+    return fmt::format("{} is a quota of a user, or of any user, without a client id",
+                       tarry::broker::name(kind));
+  }
   if (!std::isfinite(limit) || limit <= 0)
     return fmt::format("Quota {} must be greater than 0", tarry::broker::name(kind));
   // Beyond 2^53 not every whole number is a double.

@@ -33,8 +33,14 @@ enum class QuotaKind : std::uint8_t {
   fetch,        // consumer_byte_rate
   request,      // request_percentage: of one thread's time.
   connections,  // connection_creation_rate: a second, of an address.
+  // What a user may have pending: amounts, not rates.  Kafka has no such quotas.
+  pending_records,
+  pending_bytes,
 };
-inline constexpr std::size_t quota_kinds = 4;
+inline constexpr std::size_t quota_kinds = 6;
+constexpr bool is_of_pending(QuotaKind kind) {
+  return kind == QuotaKind::pending_records || kind == QuotaKind::pending_bytes;
+}
 
 std::string_view name(QuotaKind kind);
 std::optional<QuotaKind> quota_kind_named(std::string_view name);

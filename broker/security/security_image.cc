@@ -60,6 +60,11 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
                                 std::move(*user));
         continue;
       }
+    } else if (text.starts_with(principal_prefix)) {
+      if (const auto number = read_principal(value)) {
+        principals_.emplace(text.substr(principal_prefix.size()), *number);
+        continue;
+      }
     }
     if (quotas_.take_row(text, value)) continue;
     // The broker starts all the same, or nobody could mend the row.
@@ -71,6 +76,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     // The set never changes again, so pointers into it stay valid.
     there[{rule.resource, rule.name}].push_back(&rule);
     if (rule.pattern == AclPattern::prefixed) prefix_sizes_.insert(rule.name.size());
+    any_of_action_ |= rule.resource == AclResource::topic && rule.name.contains(action_separator);
   }
 }
 
@@ -113,6 +119,17 @@ bool SecurityImage::allows(const AuthorizerTerms& terms, const ClientIdentity& w
   return verdict.allowed || (!verdict.any_rule && terms.allow_without_rule);
 }
 
+bool SecurityImage::has_rule_of_action(std::string_view name) const {
+  if (literal_.contains({AclResource::topic, std::string(name)})) return true;
+  for (const std::size_t size : prefix_sizes_) {
+    const auto prefix = name.substr(0, size);
+    if (size <= name.size() && prefix.contains(action_separator) &&
+        prefixed_.contains({AclResource::topic, std::string(prefix)}))
+      return true;
+  }
+  return false;
+}
+
 bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
                                     AclOperation operation, AclResource resource) const {
   bool allowed = terms.allow_without_rule;
@@ -140,6 +157,27 @@ std::string SecurityImage::user_value(const ScramCredential& credential) {
   storage::put_short(out, credential.stored_key);
   storage::put_short(out, credential.server_key);
   return std::string(as_text(out));
+}
+
+PrincipalId SecurityImage::find_principal(std::string_view name) const {
+  const auto found = principals_.find(name);
+  return found == principals_.end() ? unknown_principal : found->second;
+}
+
+std::string SecurityImage::principal_key(std::string_view name) {
+  return fmt::format("{}{}", principal_prefix, name);
+}
+
+std::string SecurityImage::principal_value(PrincipalId number) {
+  Buffer out;
+  append_be(out, number);
+  return std::string(as_text(out));
+}
+
+std::optional<PrincipalId> SecurityImage::read_principal(std::string_view value) {
+  storage::Fields fields(as_bytes(value));
+  const auto number = fields.number<PrincipalId>();
+  return fields.good() ? std::optional(number) : std::nullopt;
 }
 
 std::string SecurityImage::rule_key(const AclBinding& rule) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// SecurityImage: the users, the rules and the quotas at one moment, as every shard has them.
+// SecurityImage: the users, the rules, the quotas and the numbers of principals at one moment, as
+// every shard has them.
 //
 //   db/meta, journal of shard 0 --> rows --> SecurityImage --> authorization of each request
 //
@@ -11,14 +12,17 @@
 // allow.everyone.if.no.acl.found decides.  A user that may READ, WRITE, DELETE or ALTER may
 // DESCRIBE too, and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/scram.h"
 #include "broker/security/acl.h"
 #include "broker/security/quota_table.h"
@@ -53,9 +57,19 @@ class SecurityImage {
 
   const QuotaTable& quotas() const { return quotas_; }
 
+  // The numbers of the principals that have produced.
+  using Principals = std::map<std::string, PrincipalId, std::less<>>;
+  const Principals& principals() const { return principals_; }
+  // unknown_principal: it has none yet.
+  PrincipalId find_principal(std::string_view name) const;
+
   // By the rules alone: whether there is an authorizer, and super users, are the caller's.
   bool allows(const AuthorizerTerms& terms, const ClientIdentity& who, AclOperation operation,
               AclResource resource, std::string_view name) const;
+  // Whether some rule is for this name of a topic's action ("orders/cancel"): by the whole name, or
+  // by a prefix that no topic's own name has.
+  bool has_rule_of_action(std::string_view name) const;
+  bool has_rules_of_actions() const { return any_of_action_; }
   // Whether there may be a resource of this kind for which `operation` is allowed.
   bool allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
                        AclOperation operation, AclResource resource) const;
@@ -65,6 +79,11 @@ class SecurityImage {
   static std::string user_key(std::string_view name, ScramMechanism mechanism);
   static std::string user_value(const ScramCredential& credential);
   static std::string rule_key(const AclBinding& rule);
+  // "User:alice"
+  static constexpr std::string_view principal_prefix = "principal:";
+  static std::string principal_key(std::string_view name);
+  static std::string principal_value(PrincipalId number);
+  static std::optional<PrincipalId> read_principal(std::string_view value);
 
  private:
   struct Verdict {
@@ -80,8 +99,10 @@ class SecurityImage {
   std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
       prefixed_;
   std::set<std::size_t> prefix_sizes_;  // The lengths of all of these names.
+  bool any_of_action_ = false;          // Some rule is for a topic's action.
   Users users_;
   QuotaTable quotas_;
+  Principals principals_;
 };
 
 }  // namespace tarry::broker

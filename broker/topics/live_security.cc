@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "broker/context/one_shot_event.h"
 #include "broker/context/shard_context.h"
 
@@ -23,6 +24,61 @@ boost::asio::awaitable<Result<>> LiveSecurity::change(std::vector<Change> change
   if (changes.empty()) co_return Result<>{};
   co_await turns_.take();
   const TurnQueue::Turn turn(turns_);
+  Result<> made = co_await make(std::move(changes));
+  co_return made;
+}
+
+boost::asio::awaitable<PrincipalId> LiveSecurity::number_principal(std::string name) {
+  shard_.assert_on_shard();
+  // The name becomes a key.
+  if (name.size() > max_principal_bytes) co_return further_principals;
+  unnumbered_.insert(name);
+  co_await turns_.take();
+  const TurnQueue::Turn turn(turns_);
+  // Every change makes an image of all rows, so one is made for all that wait: after a restart of
+  // many producers these are many.
+  auto changes = numbers_for_all_waiting();
+  if (!changes.empty()) {
+    // Without a number its records count with those of others, which refuses too much rather than
+    // too little.
+    (void)co_await make(std::move(changes));
+  }
+  const auto& rows = catalog_.security_rows();
+  const auto row = rows.find(SecurityImage::principal_key(name));
+  if (row == rows.end()) co_return further_principals;
+  co_return SecurityImage::read_principal(row->second).value_or(further_principals);
+}
+
+std::vector<LiveSecurity::Change> LiveSecurity::numbers_for_all_waiting() {
+  std::vector<Change> changes;
+  if (unnumbered_.empty()) return changes;
+  const auto& rows = catalog_.security_rows();
+  std::size_t count = 0;
+  PrincipalId last = further_principals;
+  for (auto row = rows.lower_bound(SecurityImage::principal_prefix);
+       row != rows.end() && row->first.starts_with(SecurityImage::principal_prefix); ++row) {
+    ++count;
+    last = std::max(last, SecurityImage::read_principal(row->second).value_or(0));
+  }
+  for (const auto& name : std::exchange(unnumbered_, {})) {
+    auto key = SecurityImage::principal_key(name);
+    if (rows.contains(key)) continue;
+    if (count == max_principals) {
+      if (!std::exchange(is_limit_told_, true)) {
+        log_warn("broker",
+                 "more than {} users have produced; what further ones have pending counts together "
+                 "(said once)",
+                 max_principals);
+      }
+      break;
+    }
+    ++count;
+    changes.push_back({std::move(key), SecurityImage::principal_value(++last)});
+  }
+  return changes;
+}
+
+boost::asio::awaitable<Result<>> LiveSecurity::make(std::vector<Change> changes) {
   Result<> written;
   bool any_written = false;
   for (auto first = changes.begin(); first != changes.end();) {

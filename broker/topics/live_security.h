@@ -1,7 +1,7 @@
 #pragma once
 
 // LiveSecurity: changes users, rules and quotas while the broker runs, in the order of the
-// requests.
+// requests, and gives principals their numbers.
 //
 //   change --> journal of shard 0 --> Catalog --> every shard's SecurityImage --> answered
 //
@@ -16,12 +16,14 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
+#include "base/ids.h"
 #include "base/result.h"
 #include "broker/context/turn_queue.h"
 #include "broker/security/security_image.h"
@@ -53,7 +55,17 @@ class LiveSecurity {
   };
   boost::asio::awaitable<Result<>> change(std::vector<Change> changes);
 
+  // The number of a principal, "User:alice", for as long as there is this data directory.
+  // Principals that cannot have one, because there are too many or it cannot be written down, are
+  // further_principals together.
+  static constexpr std::size_t max_principals = 10'000;
+  static constexpr std::size_t max_principal_bytes = 1024;
+  boost::asio::awaitable<PrincipalId> number_principal(std::string name);
+
  private:
+  // In its turn.
+  boost::asio::awaitable<Result<>> make(std::vector<Change> changes);
+  std::vector<Change> numbers_for_all_waiting();
   // In one record of the journal.
   boost::asio::awaitable<Result<>> write(std::span<const Change> changes);
 
@@ -61,6 +73,9 @@ class LiveSecurity {
   SecurityHost& host_;
   storage::Catalog& catalog_;
   TurnQueue turns_;
+  // Principals that wait for a number: the first one's turn is for all of them.
+  std::set<std::string> unnumbered_;
+  bool is_limit_told_ = false;
 };
 
 }  // namespace tarry::broker

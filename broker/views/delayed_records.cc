@@ -271,7 +271,9 @@ std::vector<PartitionEvent> folded(PartitionIndex partition,
     const ScheduleEvent& event = events[i];
     // It follows a move, which has shown it, or a delivery of a record that recurs.
     if (event.kind == Kind::scheduled && event.key.due != event.first) continue;
-    PartitionEvent told{partition, event.kind, event.at, event.key.due, event.offset};
+    // Other events have something else there.
+    const Offset offset = event.kind == Kind::delivered ? event.offset : -1;
+    PartitionEvent told{partition, event.kind, event.at, event.key.due, offset};
     const ScheduleEvent* const next = i + 1 < events.size() ? &events[i + 1] : nullptr;
     if (next != nullptr && next->kind == Kind::scheduled) {
       const bool is_same = next->key.sequence == event.key.sequence;

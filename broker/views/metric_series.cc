@@ -197,4 +197,42 @@ asio::awaitable<TopicSeries> topic_series(Broker& broker, Shard& here, std::size
   co_return co_await here.blocking(std::move(work));
 }
 
+// --- Users
+
+namespace {
+
+constexpr std::string_view principals_type = "User:";
+
+UserSeries series_of(const SecurityImage& image, const storage::PendingCounts& counts,
+                     std::size_t max_series) {
+  auto uses = counts.uses();
+  UserSeries series;
+  std::map<std::string_view, storage::PendingUse> by_user;
+  const auto take = [&](std::string_view user, PrincipalId principal) {
+    const auto use = uses.extract(principal);
+    if (!use.empty() && use.mapped() != storage::PendingUse{}) by_user.emplace(user, use.mapped());
+  };
+  take("ANONYMOUS", anonymous_principal);
+  for (const auto& [name, principal] : image.principals())
+    take(std::string_view(name).substr(principals_type.size()), principal);
+  for (const auto& [user, use] : by_user) {
+    if (series.pending.size() < max_series)
+      series.pending.push_back({std::string(user), use});
+    else
+      series.other.add(use);
+  }
+  // Of users without a number.
+  for (const auto& [principal, use] : uses) series.other.add(use);
+  return series;
+}
+
+}  // namespace
+
+asio::awaitable<UserSeries> user_series(Broker& broker, Shard& here, std::size_t max_series) {
+  auto work = [image = broker.security(here).image, &counts = broker.pending_counts(), max_series] {
+    return series_of(*image, counts, max_series);
+  };
+  co_return co_await here.blocking(std::move(work));
+}
+
 }  // namespace tarry::broker

@@ -1,6 +1,7 @@
 #pragma once
 
-// The figures of /metrics that come one for each topic, or for each partition of a group.
+// The figures of /metrics that come one for each topic, for each user, or for each partition of a
+// group.
 //
 //   every shard, in steps --> all figures --sorted and cut on the pool--> the first by name, and a
 //                                                                         sum of the rest
@@ -20,6 +21,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "base/ids.h"
+#include "storage/pending.h"
 
 namespace tarry::broker {
 
@@ -72,5 +74,16 @@ struct TopicSeries {
 };
 boost::asio::awaitable<TopicSeries> topic_series(Broker& broker, Shard& here,
                                                  std::size_t max_series);
+
+// What a user has pending, as its quotas count it.
+struct UserPending {
+  std::string user;
+  storage::PendingUse use;
+};
+struct UserSeries {
+  std::vector<UserPending> pending;  // By user; those that have something.
+  storage::PendingUse other;
+};
+boost::asio::awaitable<UserSeries> user_series(Broker& broker, Shard& here, std::size_t max_series);
 
 }  // namespace tarry::broker

@@ -183,7 +183,8 @@ void add_config_commands(CLI::App& program, Chosen& chosen) {
         ->option_text("KEY");
     add_examples(*command, {"tarry config set log.retention.ms=7d tarry.log.level=debug",
                             "tarry config set --topic orders tarry.delay.max.ms=30d",
-                            "tarry config set --user alice producer_byte_rate=1MiB"});
+                            "tarry config set --user alice producer_byte_rate=1MiB",
+                            "tarry config set --user alice pending_records=100000"});
   }
   add_examples(*group, {"tarry config get --changed", "tarry config set tarry.log.level=debug"});
 }

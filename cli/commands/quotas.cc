@@ -79,7 +79,7 @@ std::vector<OwnerPart> parts_of(const Described& entry) {
 
 // "1048576", or a size as in 1MiB where the quota is of bytes.
 std::optional<double> value_in(std::string_view quota, std::string_view text) {
-  if (quota.ends_with("_byte_rate")) {
+  if (quota.ends_with("_byte_rate") || quota == "pending_bytes") {
     if (const auto size = parse_size(text)) return static_cast<double>(*size);
   }
   // The C library's function would follow the locale and be content with a number at the front.

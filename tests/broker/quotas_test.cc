@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +10,7 @@
 #include <fmt/core.h>
 
 #include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include "broker/security/client_meters.h"
 #include "broker/security/quota_table.h"
@@ -158,6 +161,21 @@ TEST_SUITE("quotas") {
     CHECK_FALSE(entity({}, {}, "*").refusal_reason(QuotaKind::produce, 1).empty());
   }
 
+  TEST_CASE("what may be pending is a quota of users alone, and the client id is of no account") {
+    for (const auto kind : {QuotaKind::pending_records, QuotaKind::pending_bytes}) {
+      CHECK(entity("u", {}).refusal_reason(kind, 1).empty());
+      CHECK(entity("*", {}).refusal_reason(kind, 1).empty());
+      CHECK_FALSE(entity("u", {}).refusal_reason(kind, 0.5).empty());
+      CHECK_FALSE(entity("u", "c").refusal_reason(kind, 1).empty());
+      CHECK_FALSE(entity("*", "*").refusal_reason(kind, 1).empty());
+      CHECK_FALSE(entity({}, "c").refusal_reason(kind, 1).empty());
+      CHECK_FALSE(entity({}, {}, "10.0.0.1").refusal_reason(kind, 1).empty());
+      const auto table = table_of({{entity("u", {}), 5}, {entity("*", {}), 7}}, kind);
+      CHECK(table.find(kind, "u", "c")->limit == 5);
+      CHECK(table.find(kind, "v", "c")->limit == 7);
+    }
+  }
+
   TEST_CASE("a row that is cut at any byte is no quota") {
     const auto key = QuotaTable::row_key(entity("user", "client"), QuotaKind::request);
     const auto value = QuotaTable::row_value(12.5);
@@ -248,6 +266,77 @@ TEST_SUITE("quotas") {
     CHECK(alter(world, altered("user", "alice", "request_percentage", 0, true)) == ErrorCode::none);
     world.restart();
     CHECK(describe(world).entries->size() == 1);
+  }
+
+  TEST_CASE("a quota of pending records holds over all topics and shards, also after a kill") {
+    World world({.shards = 2});
+    for (const char* topic : {"a", "b"}) create_topic(world, topic, 4);
+    const auto park = [&world](std::string_view topic, PartitionIndex partition, const char* id) {
+      return produce(
+          world, topic, partition,
+          batch_of(world.clock.wall(), {{"v", {{"x-delay", "1h"}, {"x-schedule-id", id}}}}));
+    };
+    CHECK(park("a", 0, "before").error_code == ErrorCode::none);
+    CHECK(alter(world, altered("user", "ANONYMOUS", "pending_records", 4)) == ErrorCode::none);
+    for (PartitionIndex partition = 1; partition < 4; ++partition)
+      CHECK(park(partition % 2 == 0 ? "a" : "b", partition, "id").error_code == ErrorCode::none);
+    for (const bool is_after_kill : {false, true}) {
+      CAPTURE(is_after_kill);
+      const auto refused = park("b", 0, "one more");
+      CHECK(refused.error_code == ErrorCode::not_leader_or_follower);
+      CHECK(refused.error_message.value_or("").contains("(quota pending_records)"));
+      CHECK(park("a", 2, "id").error_code == ErrorCode::none);
+      CHECK(world.broker().pending_counts().uses().at(anonymous_principal).records == 4);
+      if (!is_after_kill) world.restart();
+    }
+    CHECK(alter(world, altered("user", "ANONYMOUS", "pending_records", 5)) == ErrorCode::none);
+    CHECK(park("b", 0, "one more").error_code == ErrorCode::none);
+  }
+
+  template <typename Ended>
+  void run_until(World & world, Ended ended) {
+    for (int i = 0; i < 1'000 && !ended(); ++i) world.pass(1ms);
+    REQUIRE(ended());
+  }
+  PrincipalId number_of(World & world, const std::string& name) {
+    std::optional<PrincipalId> number;
+    boost::asio::co_spawn(world.shard().executor(),
+                          world.broker().live_security().number_principal(name),
+                          [&](std::exception_ptr, PrincipalId given) { number = given; });
+    run_until(world, [&] { return number.has_value(); });
+    return *number;
+  }
+
+  TEST_CASE("a principal keeps its number for ever, and a name that is too long has none") {
+    World world({.shards = 2});
+    CHECK(number_of(world, "User:alice") == 3);
+    CHECK(number_of(world, "User:bob") == 4);
+    CHECK(number_of(world, "User:alice") == 3);
+    CHECK(world.broker().security(world.shard(1)).image->find_principal("User:bob") == 4);
+    const std::string too_long(LiveSecurity::max_principal_bytes + 1, 'n');
+    CHECK(number_of(world, too_long) == further_principals);
+    world.restart();
+    CHECK(number_of(world, "User:bob") == 4);
+    CHECK(number_of(world, "User:carol") == 5);
+  }
+
+  TEST_CASE(
+      "principals that come at once get their numbers together; those above the limit share") {
+    World world;
+    std::vector<PrincipalId> numbers;
+    for (std::size_t i = 0; i < LiveSecurity::max_principals + 2; ++i) {
+      boost::asio::co_spawn(
+          world.shard().executor(),
+          world.broker().live_security().number_principal(fmt::format("User:{}", i)),
+          [&](std::exception_ptr, PrincipalId given) { numbers.push_back(given); });
+    }
+    run_until(world, [&] { return numbers.size() == LiveSecurity::max_principals + 2; });
+    CHECK(std::ranges::count(numbers, further_principals) == 2);
+    std::ranges::sort(numbers);
+    CHECK(numbers[0] == further_principals);
+    CHECK(std::ranges::adjacent_find(numbers.begin() + 1, numbers.end()) == numbers.end());
+    CHECK(world.broker().security(world.shard()).image->principals().size() ==
+          LiveSecurity::max_principals);
   }
 
   TEST_CASE("a filter finds what it names, by default or by name, and strictly no more") {

@@ -250,6 +250,26 @@ TEST_SUITE("security") {
                     .allow("User:a", AclOperation::read, "t"));
   }
 
+  TEST_CASE("an action has rules of its own only by its name, or by a prefix that no topic has") {
+    const auto has = [](AclBinding only, std::string_view name) {
+      return Rules({std::move(only)}).image->has_rule_of_action(name);
+    };
+    const auto write = [](const char* name, AclPattern pattern = AclPattern::literal) {
+      return rule("User:a", AclOperation::write, name, AclPermission::allow, pattern);
+    };
+    CHECK(has(write("t/cancel"), "t/cancel"));
+    CHECK_FALSE(has(write("t/cancel"), "t/schedule"));
+    CHECK_FALSE(has(write("t/cancel"), "t2/cancel"));
+    CHECK_FALSE(has(write("t"), "t/cancel"));
+    CHECK_FALSE(has(write("*"), "t/cancel"));
+    CHECK(has(write("t/", AclPattern::prefixed), "t/cancel"));
+    CHECK_FALSE(has(write("t", AclPattern::prefixed), "t/cancel"));
+    CHECK_FALSE(has(write("t/cancel.", AclPattern::prefixed), "t/cancel"));
+    auto of_group = write("t/cancel");
+    of_group.resource = AclResource::group;
+    CHECK_FALSE(has(of_group, "t/cancel"));
+  }
+
   TEST_CASE("without any rule for a topic allow.everyone.if.no.acl.found decides") {
     const Rules closed({rule("User:a", AclOperation::read, "t")});
     const Rules open({rule("User:a", AclOperation::read, "t")}, true);

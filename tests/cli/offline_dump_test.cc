@@ -70,10 +70,14 @@ struct OfflineFiles {
       }
     };
     append(storage::TopicCreated{{}, 3, "orders", {{"retention.ms", "1000"}}});
-    append(storage::PendingAdded{
-        {{}, 2}, 7, from_ms(5000), from_ms(1000), from_ms(9000), "o-1", as_bytes("the record")});
-    append(storage::PendingRemoved{
-        {{}, 2}, 7, from_ms(5000), storage::RemovalReason::cancelled, from_ms(2000), "o-1"});
+    storage::PendingAdded added{{{}, 2},       7,     from_ms(5000),         from_ms(1000),
+                                from_ms(9000), "o-1", as_bytes("the record")};
+    added.principal = 12;
+    append(added);
+    storage::PendingRemoved removed{
+        {{}, 2}, 7, from_ms(5000), storage::RemovalReason::cancelled, from_ms(2000), "o-1"};
+    removed.share = added.share();
+    append(removed);
     append(storage::SecurityRowSet{"user:1alice", "the secret"});
     journal->reset();
     const auto entries = disk.list("journal/0");
@@ -142,7 +146,8 @@ TEST_SUITE("offline dumps") {
     CHECK(has_line(files.text, "TopicCreated topic: AAAAAAAAAAAAAAAAAAAAAA name: orders"));
     CHECK(has_line(files.text,
                    "PendingAdded topic: AAAAAAAAAAAAAAAAAAAAAA partition: 2 sequence: 7"));
-    CHECK(has_line(files.text, "how: cancelled"));
+    CHECK(has_line(files.text, "id: o-1 bytes: 10 principal: 12"));
+    CHECK(has_line(files.text, "how: cancelled at_ms: 2000 id: o-1 principal: 12"));
     CHECK(has_line(files.text, "key: user:1alice"));
     CHECK_FALSE(has_line(files.text, "secret"));
     files.dump(dump_journal, path, true);

@@ -43,6 +43,7 @@ struct Record {
   WallTime first;
   TopicPartition partition;
   std::string body;
+  PrincipalId principal = unknown_principal;
 
   PendingView view() const {
     PendingView out;
@@ -51,6 +52,7 @@ struct Record {
     out.partition = partition;
     out.accepted = begin;
     out.record = as_bytes(body);
+    out.principal = principal;
     return out;
   }
 };
@@ -142,6 +144,7 @@ struct World {
         storage::PendingAdded added{view.partition, view.key.sequence, view.key.due, view.accepted,
                                     view.expires,   view.id,           view.record};
         if (view.was_moved()) added.first_due = view.first;
+        added.principal = view.principal;
         if (const auto location = shard.tier->add(at, added))
           CHECK(shard.wheel.emplace(of.key, *location).second);
       } else {
@@ -150,6 +153,7 @@ struct World {
         storage::PendingRemoved removed{
             of.partition, of.key.sequence, of.key.due, storage::RemovalReason::delivered, now, {}};
         if (of.first != of.key.due) removed.first_due = of.first;
+        removed.share = of.view().share();
         shard.tier->remove(at, removed, location);
       }
     }
@@ -196,6 +200,7 @@ struct World {
         CHECK(as_text(view->record) == known->second.body);
         CHECK(view->partition == known->second.partition);
         CHECK(view->first == known->second.first);
+        CHECK(view->principal == known->second.principal);
         remove(Record(known->second));
       }
     }
@@ -1018,6 +1023,7 @@ TEST_SUITE("bucket tier") {
             made.first = made.key.due;
             made.partition = numbered(static_cast<int>(random.below(7)));
             made.body = "body " + std::to_string(next) + std::string(random.below(300), 'x');
+            made.principal = static_cast<PrincipalId>(random.below(4));
             world.add(made);
           }
         } else if (kind < 50) {
@@ -1081,8 +1087,15 @@ TEST_SUITE("bucket tier") {
       world.deliver_all();
       world.checkpoint();
       std::map<TopicId, std::uint64_t> expected;
-      for (const auto& [key, one] : world.pending) ++expected[one.partition.topic];
+      storage::PendingUses uses;
+      for (const auto& [key, one] : world.pending) {
+        ++expected[one.partition.topic];
+        if (one.principal != unknown_principal)
+          uses[{one.partition.topic, one.principal}].add(
+              {1, static_cast<std::int64_t>(one.body.size())});
+      }
       CHECK(*world.store->totals() == expected);
+      CHECK(*world.store->uses() == uses);
       while (!world.pending.empty()) {
         world.now = world.pending.begin()->first.due +
                     std::chrono::milliseconds(random.below(static_cast<std::uint64_t>(hour_ms)));
@@ -1090,6 +1103,7 @@ TEST_SUITE("bucket tier") {
       }
       world.checkpoint();
       CHECK(world.store->totals()->empty());
+      CHECK(world.store->uses()->empty());
     }
   }
 }

@@ -165,6 +165,7 @@ class TestHost final : public Sink {
     std::string value;
     WallTime first_due;
     bool recurring;  // A later run may be delivered instead of the one that is due.
+    storage::PendingShare share;
 
     std::string handle() const { return storage::encode_handle({first_due, key.sequence}); }
   };
@@ -237,6 +238,7 @@ class TestHost final : public Sink {
   std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
                                                  const records::CheckedBatch& batch,
                                                  const TopicDelay& topic = {}) {
+    had_quotas |= terms.is_limited();
     const WallTime arrived = clock.wall();
     const auto schedules = read_schedules(batch, topic, arrived, engine->believed(arrived));
     if (!schedules) return std::unexpected(schedules.error());
@@ -248,7 +250,7 @@ class TestHost final : public Sink {
       }
     }
     return engine->accept(partition, batch, *schedules, topic, arrived,
-                          ids ? ids->value() : Engine::IdRows());
+                          ids ? ids->value() : Engine::IdRows(), terms);
   }
   std::expected<Offset, ScheduleErrors> produce(const TopicPartition& partition,
                                                 const std::vector<TestRecord>& records,
@@ -288,6 +290,7 @@ class TestHost final : public Sink {
   }
   void split(const std::shared_ptr<InSteps>& batch, const TopicPartition& partition,
              const TopicDelay& topic, WallTime arrived, Engine::IdRows ids) {
+    had_quotas |= terms.is_limited();
     engine->accept_in_steps(
         partition, batch->checked, batch->schedules, topic, arrived, std::move(ids),
         [this, batch, partition](std::expected<Accepted, ScheduleErrors> accepted) {
@@ -299,7 +302,8 @@ class TestHost final : public Sink {
           } else {
             batch->answer = commit_batch(partition, batch->bytes, std::move(*accepted));
           }
-        });
+        },
+        terms);
   }
   Offset commit_batch(const TopicPartition& partition, const Buffer& bytes, Accepted accepted) {
     const Buffer immediate =
@@ -356,6 +360,28 @@ class TestHost final : public Sink {
 
   // Reports of the tier and the store.
   std::uint64_t total() const { return counts_->total(); }
+  // What a principal has pending, with what is on its way if it has a quota.
+  storage::PendingUse use_of(PrincipalId principal) const {
+    return counts_->account(principal)->use();
+  }
+  // The same as the model has it.
+  std::map<PrincipalId, storage::PendingUse> expected_uses() const {
+    std::map<PrincipalId, storage::PendingUse> out;
+    for (const auto& [sequence, entry] : pending_)
+      if (entry.share.principal != unknown_principal)
+        out[entry.share.principal].add({1, std::int64_t{entry.share.bytes}});
+    return out;
+  }
+  void check_uses() {
+    const auto expected = expected_uses();
+    for (const auto& [principal, use] : counts_->uses()) {
+      const auto known = expected.find(principal);
+      must(use == (known == expected.end() ? storage::PendingUse{} : known->second),
+           "what is counted for a principal is pending");
+    }
+    for (const auto& [principal, use] : expected)
+      must(use_of(principal) == use, "what is pending is counted for its principal");
+  }
   std::vector<storage::ScheduleEvent> trace(const TopicPartition& partition,
                                             const std::string& id) {
     auto out = std::make_shared<std::optional<std::vector<storage::ScheduleEvent>>>();
@@ -419,6 +445,8 @@ class TestHost final : public Sink {
       entry.transaction.tell_settled({});
       if (checks_store && engine->has_applied_all())
         must(total() == pending_.size(), "what is counted is pending");
+      // What is on its way counts too then.
+      if (checks_store && engine->has_applied_all() && !had_quotas) check_uses();
     }
   }
   bool idle() const { return journal_.empty(); }
@@ -476,7 +504,9 @@ class TestHost final : public Sink {
     wheel = std::make_unique<timing::TimingWheel>();
     options_.wheel_start = clock.mono();
     boot();
-    if (checks_store) must(total() == pending_.size(), "what is counted is pending");
+    if (!checks_store) return;
+    must(total() == pending_.size(), "what is counted is pending");
+    check_uses();
   }
 
   std::vector<ReadRecord>& log(const TopicPartition& partition) { return logs_[partition]; }
@@ -498,10 +528,12 @@ class TestHost final : public Sink {
   std::set<TopicId> deleted;
   std::function<bool(const TopicPartition&)> refuses;
   bool refuses_commits = false;
+  PendingTerms terms;  // Of the producer of what follows.
   bool give_sequences_when_asked = true;
   bool finds_at_once = true;
   bool checks_order = true;
   bool checks_store = true;
+  bool had_quotas = false;  // Some producer: its account has what is on its way, too.
   std::function<void(const Buffer& batch)> acknowledged = nullptr;
   // Negative controls: what a start or a checkpoint does wrong.
   struct Controls {
@@ -547,6 +579,7 @@ class TestHost final : public Sink {
     counts_ = std::make_unique<storage::PendingCounts>();
     const auto totals = store->totals().value();
     for (const auto& [topic, count] : totals) counts_->set(topic, count);
+    counts_->set(store->uses().value());
     engine = std::make_unique<Engine>(
         clock, *wheel,
         Engine::Storage{*store, background, {0, 1}, [](const auto&) { return 0; }, *counts_}, *this,
@@ -652,11 +685,15 @@ class TestHost final : public Sink {
                                       std::string(parked->id),
                                       std::string(as_text(*value)),
                                       parked->first_due.value_or(parked->due),
-                                      !body.recurrence.empty()};
+                                      !body.recurrence.empty(),
+                                      parked->share()};
         if (removed_durable_.contains(key) || deleted.contains(parked->partition.topic))
           pending_.erase(parked->sequence);
       } else if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
         removed_durable_.insert({gone->due, gone->sequence});
+        const auto known = pending_.find(gone->sequence);
+        if (known != pending_.end() && known->second.key.due == gone->due)
+          must(known->second.share == gone->share, "a removal has the share of its record");
         pending_.erase(gone->sequence);
         // A recurring record is added again by the delivery that removes it.
         if (gone->how == storage::RemovalReason::moved ||

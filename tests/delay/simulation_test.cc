@@ -27,6 +27,7 @@ struct Simulation {
       return stuck.contains(partition) || below(30) == 0;
     };
     host.finds_at_once = false;
+    has_quotas = seed % 2 == 1;
     // A record that became pending while a batch was packed may be due before those in it.
     host.checks_order = seed % 3 != 0;
   }
@@ -54,6 +55,23 @@ struct Simulation {
   }
   std::string any_id() { return "id" + std::to_string(below(20)); }
 
+  // Of four principals: one that is unknown, and in every other run one with a quota.
+  void any_producer() {
+    host.terms = {.principal = static_cast<PrincipalId>(below(4))};
+    if (!has_quotas || host.terms.principal != with_quota) return;
+    host.terms.max_records = most_records;
+    host.terms.max_bytes = most_bytes;
+    host.terms.user = "alice";
+  }
+  void check_quota() {
+    if (!has_quotas) return;
+    const auto use = host.use_of(with_quota);
+    CHECK_MESSAGE(use.records >= 0, "nothing is given back twice");
+    CHECK_MESSAGE(use.bytes >= 0, "nothing is given back twice");
+    CHECK_MESSAGE(use.records <= most_records, "no quota is exceeded");
+    CHECK_MESSAGE(use.bytes <= most_bytes, "no quota is exceeded");
+  }
+
   void produce() {
     const TopicPartition partition = any_partition();
     std::vector<TestRecord> records;
@@ -77,6 +95,7 @@ struct Simulation {
       }
       records.push_back(std::move(record));
     }
+    any_producer();
     const auto codec = static_cast<records::Codec>(below(5));
     auto& before = in_steps[partition];
     if (before && !before->answer) return;  // A partition's batches come one after the other.
@@ -102,6 +121,7 @@ struct Simulation {
     }
     const auto partition = any_partition();
     if (in_steps[partition] && !in_steps[partition]->answer) return;
+    any_producer();
     const auto batch = host.produce_in_steps(partition, records);
     for (int turns = 0; turns < 10 && !batch->answer; ++turns) {
       host.background.run_all();
@@ -246,6 +266,7 @@ struct Simulation {
     }
     judge();
     judge_deliveries();
+    check_quota();
   }
 
   void end() {
@@ -259,6 +280,8 @@ struct Simulation {
     judge();
     CHECK_MESSAGE(host.pending().empty(), "nothing that was acknowledged is lost");
     CHECK(host.total() == 0);
+    // With nothing on its way nothing is reserved.
+    host.check_uses();
     const auto stats = host.engine->stats();
     CHECK(stats.early_total == 0);
     CHECK(stats.near == 0);
@@ -281,6 +304,9 @@ struct Simulation {
       CHECK_MESSAGE(runs[handle] == before, "what was cancelled is not delivered from then on");
   }
 
+  bool has_quotas = false;
+  static constexpr PrincipalId with_quota = 3;
+  static constexpr std::int64_t most_records = 12, most_bytes = 700;
   std::mt19937_64 random;
   TestHost host;
   std::set<TopicPartition> stuck;

@@ -50,6 +50,10 @@ def _(ctx):
     assert produce() == 0
     listed = acls("--list", "--topic", "theirs")
     assert "principal=User:alice" in listed and "operation=WRITE" in listed and "operation=DESCRIBE" in listed, listed
+    # What is done to pending records is a topic's name with a word behind it.
+    acls("--add", "--allow-principal", "User:ops", "--operation", "Write", "--topic", "theirs/cancel")
+    listed = acls("--list", "--topic", "theirs/cancel")
+    assert "name=theirs/cancel" in listed and "principal=User:ops" in listed, listed
     # The prefixed rules of alice are for other names.
     assert "mine" not in listed, listed
     assert "name=mine" in acls("--list", "--principal", "User:alice")
@@ -67,6 +71,10 @@ def _(ctx):
     configs("--alter", *bob, "--add-config", "producer_byte_rate=1048576")
     described = configs("--describe", *bob)
     assert "SCRAM-SHA-512=iterations=8192" in described and "producer_byte_rate=1048576" in described, described
+    # Names that Kafka has not: the tool shows them, and sets only its own.
+    tarry(broker, "config", "set", "--user", "bob", "pending_records=7", *broker.admin_login)
+    described = configs("--describe", *bob)
+    assert "pending_records=7" in described and "producer_byte_rate=1048576" in described, described
     metadata = lambda: kcat(broker, "bob", "bob-secret", "-L", "-m", "3", mechanism="SCRAM-SHA-512").returncode
     assert metadata() == 0
     assert "SCRAM-SHA-512" not in configs("--describe", "--entity-type", "users", "--entity-name", "nobody")

@@ -8,6 +8,7 @@ import time
 
 import wire
 from harness import case, eventually, run
+from test_security import authenticate, handshake, plain, sasl_broker
 
 DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
 # So the first second's worth is all that may be used at once, and a case takes seconds.
@@ -204,3 +205,78 @@ def _(ctx):
             return False
 
     eventually(let_in, "a connection is served again", pause=0.5)
+
+
+HOUR = 3_600_000
+
+
+def user_of(broker, name):
+    """A connection that has logged in."""
+    client = broker.client()
+    assert handshake(client, "PLAIN")[0] == 0
+    assert authenticate(client, plain(name, f"{name}-secret"))[0] == 0
+    return client
+
+
+def pending_of(broker, user):
+    """(records, bytes), as /metrics has them; None: it has none."""
+    found = dict(re.findall(r'^tarry_delay_user_pending_(records|bytes){user="%s"} (\d+)$' % user, broker.get("/metrics"), re.MULTILINE))
+    return (int(found["records"]), int(found["bytes"])) if found else None
+
+
+@case("a user who has as much pending as its quota allows is refused, another one goes on, a cancel frees room, and kill -9 keeps the count")
+def _(ctx):
+    broker = sasl_broker(ctx)
+    at = str(int(time.time() * 1000) + HOUR)
+    with user_of(broker, "admin") as admin, user_of(broker, "alice") as alice:
+        topics = [admin.create_topic(ctx.topic("pending"), partitions=3) for _ in range(2)]
+        assert alter(admin, (("user", "alice"), ("client-id", "c")), pending_records=5) == wire.INVALID_REQUEST
+        assert alter(admin, (("client-id", "c"),), pending_bytes=5) == wire.INVALID_REQUEST
+        assert alter(admin, (("user", "alice"),), pending_records=5) == 0
+        for number in range(5):
+            alice.produce(topics[number % 2], [wire.record(str(number), x_deliver_at=at, x_schedule_id=f"id{number}")], partition=number % 3)
+        refused = alice.produce(topics[0], [wire.record("more", x_deliver_at=at)], check=False)
+        assert refused.error == 6 and "user alice has 5 pending records and may have 5 (quota pending_records)" in refused.message, vars(refused)
+        admin.produce(topics[0], [wire.record("another's", x_deliver_at=at)] * 9)
+        alice.produce(topics[0], [wire.record("now")])
+        alice.produce(topics[0], [wire.record("replaced", x_deliver_at=at, x_schedule_id="id0")])
+        assert broker.cli("delayed", "move", topics[1], "id3", "--by", "1h").returncode == 0
+        assert pending_of(broker, "alice")[0] == 5
+    assert broker.get(f"/topics/{topics[0]}")["refused_batches"]["last"]["reason"] == "user_max_pending"
+    before = {user: pending_of(broker, user) for user in ("alice", "admin")}
+    assert before["admin"][0] == 9 and before["alice"][1] > 5 * len("id0") and pending_of(broker, "ANONYMOUS") is None, before
+    for shards in (None, 1, 2):
+        broker.restart(shards)
+        assert {user: pending_of(broker, user) for user in ("alice", "admin")} == before, shards
+    with user_of(broker, "alice") as alice:
+        assert alice.produce(topics[1], [wire.record("more", x_deliver_at=at)], check=False).error == 6
+        # In either of the two ways; the id was written down before the kills.
+        alice.produce(topics[1], [wire.record("", x_schedule_id="id1", x_schedule_action="cancel")], partition=1)
+        alice.produce(topics[1], [wire.record("more", x_deliver_at=at)])
+        assert broker.http("DELETE", f"/delayed/{topics[0]}/id2")[0] == 200
+        alice.produce(topics[1], [wire.record("more", x_deliver_at=at)])
+        assert alice.produce(topics[1], [wire.record("more", x_deliver_at=at)], check=False).error == 6
+        broker.restart()
+    assert pending_of(broker, "alice")[0] == 5
+    with user_of(broker, "admin") as admin, user_of(broker, "alice") as alice:
+        assert broker.http("DELETE", f"/topics/{topics[1]}?force=true")[0] == 200
+        left = pending_of(broker, "alice")[0]
+        assert left < 5
+        alice.produce(topics[0], [wire.record("more", x_deliver_at=at)] * (5 - left))
+        assert alice.produce(topics[0], [wire.record("more", x_deliver_at=at)], check=False).error == 6
+
+
+@case("a client above its quota of pending bytes is told so and tries again until something is delivered")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic("pending"))
+        assert broker.cli("config", "set", "--user", "ANONYMOUS", "pending_bytes=10KiB").stdout == "user ANONYMOUS: pending_bytes=10240\n"
+        client.produce(topic, [wire.record("x" * 9000, x_delay="1500ms")])
+        refused = client.produce(topic, [wire.record("y" * 2000, x_delay="1s")], check=False)
+        assert refused.error == 6 and "(quota pending_bytes)" in refused.message, vars(refused)
+    ran = broker.cli("produce", topic, "-v", "z" * 2000, "--delay", "100ms", "-X", "message.timeout.ms=20000")
+    assert ran.returncode == 0, ran.stderr
+    eventually(lambda: pending_of(broker, "ANONYMOUS") is None, "everything is delivered")
+    with broker.client() as client:
+        assert len(client.consume(topic, 2)) == 2

@@ -866,6 +866,39 @@ TEST_SUITE("session") {
     CHECK(client.answer() == 3);
   }
 
+  TEST_CASE("the first request of a principal waits for its number, and none overtakes it") {
+    Sitting sitting;
+    broker::ListenerInfo tls;
+    tls.protocol = broker::SecurityProtocol::ssl;
+    broker::ConnectionOrigin origin;
+    origin.listener = std::make_shared<const broker::ListenerInfo>(tls);
+    origin.tls_principal = "CN=alice";
+    Client anonymous(sitting), client(sitting, false, origin);
+    sitting.make_topic(anonymous, "t");
+    anonymous.send(ask_produce(7, "t", 10));
+    CHECK(anonymous.answer() == 7);
+    const auto& security = sitting.broker->security(sitting.shard());
+    CHECK(security.image->principals().empty());
+    client.send(joined({ask_produce(1, "t", 10), ask_produce(2, "t", 20), ask_produce(3, "t", 30),
+                        ask_versions(4)}));
+    const auto base_offset = [](const Buffer& produced) {
+      constexpr std::size_t place = 4 + 4 + (2 + 1) + 4 + 4 + 2;
+      return load_be<std::int64_t>(produced.data() + place);
+    };
+    for (std::int32_t number = 1; number <= 3; ++number) {
+      const auto frame = client.answer_frame();
+      CHECK(load_be<std::int32_t>(frame.data()) == number);
+      CHECK(base_offset(frame) == number);
+    }
+    CHECK(client.answer() == 4);
+    CHECK(security.image->find_principal("User:CN=alice") == 3);
+    const auto image = security.image;
+    Client again(sitting, false, origin);
+    again.send(ask_produce(5, "t", 10));
+    CHECK(again.answer() == 5);
+    CHECK(security.image == image);
+  }
+
   TEST_CASE("a producer that wants no answers is muted all the same, and may go while it is") {
     Sitting sitting;
     Client client(sitting);

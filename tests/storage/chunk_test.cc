@@ -32,20 +32,34 @@ Result<Chunk> again(const Chunk& chunk, const LiveEntries& live = {}) {
   return Chunk::parse(chunk.bucket(), SharedBytes(chunk.encode(live)));
 }
 
+// As brokers wrote it before there were principals.
+Buffer in_version_1(const Buffer& chunk) {
+  constexpr std::size_t header = 40, partition_bytes = 20;
+  const auto partitions = load_be<std::uint32_t>(&chunk[36]);
+  Buffer out(chunk.begin(), chunk.begin() + header);
+  out[0] = 1;
+  std::size_t at = header;
+  for (std::uint32_t i = 0; i < partitions; ++i, at += partition_bytes + 4)
+    append_bytes(out, Bytes(chunk).subspan(at, partition_bytes));
+  append_bytes(out, Bytes(chunk).subspan(at));
+  store_be(&out[4], crc32c(Bytes(out).subspan(8)));
+  return out;
+}
+
 std::string text_of(const PendingView& view) {
   return std::to_string(to_ms(view.key.due)) + " " + std::to_string(view.key.sequence) + " " +
          std::to_string(to_ms(view.first)) + " " + view.partition.topic.text() + "-" +
          std::to_string(view.partition.partition) + " " + std::to_string(to_ms(view.accepted)) +
-         " " + std::to_string(to_ms(view.expires)) + " " + std::string(view.id) + " " +
-         std::string(as_text(view.record));
+         " " + std::to_string(to_ms(view.expires)) + " by " + std::to_string(view.principal) + " " +
+         std::string(view.id) + " " + std::string(as_text(view.record));
 }
 
 TEST_SUITE("chunk") {
   TEST_CASE("a bucket is found by its level and a due time, also before 1970") {
     CHECK(bucket_of(BucketLevel::minute, from_ms(60'000)).start == from_ms(60'000));
     CHECK(bucket_of(BucketLevel::minute, from_ms(119'999)).start == from_ms(60'000));
-    CHECK(bucket_of(BucketLevel::hour, from_ms(-1)).start == from_ms(-hour_ms));
-    CHECK(bucket_of(BucketLevel::hour, from_ms(-hour_ms)).start == from_ms(-hour_ms));
+    CHECK(bucket_of(BucketLevel::hour, from_ms(-1)).start == from_ms(-chunk_hour_ms));
+    CHECK(bucket_of(BucketLevel::hour, from_ms(-chunk_hour_ms)).start == from_ms(-chunk_hour_ms));
     for (BucketLevel level = BucketLevel::month; level != BucketLevel::run; level = finer(level)) {
       const Bucket bucket = bucket_of(level, from_ms(1'795'000'123'457));
       CHECK(bucket.holds(from_ms(1'795'000'123'457)));
@@ -67,6 +81,7 @@ TEST_SUITE("chunk") {
       view.expires = odd;
       view.partition.partition = static_cast<PartitionIndex>(sequence % 7);
       view.id = "an id";
+      view.principal = static_cast<PrincipalId>(odd.time_since_epoch().count());
       chunk.append(view);
       expected.push_back(text_of(view));
     }
@@ -135,6 +150,7 @@ TEST_SUITE("chunk") {
     for (int i = 0; i < 3'000; ++i) {
       PendingView view = entry(static_cast<Sequence>(i), i);
       view.partition = {test_topic(static_cast<std::uint8_t>(i % 100)), i % 1'000};
+      view.principal = static_cast<PrincipalId>(i / 1'500);
       chunk.append(view);
     }
     const auto read = again(chunk);
@@ -144,7 +160,43 @@ TEST_SUITE("chunk") {
       REQUIRE(found.has_value());
       CHECK(read->at(*found).partition ==
             TopicPartition{test_topic(static_cast<std::uint8_t>(i % 100)), i % 1'000});
+      CHECK(read->at(*found).principal == static_cast<PrincipalId>(i / 1'500));
     }
+  }
+
+  TEST_CASE("a chunk of the version before is read, and its records are of nobody") {
+    Chunk chunk(chunk_hour);
+    std::vector<std::string> expected;
+    for (int i = 0; i < 50; ++i) {
+      PendingView view = entry(static_cast<Sequence>(i), i, std::string(20, 'r'));
+      view.partition.partition = i % 12;
+      view.id = "an id";
+      chunk.append(view);
+      expected.push_back(text_of(view));
+    }
+    const Buffer old = in_version_1(chunk.encode({}));
+    REQUIRE(old.size() == chunk.encode({}).size() - std::size_t{12} * 4);
+    const auto read = Chunk::parse(chunk_hour, SharedBytes(old));
+    REQUIRE(read.has_value());
+    REQUIRE(read->size() == expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(text_of(read->at(i)) == expected[i]);
+    // Written again it has the version of today, and the same records.
+    const auto twice = again(*read);
+    REQUIRE(twice.has_value());
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(text_of(twice->at(i)) == expected[i]);
+  }
+
+  TEST_CASE("a record's principal adds nothing to its entry") {
+    const auto size_with = [](PrincipalId principal) {
+      Chunk chunk(chunk_hour);
+      for (int i = 0; i < 1'000; ++i) {
+        PendingView view = entry(static_cast<Sequence>(i), i);
+        view.principal = principal;
+        chunk.append(view);
+      }
+      return chunk.encode({}).size();
+    };
+    CHECK(size_with(9'999) == size_with(unknown_principal));
   }
 
   TEST_CASE("a chunk with any byte changed, or cut anywhere, is damage that names its bucket") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "storage/journal_transaction.h"
 
 namespace tarry::storage {
@@ -75,6 +77,56 @@ TEST_SUITE("journal record") {
     });
     CHECK(read.has_value());
     CHECK(seen == 3);
+  }
+
+  TEST_CASE("a record's principal and size are kept, also of one that was moved") {
+    const std::string body = "the record";
+    std::vector<std::uint8_t> types;
+    for (const PrincipalId principal : {unknown_principal, PrincipalId{7}, ~PrincipalId{0}}) {
+      for (const bool is_moved : {false, true}) {
+        CAPTURE(principal);
+        CAPTURE(is_moved);
+        PendingAdded added{{topic(1), 2}, 3,    from_ms(9),    from_ms(5),
+                           from_ms(6),    "id", as_bytes(body)};
+        added.principal = principal;
+        PendingRemoved removed{{topic(1), 2},        3,          from_ms(9),
+                               RemovalReason::moved, from_ms(8), "id"};
+        removed.share = added.share();
+        removed.moved_to = from_ms(99);
+        if (is_moved) added.first_due = removed.first_due = from_ms(4);
+        CHECK(added.share().bytes == (principal == unknown_principal ? 0 : 12));
+
+        RecordBuilder record;
+        record.add(added);
+        record.add(removed);
+        const Buffer bytes = joined(record);
+        types.push_back(bytes[0]);
+        std::size_t seen = 0;
+        const auto read = for_each_operation(bytes, [&](const Operation& op) -> Result<> {
+          ++seen;
+          if (const auto* a = std::get_if<PendingAdded>(&op)) {
+            CHECK((a->principal == principal && a->share() == added.share()));
+            CHECK((a->sequence == 3 && a->due == from_ms(9) && a->id == "id"));
+            CHECK((a->first_due == added.first_due && as_text(a->record) == body));
+          } else {
+            const auto& r = std::get<PendingRemoved>(op);
+            CHECK(r.share == removed.share);
+            CHECK((r.sequence == 3 && r.due == from_ms(9) && r.id == "id"));
+            CHECK((r.first_due == removed.first_due && r.moved_to == from_ms(99)));
+          }
+          return {};
+        });
+        CHECK(read.has_value());
+        CHECK(seen == 2);
+        EncodedAdditions additions;
+        additions.add(added, [&](Buffer& to) { append_bytes(to, as_bytes(body)); });
+        const auto encoded = additions.bytes();
+        CHECK(std::ranges::equal(encoded, Bytes(bytes).first(encoded.size())));
+      }
+    }
+    // A record of nobody is written as before there were principals, so that an older broker that
+    // never had any can read it.
+    CHECK(types == std::vector<std::uint8_t>{2, 17, 21, 23, 21, 23});
   }
 
   TEST_CASE("additions that were encoded before are the same bytes in a record") {

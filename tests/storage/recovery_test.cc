@@ -143,7 +143,7 @@ struct FakeTier final : PendingReplay {
   Result<> end() override {
     for (const auto& [bucket, home] : homes) {
       if (!home.dirty) continue;
-      HomeWrite change{bucket, applied, {}, {}, home.gone, home.counts};
+      HomeWrite change{bucket, applied, {}, {}, home.gone, home.counts, {}};
       if (std::ranges::count(home.live, true) > 0)
         change.parts.push_back({std::make_shared<const Chunk>(*home.chunk), home.live});
       auto written = store.write(owner, change);
