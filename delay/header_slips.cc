@@ -21,8 +21,8 @@ void HeaderSlips::count(std::string_view printable_name, std::string_view meant,
   const auto known = std::ranges::find(names_, printable_name, &HeaderSlip::name);
   if (known != names_.end()) {
     known->count += times;
-  // Anybody may send any name, so those that come later are counted in the total alone.
   } else if (names_.size() < max_names) {
+    // Anybody may send any name, so those that come later are counted in the total alone.
     names_.push_back({std::string(printable_name), meant, times});
   }
 }
