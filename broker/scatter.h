@@ -23,7 +23,8 @@
 //   - Work for one shard begins there in the order in which it was sent, so a later request's does
 //     not overtake an earlier one's.
 //   - The work of a handler that changes partitions gives each item its place in the order of its
-//     partition before it waits for anything.
+//     partition before it waits for anything.  A Produce of very many batches yields in between; it
+//     is not pipelined, so its connection has no other request at work meanwhile.
 //
 // Other invariants
 //   - scatter() returns or throws when all work has ended, whether or not some of it threw.  So the

@@ -59,8 +59,9 @@ bool looks_like_tls(std::span<const std::uint8_t> bytes) {
 
 // As in Kafka, a producer with a quota has one request at work at a time, or it could exceed the
 // quota by all that it sends before its first answer.
-bool may_overtake(const broker::Handler& handler, const broker::RequestContext& context) {
-  if (!handler.pipelined) return false;
+bool may_overtake(const broker::Handler& handler, const broker::RequestContext& context,
+                  bool pipelined) {
+  if (!pipelined) return false;
   if (handler.key != protocol::ApiKey::produce) return true;
   // Nothing overtakes the request that has to wait for its principal's number.
   return broker::knows_principal(context) &&
@@ -510,8 +511,10 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
   context.charge = broker::Charge(owner_.shard_.ledger(), this);
   const std::size_t max_answered =
       handler.max_answered == nullptr ? 0 : handler.max_answered(context);
+  const bool in_steps = handler.works_in_steps != nullptr && handler.works_in_steps(context);
   waiting_.push_back({std::move(frame), std::move(context), &handler,
-                      first_slot_ + slots_.size() - 1, max_answered});
+                      first_slot_ + slots_.size() - 1, max_answered,
+                      handler.pipelined && !in_steps});
 }
 
 bool Session::is_full() const {
@@ -533,7 +536,8 @@ void Session::pump() {
          !connection_.ends_when_answered) {
     // If the oldest may not begin, none behind it may: the requests of a connection keep their
     // order.
-    const bool pipelined = may_overtake(*waiting_.front().handler, waiting_.front().context);
+    const auto& next = waiting_.front();
+    const bool pipelined = may_overtake(*next.handler, next.context, next.pipelined);
     if (!pipelined && running_ > 0) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
     Request request = std::move(waiting_.front());

@@ -12,9 +12,9 @@
 // answer is given, because requests are views of it; the memory grows with the bytes that have
 // come.
 //
-// Produce and Fetch are pipelined: they are started while earlier ones wait.  Every other request
-// waits for those before it, and those behind wait for it.  Answers leave in the order of the
-// requests, as many as are ready in one gather write.
+// Produce and Fetch are pipelined: they are started while earlier ones wait.  Every other request,
+// and a Produce of very many batches, waits for those before it, and those behind wait for it.
+// Answers leave in the order of the requests, as many as are ready in one gather write.
 //
 // Bounds, each with a key in the configuration: the size of a frame, the requests and the bytes
 // of requests and answers in flight, how long a connection may be idle (a deadline in the wheel
@@ -192,6 +192,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     const broker::Handler* handler;
     std::uint64_t number;  // Its slot's.
     std::size_t max_answered;
+    bool pipelined;
   };
   // Closes the session when its deadline passes.
   class Deadline final : public timing::Timer {

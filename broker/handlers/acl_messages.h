@@ -10,8 +10,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <boost/asio/awaitable.hpp>
+
+#include "broker/context/yield_budget.h"
 #include "broker/security/acl.h"
+#include "protocol/error_code.h"
 
 namespace tarry::broker {
 
@@ -22,6 +27,27 @@ inline constexpr std::size_t rules_a_microsecond = 16;
 
 inline std::size_t text_bytes(const AclBinding& rule) {
   return rule.name.size() + rule.principal.size() + rule.host.size();
+}
+
+// Answers all `count` of a request with one error, but those that were refused for themselves.
+// Only rules that were removed may be told, so it takes the others out.
+template <typename Result>
+boost::asio::awaitable<void> refuse_all(std::vector<Result>& results, std::size_t count,
+                                        protocol::ErrorCode code, std::string_view message,
+                                        YieldBudget& budget) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (budget.spend()) co_await budget.yield();
+    auto& result = i < results.size() ? results[i] : results.emplace_back();
+    if constexpr (requires { result.matching_acls; }) {
+      while (!result.matching_acls.empty()) {
+        if (budget.spend()) co_await budget.yield();
+        result.matching_acls.pop_back();
+      }
+    }
+    if (result.error_code != protocol::ErrorCode::none) continue;
+    result.error_code = code;
+    result.error_message = message;
+  }
 }
 
 // The filter of DescribeAcls, and each one of DeleteAcls.

@@ -15,6 +15,8 @@
 namespace tarry::broker {
 
 boost::asio::awaitable<Answer> run_produce(RequestContext context);
+// Whether a Produce has so many batches that it works in steps.
+bool has_many_batches(const RequestContext& context);
 boost::asio::awaitable<Answer> run_fetch(RequestContext context);
 boost::asio::awaitable<Answer> run_list_offsets(RequestContext context);
 boost::asio::awaitable<Answer> run_metadata(RequestContext context);

@@ -3,6 +3,7 @@
 // IncrementalAlterConfigs (key 44), versions 0 and 1: sets, deletes, appends and subtracts.
 //
 // A resource is a topic, or a broker: the one with our node id, or "" for the cluster's defaults.
+// One with more than max_configs is refused, because a change of it is made in one go.
 
 #include <algorithm>
 #include <optional>
@@ -76,7 +77,8 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   std::vector<std::size_t> places;
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& resource : request.resources) {
-    if (budget.spend(2) && !co_await budget.yield()) co_return response;
+    const std::size_t microseconds = 2 + std::min(resource.configs.size(), max_configs) / 2;
+    if (budget.spend(microseconds) && !co_await budget.yield()) co_return response;
     auto& answer = response.responses.emplace_back();
     answer.resource_type = resource.resource_type;
     answer.resource_name = resource.resource_name;
@@ -91,24 +93,30 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
           of_topic ? "Topic authorization failed." : "Cluster authorization failed.";
       continue;
     }
+    if (resource.configs.size() > max_configs) {
+      answer.error_code = ErrorCode::invalid_request;
+      answer.error_message = too_many_configs_text(resource.configs.size());
+      continue;
+    }
     auto change = change_of(broker, resource, make_change(broker, resource), request.validate_only);
     if (!change) {
       answer.error_code = change.error().code;
-      answer.error_message = change.error().message;
+      answer.error_message = std::move(change.error().message);
       continue;
     }
     // Resources that were refused have their answer; the others get it at these places.
     places.push_back(response.responses.size() - 1);
     changes.push_back(std::move(*change));
   }
-  const auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
-                                              purgatory::no_deadline);
+  auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
+                                        purgatory::no_deadline);
   // Results are missing only when the client has gone or the broker stops.
   for (std::size_t i = 0; i < std::min(places.size(), changed.size()); ++i) {
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     if (changed[i]) continue;
     auto& answer = response.responses[places[i]];
     answer.error_code = changed[i].error().code;
-    answer.error_message = changed[i].error().message;
+    answer.error_message = std::move(changed[i].error().message);
   }
   co_return response;
 }

@@ -255,6 +255,7 @@ asio::awaitable<protocol::AlterClientQuotasResponse> alter_quotas(
     if (budget.spend(5)) co_await budget.yield();
     auto& result = response.entries.emplace_back();
     for (const auto& part : entry.entity) {
+      if (budget.spend()) co_await budget.yield();
       auto& told = result.entity.emplace_back();
       told.entity_type = part.entity_type;
       if (part.entity_name) told.entity_name.emplace(*part.entity_name);

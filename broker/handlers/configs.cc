@@ -40,6 +40,10 @@ std::string unknown_broker_text(const BrokerIdentity& broker, std::string_view n
                      broker.node_id, printable(name));
 }
 
+std::string too_many_configs_text(std::size_t count) {
+  return fmt::format("{} configs for one resource; the limit is {}", count, max_configs);
+}
+
 std::vector<TopicValue> values_of(const BrokerConfig& broker, const storage::Topic& topic) {
   std::vector<TopicValue> out;
   for (const auto& key : topic_config_keys()) {

@@ -11,6 +11,7 @@
 //
 // Pure: from a shard's own copy of the settings, on its thread.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,10 @@ enum class ConfigSource : std::int8_t {
   static_broker = 4,
   fallback = 5
 };
+
+// Of one topic or broker in a request that sets them: ten times what there is.
+inline constexpr std::size_t max_configs = 1000;
+std::string too_many_configs_text(std::size_t count);
 
 // A layer that has a value.
 struct ConfigSynonym {

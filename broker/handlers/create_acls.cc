@@ -4,7 +4,9 @@
 
 #include "protocol/messages/create_acls.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,32 +41,35 @@ AclBinding binding_of(const protocol::CreateAclsRequest::Creation& wanted) {
 asio::awaitable<protocol::CreateAclsResponse> create_acls(
     RequestContext& context, const protocol::CreateAclsRequest& request) {
   protocol::CreateAclsResponse response;
-  response.results.resize(request.creations.size());
-  const auto refuse_all = [&](ErrorCode code, std::string_view message) {
-    for (auto& result : response.results) {
-      // A rule that was refused for itself keeps its own error.
-      if (result.error_code != ErrorCode::none) continue;
-      result.error_code = code;
-      result.error_message = message;
-    }
-    return response;
+  YieldBudget budget(context.shard, &context.connection);
+  const auto refuse = [&](ErrorCode code, std::string_view message) {
+    return refuse_all(response.results, request.creations.size(), code, message, budget);
   };
-  if (!authorize_cluster(context, AclOperation::alter))
-    co_return refuse_all(ErrorCode::cluster_authorization_failed, "Cluster authorization failed.");
-  if (!context.shard.config().authorizer.enabled)
-    co_return refuse_all(ErrorCode::security_disabled, no_authorizer);
+  constexpr std::string_view too_many = "There would be more than 100000 rules.";
+  std::optional<std::pair<ErrorCode, std::string_view>> refused;
+  if (!authorize_cluster(context, AclOperation::alter)) {
+    refused = {ErrorCode::cluster_authorization_failed, "Cluster authorization failed."};
+  } else if (!context.shard.config().authorizer.enabled) {
+    refused = {ErrorCode::security_disabled, no_authorizer};
+  } else if (request.creations.size() > max_rules) {
+    refused = {ErrorCode::policy_violation, too_many};
+  }
+  if (refused) {
+    co_await refuse(refused->first, refused->second);
+    co_return response;
+  }
   const auto image = context.broker.security(context.shard).image;
   std::vector<LiveSecurity::Change> changes;
-  YieldBudget budget(context.shard, &context.connection);
   for (std::size_t i = 0; i < request.creations.size(); ++i) {
     if (budget.spend()) {
       const bool wanted = co_await budget.yield();
       if (!wanted) co_return response;
     }
+    auto& result = response.results.emplace_back();
     const auto rule = binding_of(request.creations[i]);
     if (auto reason = rule.refusal_reason(); !reason.empty()) {
-      response.results[i].error_code = ErrorCode::invalid_request;
-      response.results[i].error_message = std::move(reason);
+      result.error_code = ErrorCode::invalid_request;
+      result.error_message = std::move(reason);
       continue;
     }
     if (image->rules().contains(rule)) continue;
@@ -72,11 +77,16 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
     changes.push_back({.key = SecurityImage::rule_key(rule), .value = std::string()});
   }
   // A rule that one request names twice counts twice.
-  if (image->rules().size() + changes.size() > max_rules)
-    co_return refuse_all(ErrorCode::policy_violation, "There would be more than 100000 rules.");
+  if (image->rules().size() + changes.size() > max_rules) {
+    co_await refuse(ErrorCode::policy_violation, too_many);
+    co_return response;
+  }
   const std::size_t added = changes.size();
   const auto changed = co_await change_security(context, std::move(changes));
-  if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
+  if (!changed) {
+    co_await refuse(ErrorCode::kafka_storage_error, changed.error().message);
+    co_return response;
+  }
   log_info("audit", "{} from {} added ACL rules: {}", printable(context.connection.principal()),
            context.connection.peer(), added);
   co_return response;

@@ -2,6 +2,7 @@
 // are answered with REQUEST_TIMED_OUT (broker/handlers/delayed_topic_change.h).
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <string_view>
@@ -27,20 +28,29 @@ namespace asio = boost::asio;
 
 namespace {
 
+// Only compared with this broker's id.
+constexpr std::size_t assignments_a_microsecond = 64;
+
 asio::awaitable<CreatePartitionsResponse> create_partitions(
     RequestContext& context, const CreatePartitionsRequest& request) {
   Broker& broker = context.broker;
   const auto deadline =
       context.shard.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
   CreatePartitionsResponse response;
+  const std::array node{broker.identity().node_id};
   std::vector<TopicChange> additions;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;
-  // Counted first: of two with the same name neither is made, as in Kafka.
-  for (const auto& topic : request.topics) ++times[topic.name];
   YieldBudget budget(context.shard, &context.connection);
+  // Counted first: of two with the same name neither is made, as in Kafka.
+  for (const auto& topic : request.topics) {
+    if (budget.spend() && !co_await budget.yield()) co_return response;
+    ++times[topic.name];
+  }
   for (const auto& asked : request.topics) {
-    if (budget.spend(2) && !co_await budget.yield()) co_return response;
+    const std::size_t assignments = asked.assignments ? asked.assignments->size() : 0;
+    const std::size_t microseconds = 2 + assignments / assignments_a_microsecond;
+    if (budget.spend(microseconds) && !co_await budget.yield()) co_return response;
     auto& answer = response.results.emplace_back();
     answer.name = asked.name;
     if (times[asked.name] > 1) {
@@ -56,7 +66,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
     }
     if (asked.assignments) {
       const bool here = std::ranges::all_of(*asked.assignments, [&](const auto& assignment) {
-        return assignment.broker_ids == std::vector{broker.identity().node_id};
+        return std::ranges::equal(assignment.broker_ids, node);
       });
       const auto known = context.shard.topics().find(asked.name);
       // A client assigns the new partitions alone.
@@ -76,9 +86,11 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
       return broker.topics().add_partitions(name, count, only_check);
     });
   }
-  const auto added =
+  co_await clear_in_steps(times, budget);
+  auto added =
       co_await change_topics(context, create_partitions_kind, std::move(additions), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answer = response.results[places[i]];
     // Results come in the order of the request, so those that lack were not in time.
     if (i >= added.size()) {
@@ -88,7 +100,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
                       request.timeout_ms);
     } else if (!added[i]) {
       answer.error_code = added[i].error().code;
-      answer.error_message = added[i].error().message;
+      answer.error_message = std::move(added[i].error().message);
     }
   }
   co_return response;

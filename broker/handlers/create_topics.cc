@@ -5,9 +5,9 @@
 // and those that have not been begun are given up.  One that was under way may still appear.
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -31,7 +31,13 @@ namespace asio = boost::asio;
 
 namespace {
 
+// Of a topic's answer.
 constexpr std::size_t microseconds_of_configs = 25;
+
+// What a request says of one topic: assignments are looked at, configs are copied.
+std::size_t microseconds_of(const CreateTopicsRequest::Topic& asked) {
+  return 2 + asked.assignments.size() / 64 + std::min(asked.configs.size(), max_configs) / 2;
+}
 
 // The new topic, or why there can be none.
 TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
@@ -51,22 +57,27 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
                     "Both numPartitions or replicationFactor and replicasAssignments were set.");
     }
     // Replicas that are named must be this broker, of partitions numbered from 0.
-    std::set<std::int32_t> partitions;
+    const std::array node{broker.identity().node_id};
+    std::vector<bool> assigned(asked.assignments.size());
     for (const auto& assignment : asked.assignments) {
-      if (assignment.broker_ids != std::vector{broker.identity().node_id}) {
+      if (!std::ranges::equal(assignment.broker_ids, node)) {
         return refuse(ErrorCode::invalid_replica_assignment,
                       fmt::format("Partition {} must be assigned to broker {}, the only broker.",
                                   assignment.partition_index, broker.identity().node_id));
       }
-      partitions.insert(assignment.partition_index);
+      // Without a gap each is one of the first, and named once.
+      const auto index = static_cast<std::size_t>(assignment.partition_index);
+      const bool fits = assignment.partition_index >= 0 && index < assigned.size();
+      if (!fits || assigned[index]) {
+        return refuse(ErrorCode::invalid_replica_assignment,
+                      "Partitions must be a consecutive 0-based integer sequence.");
+      }
+      assigned[index] = true;
     }
-    if (partitions.size() != asked.assignments.size() || *partitions.begin() != 0 ||
-        *partitions.rbegin() != static_cast<std::int32_t>(partitions.size()) - 1) {
-      return refuse(ErrorCode::invalid_replica_assignment,
-                    "Partitions must be a consecutive 0-based integer sequence.");
-    }
-    topic.partitions = static_cast<std::int32_t>(partitions.size());
+    topic.partitions = static_cast<std::int32_t>(assigned.size());
   }
+  if (asked.configs.size() > max_configs)
+    return refuse(ErrorCode::invalid_request, too_many_configs_text(asked.configs.size()));
   for (const auto& config : asked.configs) {
     if (!config.value) {
       return refuse(
@@ -105,11 +116,13 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
   std::vector<TopicChange> wanted;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;  // 0: answered that they are several.
-  for (const auto& topic : request.topics) ++times[topic.name];
-
   YieldBudget budget(context.shard, &context.connection);
-  for (const auto& asked : request.topics) {
+  for (const auto& topic : request.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
+    ++times[topic.name];
+  }
+  for (const auto& asked : request.topics) {
+    if (budget.spend(microseconds_of(asked)) && !co_await budget.yield()) co_return response;
     auto& named = times[asked.name];
     if (named != 1) {
       if (std::exchange(named, 0) == 0) continue;
@@ -136,18 +149,20 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
     wanted.push_back(
         [&broker, topic = std::move(*topic)] { return broker.topics().create(topic); });
   }
-  const auto created =
-      co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
+  co_await clear_in_steps(times, budget);
+  auto created = co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
   AnswerMemory memory(context);
   std::size_t bytes = 0;  // The bytes of the configs.
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if (budget.spend(microseconds_of_configs) && !co_await budget.yield()) co_return response;
+    const bool has_configs = i < created.size() && created[i];
+    const std::size_t microseconds = has_configs ? microseconds_of_configs : 1;
+    if (budget.spend(microseconds) && !co_await budget.yield()) co_return response;
     auto& answer = response.topics[places[i]];
     if (i >= created.size()) {
       answer.error_code = ErrorCode::request_timed_out;
       answer.error_message = fmt::format(
           "The topic was not created within {} ms; it may still be created.", request.timeout_ms);
-    } else if (const auto& result = created[i]; result) {
+    } else if (auto& result = created[i]; result) {
       const bool with_configs = context.version() >= 5 && bytes < max_answer_bytes;
       const std::size_t configs =
           fill_in(answer, home.config(), **result, request.validate_only, with_configs);
@@ -155,7 +170,7 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
       if (memory.spend(2 * configs) && !co_await memory.take()) co_return response;
     } else {
       answer.error_code = result.error().code;
-      answer.error_message = result.error().message;
+      answer.error_message = std::move(result.error().message);
     }
   }
   co_return response;

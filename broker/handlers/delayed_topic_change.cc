@@ -55,10 +55,16 @@ asio::awaitable<void> make_all(Broker& broker, Shard& home, std::vector<TopicCha
         return make_some(broker, some, given_up);
       };
       auto results = co_await broker.on(home, broker.shard(0), std::move(work));
+      // Each goes when it is made, because to free all of them together takes long, too.
+      for (auto& change : left.first(results.size())) change = nullptr;
       left = left.subspan(results.size());
       const bool is_time = budget.spend(microseconds_a_change * results.size());
       for (auto& result : results) made->add(std::move(result));
       if (is_time) co_await budget.yield();
+    }
+    for (auto& change : left) {
+      change = nullptr;
+      if (budget.spend()) co_await budget.yield();
     }
   } catch (...) {
     made->fail(std::current_exception());

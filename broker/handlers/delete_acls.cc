@@ -3,7 +3,9 @@
 
 #include "protocol/messages/delete_acls.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,7 +31,7 @@ constexpr std::size_t max_selected = 100'000;
 
 struct Selecting {
   const SecurityImage& image;
-  YieldBudget budget;
+  YieldBudget& budget;
   AnswerMemory memory;
   std::vector<bool> chosen;  // One for each rule of the image: several filters may select it.
   std::size_t selected = 0;
@@ -103,37 +105,42 @@ asio::awaitable<std::vector<LiveSecurity::Change>> removals_of(Selecting& select
 asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
     RequestContext& context, const protocol::DeleteAclsRequest& request) {
   protocol::DeleteAclsResponse response;
-  response.filter_results.resize(request.filters.size());
-  const auto refuse_all = [&](ErrorCode code, std::string_view message) {
-    for (auto& result : response.filter_results) {
-      result.error_code = code;
-      result.error_message = message;
-      // Only rules that were removed may be told.
-      result.matching_acls.clear();
-    }
-    return response;
+  YieldBudget budget(context.shard, &context.connection);
+  const auto refuse = [&](ErrorCode code, std::string_view message) {
+    return refuse_all(response.filter_results, request.filters.size(), code, message, budget);
   };
-  if (!authorize_cluster(context, AclOperation::alter))
-    co_return refuse_all(ErrorCode::cluster_authorization_failed, "Cluster authorization failed.");
-  if (!context.shard.config().authorizer.enabled)
-    co_return refuse_all(ErrorCode::security_disabled, no_authorizer);
-  if (request.filters.size() > max_filters)
-    co_return refuse_all(ErrorCode::invalid_request, "A request may have at most 1000 filters.");
+  std::optional<std::pair<ErrorCode, std::string_view>> refused;
+  if (!authorize_cluster(context, AclOperation::alter)) {
+    refused = {ErrorCode::cluster_authorization_failed, "Cluster authorization failed."};
+  } else if (!context.shard.config().authorizer.enabled) {
+    refused = {ErrorCode::security_disabled, no_authorizer};
+  } else if (request.filters.size() > max_filters) {
+    refused = {ErrorCode::invalid_request, "A request may have at most 1000 filters."};
+  }
+  if (refused) {
+    co_await refuse(refused->first, refused->second);
+    co_return response;
+  }
 
+  response.filter_results.resize(request.filters.size());
   const auto image = context.broker.security(context.shard).image;
-  Selecting selecting{*image, YieldBudget(context.shard, &context.connection),
-                      AnswerMemory(context), std::vector<bool>(image->rules().size())};
+  Selecting selecting{*image, budget, AnswerMemory(context),
+                      std::vector<bool>(image->rules().size())};
   const bool selected = co_await select_all(selecting, request, response);
   if (selecting.too_many) {
-    co_return refuse_all(ErrorCode::invalid_request,
-                         "The filters select more than 100000 rules together, some of them more "
-                         "than once; send them in several requests.");
+    co_await refuse(ErrorCode::invalid_request,
+                    "The filters select more than 100000 rules together, some of them more than "
+                    "once; send them in several requests.");
+    co_return response;
   }
   if (!selected) co_return response;  // Which nobody gets.
   auto changes = co_await removals_of(selecting);
   const std::size_t removed = changes.size();
   const auto changed = co_await change_security(context, std::move(changes));
-  if (!changed) co_return refuse_all(ErrorCode::kafka_storage_error, changed.error().message);
+  if (!changed) {
+    co_await refuse(ErrorCode::kafka_storage_error, changed.error().message);
+    co_return response;
+  }
   log_info("audit", "{} from {} removed ACL rules: {}", printable(context.connection.principal()),
            context.connection.peer(), removed);
   co_return response;

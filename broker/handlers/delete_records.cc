@@ -57,9 +57,11 @@ asio::awaitable<void> move_log_starts(OnShard<DeletionItem>& there) {
 }
 
 // Answers with the log starts that are durable.  On the items' shard.
-void fill_in(OnShard<DeletionItem>& there) {
+asio::awaitable<void> fill_in(OnShard<DeletionItem>& there) {
   const Shard& shard = *there.shard;
+  YieldBudget budget(*there.shard, nullptr);
   for (DeletionItem& item : there.items) {
+    if (budget.spend()) co_await budget.yield();
     if (item.answer->error_code != ErrorCode::none) continue;
     // A log start that is not durable may come back after a crash, so it is not answered as one.
     if (item.wait_for && shard.durable_through() <= *item.wait_for) {
@@ -90,7 +92,7 @@ asio::awaitable<void> delete_on_shard(OnShard<DeletionItem>& there, MonoTime dea
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - shard.clock().mono());
     co_await waiting.wait(shard.tick_after(left));
   }
-  fill_in(there);
+  co_await fill_in(there);
 }
 
 asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
@@ -99,14 +101,17 @@ asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
       context.shard.clock().mono() + std::chrono::milliseconds(std::max(request.timeout_ms, 0));
   DeleteRecordsResponse response;
   ByShard<DeletionItem> items;
+  YieldBudget budget(context.shard, &context.connection);
   response.topics.reserve(request.topics.size());
   for (const auto& topic : request.topics) {
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answers = response.topics.emplace_back();
     answers.name = topic.name;
     answers.partitions.reserve(topic.partitions.size());  // The items point to them.
     const auto known = context.shard.topics().find(topic.name);
     const bool may = authorize_topic(context, AclOperation::remove, topic.name);
     for (const auto& partition : topic.partitions) {
+      if (budget.spend() && !co_await budget.yield()) co_return response;
       auto& answer = answers.partitions.emplace_back();
       answer.partition_index = partition.partition_index;
       answer.low_watermark = -1;

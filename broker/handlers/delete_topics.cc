@@ -40,16 +40,21 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
   const auto deadline =
       context.shard.tick_after(std::chrono::milliseconds(std::max(request.timeout_ms, 0)));
   DeleteTopicsResponse response;
-  // Version 6 names them or gives their ids.
-  std::vector<DeleteTopicsRequest::Topic> asked = request.topics;
-  for (const auto name : request.topic_names) asked.push_back({name, {}});
+  // Version 6 names them or gives their ids; of these lists a request has one.
+  const std::size_t count = request.topics.size() + request.topic_names.size();
+  const auto asked = [&request](std::size_t i) {
+    const std::size_t named = i - std::min(i, request.topics.size());
+    return i < request.topics.size() ? request.topics[i]
+                                     : DeleteTopicsRequest::Topic{request.topic_names[named], {}};
+  };
 
   std::vector<TopicChange> removals;
   std::vector<std::size_t> places;
   std::set<TopicId> seen;
   YieldBudget budget(context.shard, &context.connection);
-  for (const auto& topic : asked) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
+    const DeleteTopicsRequest::Topic topic = asked(i);
     auto& answer = response.responses.emplace_back();
     if (topic.name) answer.name = std::string(*topic.name);
     answer.topic_id = topic.topic_id;
@@ -88,9 +93,9 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
     places.push_back(response.responses.size() - 1);
     removals.push_back([&broker, id = known->id] { return broker.topics().remove(id, false); });
   }
-  const auto removed =
-      co_await change_topics(context, delete_topics_kind, std::move(removals), deadline);
+  auto removed = co_await change_topics(context, delete_topics_kind, std::move(removals), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
+    if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answer = response.responses[places[i]];
     // Results come in the order of the request, so those that lack were not in time.
     if (i >= removed.size()) {
@@ -103,7 +108,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
       const bool gone = removed[i].error().code == ErrorCode::unknown_topic_id && answer.name;
       refuse_deletion(answer,
                       gone ? ErrorCode::unknown_topic_or_partition : removed[i].error().code,
-                      removed[i].error().message);
+                      std::move(removed[i].error().message));
     } else {
       answer.name = (*removed[i])->name;
       answer.topic_id = (*removed[i])->id;

@@ -1,8 +1,10 @@
 // DescribeConfigs (key 32), versions 1 to 4, of topics and of this broker.  Every key is there,
 // with its source, type and synonyms: tools show "default" or "set" by them.
 
-#include <algorithm>
-#include <charconv>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "broker/broker.h"
@@ -27,18 +29,49 @@ constexpr std::size_t microseconds_a_resource = 80;
 // No setting: a client compares it with /status to see that both answers are from one process.
 constexpr std::string_view start_id_key = "tarry.start.id";
 
-bool is_wanted(const DescribeConfigsRequest::Resource& asked, std::string_view name) {
+// The keys that a request wants of one resource.
+class WantedKeys {
+ public:
+  bool has(std::string_view name) const { return all_ || names_.contains(name); }
+  void add(std::string_view name) { names_.insert(name); }
+  void want_all() { all_ = true; }
+
+ private:
+  bool all_ = false;
+  std::set<std::string_view> names_;
+};
+
+// All keys that there are.  Copies, because the configuration may be another one after a yield.
+using KnownKeys = std::set<std::string, std::less<>>;
+
+KnownKeys known_keys(const BrokerConfig& broker) {
+  KnownKeys known{std::string(start_id_key)};
+  for (const auto& key : topic_config_keys()) known.emplace(key.name);
+  for (const auto& entry : broker.entries) known.insert(entry.name);
+  return known;
+}
+
+// A list of keys may be very long, so it is read once, and only keys that there are stay.
+// False: nobody waits for the answer any more.
+asio::awaitable<bool> find_wanted(WantedKeys& wanted, const DescribeConfigsRequest::Resource& asked,
+                                  const KnownKeys& known, YieldBudget& budget) {
   // As in Kafka, an empty list of keys means all of them, like none given.
-  return !asked.configuration_keys || asked.configuration_keys->empty() ||
-         std::ranges::find(*asked.configuration_keys, name) != asked.configuration_keys->end();
+  if (!asked.configuration_keys || asked.configuration_keys->empty()) {
+    wanted.want_all();
+    co_return true;
+  }
+  for (const std::string_view name : *asked.configuration_keys) {
+    if (budget.spend() && !co_await budget.yield()) co_return false;
+    if (const auto found = known.find(name); found != known.end()) wanted.add(*found);
+  }
+  co_return true;
 }
 
 void describe_topic(const BrokerConfig& broker, const storage::Topic& topic,
-                    const DescribeConfigsRequest& request,
-                    const DescribeConfigsRequest::Resource& asked,
+                    const DescribeConfigsRequest& request, const WantedKeys& wanted,
                     DescribeConfigsResponse::Result& result) {
   for (auto& value : values_of(broker, topic)) {
-    if (!is_wanted(asked, value.key->name)) continue;
+    if (!wanted.has(value.key->name)) continue;
     auto& config = result.configs.emplace_back();
     config.name = value.key->name;
     config.value = value.value;
@@ -56,11 +89,10 @@ void describe_topic(const BrokerConfig& broker, const storage::Topic& topic,
 
 // The keys of the broker; of the cluster those alone that have a default of its own, as in Kafka.
 void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
-                     const DescribeConfigsRequest& request,
-                     const DescribeConfigsRequest::Resource& asked,
+                     const DescribeConfigsRequest& request, const WantedKeys& wanted,
                      DescribeConfigsResponse::Result& result) {
   for (const auto& entry : broker.entries) {
-    if (!is_wanted(asked, entry.name)) continue;
+    if (!wanted.has(entry.name)) continue;
     auto synonyms = synonyms_of(broker, entry);
     if (scope == LiveSettings::Scope::cluster) {
       std::erase_if(synonyms, [](const ConfigSynonym& synonym) {
@@ -88,9 +120,8 @@ void describe_broker(const BrokerConfig& broker, LiveSettings::Scope scope,
 }
 
 void describe_start(const BrokerConfig& broker, const DescribeConfigsRequest& request,
-                    const DescribeConfigsRequest::Resource& asked,
-                    DescribeConfigsResponse::Result& result) {
-  if (!is_wanted(asked, start_id_key)) return;
+                    const WantedKeys& wanted, DescribeConfigsResponse::Result& result) {
+  if (!wanted.has(start_id_key)) return;
   auto& config = result.configs.emplace_back();
   config.name = start_id_key;
   config.value = broker.start_id;
@@ -131,11 +162,13 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   std::size_t bytes = 0;
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
+  const KnownKeys known = known_keys(broker);
   for (const auto& asked : request.resources) {
     // The cost of a resource is known afterwards, so each pays for the one before it.
-    const std::size_t cost = response.results.empty() || response.results.back().configs.empty()
-                                 ? 1
-                                 : microseconds_a_resource;
+    // One that is there costs as much if none of its keys is wanted.
+    const bool described =
+        !response.results.empty() && response.results.back().error_code == ErrorCode::none;
+    const std::size_t cost = described ? microseconds_a_resource : 1;
     if (!response.results.empty()) {
       const std::size_t last = bytes_of(response.results.back());
       bytes += last;
@@ -143,6 +176,9 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
       if (memory.spend(2 * last) && !co_await memory.take()) co_return response;
     }
     if (budget.spend(cost) && !co_await budget.yield()) co_return response;
+    WantedKeys wanted;
+    const bool waits = co_await find_wanted(wanted, asked, known, budget);
+    if (!waits) co_return response;
     auto& result = response.results.emplace_back();
     result.resource_type = asked.resource_type;
     result.resource_name = asked.resource_name;
@@ -157,7 +193,7 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
                                  : "Cluster authorization failed.";
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
       if (const auto topic = context.shard.topics().find(asked.resource_name)) {
-        describe_topic(broker, *topic, request, asked, result);
+        describe_topic(broker, *topic, request, wanted, result);
       } else if (auto why = topic_name_error(asked.resource_name); !why.empty()) {
         result.error_code = ErrorCode::invalid_topic;
         result.error_message = why;
@@ -167,8 +203,8 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
       }
     } else if (asked.resource_type == static_cast<std::int8_t>(ResourceType::broker)) {
       if (const auto scope = scope_of(broker, asked.resource_name)) {
-        describe_broker(broker, *scope, request, asked, result);
-        if (*scope == LiveSettings::Scope::broker) describe_start(broker, request, asked, result);
+        describe_broker(broker, *scope, request, wanted, result);
+        if (*scope == LiveSettings::Scope::broker) describe_start(broker, request, wanted, result);
       } else {
         result.error_code = ErrorCode::invalid_request;
         result.error_message = unknown_broker_text(broker, asked.resource_name);

@@ -3,7 +3,9 @@
 // assignments are shown while the group is Stable: before, they are not decided.
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -35,35 +37,74 @@ constexpr std::size_t bytes_a_group = sizeof(DescribeGroupsResponse::Group) + 64
 // Each shard is asked once for its share of so many.
 constexpr std::size_t groups_together = 512;
 
-// On the group's shard.
-DescribeGroupsResponse::Group described(Shard& shard, std::string_view id, int version) {
+// A group that changes while its members are copied is described anew, so many times.
+constexpr int max_tries = 3;
+
+// Bytes of a member's answer.
+std::size_t bytes_of(const DescribeGroupsResponse::Member& member) {
+  return sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
+}
+
+// The memory of one description, beside bytes_a_group.
+std::size_t bytes_of(const DescribeGroupsResponse::Group& answer) {
+  std::size_t bytes = 0;
+  for (const auto& member : answer.members) bytes += bytes_of(member);
+  return bytes;
+}
+
+DescribeGroupsResponse::Group dead_group(std::string_view id, int version) {
   DescribeGroupsResponse::Group answer;
   answer.group_id = id;
-  const Group* const group = shard.groups().find(id);
-  if (group == nullptr || group->is(GroupState::dead)) {
-    answer.group_state = name_of(GroupState::dead);
-    if (version >= 6) {
-      answer.error_code = ErrorCode::group_id_not_found;
-      answer.error_message = fmt::format("Group {} not found.", id);
-    }
-    return answer;
-  }
-  const bool stable = group->is(GroupState::stable);
-  answer.group_state = name_of(group->state());
-  answer.protocol_type = group->protocol_type();
-  if (stable) answer.protocol_data = group->protocol_name();
-  for (const auto& [member_id, member] : group->members()) {
-    auto& shown = answer.members.emplace_back();
-    shown.member_id = member_id;
-    shown.group_instance_id = member.instance_id;
-    shown.client_id = member.client_id;
-    shown.client_host = member.client_host;
-    if (!stable) continue;
-    const Bytes metadata = group->metadata_of(member);
-    shown.member_metadata.assign(metadata.begin(), metadata.end());
-    shown.member_assignment = member.assignment;
+  answer.group_state = name_of(GroupState::dead);
+  if (version >= 6) {
+    answer.error_code = ErrorCode::group_id_not_found;
+    answer.error_message = fmt::format("Group {} not found.", id);
   }
   return answer;
+}
+
+DescribeGroupsResponse::Member described(const Group& group, const std::string& id,
+                                         const GroupMember& member) {
+  DescribeGroupsResponse::Member shown;
+  shown.member_id = id;
+  shown.group_instance_id = member.instance_id;
+  shown.client_id = member.client_id;
+  shown.client_host = member.client_host;
+  if (!group.is(GroupState::stable)) return shown;
+  const Bytes metadata = group.metadata_of(member);
+  shown.member_metadata.assign(metadata.begin(), metadata.end());
+  shown.member_assignment = member.assignment;
+  return shown;
+}
+
+// On the group's shard; in steps, because its members may have long texts.  Empty: it has changed
+// meanwhile.
+asio::awaitable<std::optional<DescribeGroupsResponse::Group>> try_to_describe(Shard& shard,
+                                                                              std::string_view id,
+                                                                              int version,
+                                                                              YieldBudget& budget) {
+  const Group* group = shard.groups().find(id);
+  if (group == nullptr || group->is(GroupState::dead)) co_return dead_group(id, version);
+  DescribeGroupsResponse::Group answer;
+  answer.group_id = id;
+  answer.group_state = name_of(group->state());
+  answer.protocol_type = group->protocol_type();
+  if (group->is(GroupState::stable)) answer.protocol_data = group->protocol_name();
+  const auto generation = group->generation();
+  const auto state = group->state();
+  for (auto at = group->members().begin(); at != group->members().end(); ++at) {
+    const auto& shown = answer.members.emplace_back(described(*group, at->first, at->second));
+    if (!budget.spend(1 + bytes_of(shown) / bytes_a_microsecond)) continue;
+    const std::string last = at->first;
+    co_await budget.yield();
+    group = shard.groups().find(id);
+    if (group == nullptr || group->generation() != generation || !group->is(state))
+      co_return std::nullopt;
+    at = group->members().find(last);
+    // The walk goes on by the id, and that member may have gone.
+    if (at == group->members().end()) co_return std::nullopt;
+  }
+  co_return answer;
 }
 
 struct NamedGroup {
@@ -71,27 +112,32 @@ struct NamedGroup {
   std::size_t place;  // In the answer.
 };
 
-// The memory of one description, beside bytes_a_group.
-std::size_t bytes_of(const DescribeGroupsResponse::Group& answer) {
-  std::size_t bytes = 0;
-  for (const auto& member : answer.members)
-    bytes += sizeof(member) + member.member_metadata.size() + member.member_assignment.size();
-  return bytes;
+asio::awaitable<DescribeGroupsResponse::Group> describe_one(Shard& shard, std::string_view id,
+                                                            int version, YieldBudget& budget) {
+  for (int tries = 0; tries < max_tries; ++tries) {
+    auto described = co_await try_to_describe(shard, id, version, budget);
+    if (described) co_return std::move(*described);
+  }
+  DescribeGroupsResponse::Group answer;
+  answer.group_id = id;
+  answer.error_code = ErrorCode::coordinator_not_available;  // Clients ask again.
+  co_return answer;
 }
 
 // On the groups' shard: the first of `names`, as many as take it a millisecond.
-std::vector<DescribeGroupsResponse::Group> describe_some(Shard& shard,
-                                                         std::span<const NamedGroup> names,
-                                                         int version) {
+asio::awaitable<std::vector<DescribeGroupsResponse::Group>> describe_some(
+    Shard& shard, std::span<const NamedGroup> names, int version) {
   std::vector<DescribeGroupsResponse::Group> answers;
+  YieldBudget budget(shard, nullptr);
   std::size_t microseconds = 0;
   for (const NamedGroup& name : names) {
-    answers.push_back(described(shard, name.id, version));
+    auto described = co_await describe_one(shard, name.id, version, budget);
+    answers.push_back(std::move(described));
     microseconds += 1 + bytes_of(answers.back()) / bytes_a_microsecond;
     // At least one is described, however large, or the loop of the caller would never end.
     if (microseconds > 1000) break;
   }
-  return answers;
+  co_return answers;
 }
 
 struct Describing {
@@ -113,9 +159,8 @@ asio::awaitable<bool> describe_on(Describing& asking, Shard& shard,
         asking.response.groups[name.place].error_code = ErrorCode::invalid_request;
       co_return true;
     }
-    auto work = [&shard, left, version = context.version()]()
-        -> asio::awaitable<std::vector<DescribeGroupsResponse::Group>> {
-      co_return describe_some(shard, left, version);
+    auto work = [&shard, left, version = context.version()] {
+      return describe_some(shard, left, version);
     };
     auto answers = co_await context.broker.on(context.shard, shard, std::move(work));
     std::size_t bytes = 0;

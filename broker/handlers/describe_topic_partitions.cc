@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
@@ -24,26 +26,51 @@ namespace {
 
 constexpr std::int32_t max_partitions = 2000;  // As Kafka's max.request.partition.size.limit.
 
-asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
-    RequestContext& context, const DescribeTopicPartitionsRequest& request) {
-  const std::int32_t node = context.broker.identity().node_id;
-  YieldBudget budget(context.shard, &context.connection);
-  // Sorted, because the cursor of a page is a name.
-  std::set<std::string, std::less<>> names;
-  for (const auto& topic : request.topics) {
-    if (budget.spend() && !co_await budget.yield()) co_return DescribeTopicPartitionsResponse();
-    names.emplace(topic.name);
-  }
-  if (request.topics.empty()) {
-    for (const auto& topic : context.shard.topics().by_name())
+std::int32_t page_limit(const DescribeTopicPartitionsRequest& request) {
+  return std::clamp(request.response_partition_limit, 1, max_partitions);
+}
+
+// One is authorized, then each of its operations is.
+constexpr std::size_t microseconds_a_description = 5;
+
+// In the order of the names, because the cursor of a page is a name.  Views of the request, or of
+// `listed`.
+struct PageNames {
+  std::set<std::string_view> names;
+  std::vector<storage::TopicsImage::TopicPtr> listed;
+};
+
+// Of all topics those that a page may show, from the cursor on: each has a partition at least.
+// False: nobody waits for the answer any more.
+asio::awaitable<bool> list_page(PageNames& page, const RequestContext& context,
+                                std::string_view cursor, std::size_t most, YieldBudget& budget) {
+  std::string from(cursor);
+  for (;;) {
+    // There may be others after each yield, so the walk goes on by the name.
+    const auto& topics = context.shard.topics().by_name();
+    auto at = std::ranges::lower_bound(
+        topics, from, {}, [](const auto& topic) -> const std::string& { return topic->name; });
+    for (; at != topics.end() && page.listed.size() < most && !budget.spend(); ++at) {
       // Without a line in the log: nobody has asked for these by name.
-      if (is_allowed(context, AclOperation::describe, AclResource::topic, topic->name))
-        names.insert(topic->name);
+      if (!is_allowed(context, AclOperation::describe, AclResource::topic, (*at)->name)) continue;
+      page.listed.push_back(*at);
+      page.names.insert(page.names.end(), (*at)->name);
+    }
+    if (at == topics.end() || page.listed.size() >= most) co_return true;
+    from = (*at)->name;
+    const bool waits = co_await budget.yield();
+    if (!waits) co_return false;
   }
+}
+
+asio::awaitable<DescribeTopicPartitionsResponse> describe_page(
+    RequestContext& context, const DescribeTopicPartitionsRequest& request, const PageNames& page,
+    YieldBudget& budget) {
+  const std::int32_t node = context.broker.identity().node_id;
   DescribeTopicPartitionsResponse response;
-  std::int32_t left = std::clamp(request.response_partition_limit, 1, max_partitions);
-  for (const auto& name : names) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
+  std::int32_t left = page_limit(request);
+  for (const std::string_view name : page.names) {
+    if (budget.spend(microseconds_a_description) && !co_await budget.yield()) co_return response;
     if (request.cursor && name < request.cursor->topic_name) continue;
     const auto topic = context.shard.topics().find(name);
     PartitionIndex from = 0;
@@ -51,7 +78,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
       from = std::max(request.cursor->partition_index, 0);
     // Before the topic is looked at, so that the next page begins with it.
     if (left == 0) {
-      response.next_cursor = {name, from};
+      response.next_cursor = {std::string(name), from};
       break;
     }
     auto& answer = response.topics.emplace_back();
@@ -72,7 +99,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     for (PartitionIndex p = from; p < topic->partitions; ++p) {
       // The page is full in the middle of a topic; the next one goes on there.
       if (left == 0) {
-        response.next_cursor = {name, p};
+        response.next_cursor = {std::string(name), p};
         co_return response;
       }
       --left;
@@ -86,6 +113,28 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
       partition.last_known_elr.emplace();
     }
   }
+  co_return response;
+}
+
+asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
+    RequestContext& context, const DescribeTopicPartitionsRequest& request) {
+  YieldBudget budget(context.shard, &context.connection);
+  PageNames page;
+  bool waits = true;
+  if (request.topics.empty()) {
+    const auto cursor = request.cursor ? request.cursor->topic_name : std::string_view();
+    // One more than fits, for the cursor of the next page.
+    const auto most = static_cast<std::size_t>(page_limit(request)) + 1;
+    waits = co_await list_page(page, context, cursor, most, budget);
+  }
+  for (const auto& topic : request.topics) {
+    if (waits && budget.spend()) waits = co_await budget.yield();
+    if (!waits) break;
+    page.names.insert(topic.name);
+  }
+  DescribeTopicPartitionsResponse response;
+  if (waits) response = co_await describe_page(context, request, page, budget);
+  co_await clear_in_steps(page.names, budget);
   co_return response;
 }
 

@@ -135,6 +135,9 @@ asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_b
   }
 }
 
+// With more partitions, others have their turn after so many of them.
+constexpr std::size_t looked_at_together = 1000;
+
 // Partitions that are not open are opened side by side, so many ahead of the one that is read.
 constexpr std::size_t opened_ahead = 32;
 
@@ -155,6 +158,8 @@ asio::awaitable<Read> read_all(OnShard<FetchItem>& there, std::size_t max_bytes,
 // The same for partitions that are open and in memory, as most are: nothing is waited for.  False:
 // they are not so, and `read` is as it was.
 bool read_at_once(OnShard<FetchItem>& there, std::size_t max_bytes, Read& read) {
+  // Very many are read in steps.
+  if (there.items.size() > looked_at_together) return false;
   const Read before = read;
   for (auto& item : there.items) {
     Partition* const partition = there.shard->partitions().find(item.id);
@@ -190,25 +195,42 @@ struct Wanting {
   bool worth_waiting() const { return missing > 0 && room > 0 && !more_available; }
 };
 
+void add_missing(Wanting& out, Shard& shard, const FetchItem& item) {
+  // One batch is always returned, however little was asked for.
+  const auto max_bytes = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
+  const auto read = static_cast<std::int64_t>(item.answer->records.size());
+  std::int64_t room = std::max<std::int64_t>(max_bytes - read, 0);
+  out.missing -= read;
+  if (next_offset(item) < item.answer->high_watermark) {
+    if (item.from_disk) out.more_available = true;
+    out.missing -= std::exchange(room, 0);  // It has them, the limits left them out.
+  }
+  out.room += room;
+  out.seen.add(shard, {item.id, item.from, item.seen_bytes, room});
+}
+
 Wanting find_missing(const ByShard<FetchItem>& items, std::size_t min_bytes) {
   Wanting out;
   out.missing = static_cast<std::int64_t>(min_bytes);
   for (const auto& there : items) {
-    for (const auto& item : there.items) {
-      // One batch is always returned, however little was asked for.
-      const auto max_bytes = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
-      const auto read = static_cast<std::int64_t>(item.answer->records.size());
-      std::int64_t room = std::max<std::int64_t>(max_bytes - read, 0);
-      out.missing -= read;
-      if (next_offset(item) < item.answer->high_watermark) {
-        if (item.from_disk) out.more_available = true;
-        out.missing -= std::exchange(room, 0);  // It has them, the limits left them out.
-      }
-      out.room += room;
-      out.seen.add(*there.shard, {item.id, item.from, item.seen_bytes, room});
-    }
+    for (const auto& item : there.items) add_missing(out, *there.shard, item);
   }
   return out;
+}
+
+// The same of very many partitions.
+asio::awaitable<Wanting> find_missing_in_steps(Shard& home, const ByShard<FetchItem>& items,
+                                               std::size_t min_bytes) {
+  Wanting out;
+  out.missing = static_cast<std::int64_t>(min_bytes);
+  YieldBudget budget(home, nullptr);
+  for (const auto& there : items) {
+    for (const auto& item : there.items) {
+      if (budget.spend()) co_await budget.yield();
+      add_missing(out, *there.shard, item);
+    }
+  }
+  co_return out;
 }
 
 // The topic of a request, by its id or its name; what the answer calls it is filled in.
@@ -230,60 +252,122 @@ struct Wanted {
   std::chrono::milliseconds max_wait{0};
 };
 
-// Points into `response`, which has a place for every partition that is asked for.
-Result<Wanted> take_apart(const RequestContext& context, Shard& home,
-                          protocol::FetchResponse& response) {
-  const auto decoded = decode_request<protocol::FetchRequest>(context);
-  if (!decoded) return std::unexpected(decoded.error());
-  const auto& request = *decoded;
-  std::size_t partitions = 0;
-  for (const auto& topic : request.topics) partitions += topic.partitions.size();
-  if (partitions > max_fetch_partitions) {
-    return fail(Errc::too_large, fmt::format("a Fetch request names {} partitions; the limit is {}",
-                                             partitions, max_fetch_partitions));
+// Takes a request apart, some of its partitions at a time.
+class TakingApart {
+ public:
+  // The items point into `response`, which has a place for every partition that is asked for.
+  TakingApart(const RequestContext& context, Shard& home, protocol::FetchResponse& response)
+      : context_(context), home_(home), response_(response) {}
+
+  Result<> decode() {
+    auto decoded = decode_request<protocol::FetchRequest>(context_);
+    if (!decoded) return std::unexpected(decoded.error());
+    request_ = std::move(*decoded);
+    std::size_t partitions = 0;
+    for (const auto& topic : request_.topics) partitions += topic.partitions.size();
+    if (partitions > max_fetch_partitions) {
+      return fail(Errc::too_large,
+                  fmt::format("a Fetch request names {} partitions; the limit is {}", partitions,
+                              max_fetch_partitions));
+    }
+    response_.responses.reserve(request_.topics.size());
+    return {};
   }
-  Wanted wanted;
-  response.responses.reserve(request.topics.size());
-  for (const auto& topic : request.topics) {
-    auto& answers = response.responses.emplace_back();
-    answers.topic = topic.topic;
-    answers.topic_id = topic.topic_id;
-    answers.partitions.reserve(topic.partitions.size());  // They are pointed to.
-    const auto known = find_topic(home.topics(), topic, context.version());
+
+  // Takes as many more partitions; true: there are more.
+  bool take(std::size_t count) {
+    for (; topic_ < request_.topics.size() && count > 0; ++topic_, partition_ = 0) {
+      const std::size_t left = request_.topics[topic_].partitions.size() - partition_;
+      const std::size_t taken = std::min(left, count);
+      take_topic(taken);
+      partition_ += taken;
+      if (taken < left) return true;
+      // The topic itself costs as much.
+      count -= std::min(count, taken + 1);
+    }
+    return topic_ < request_.topics.size();
+  }
+
+  Wanted wanted() {
+    wanted_.max_bytes = std::min(
+        static_cast<std::size_t>(std::clamp(request_.max_bytes, 0, home_.config().fetch_max_bytes)),
+        context_.fetch_limit);
+    wanted_.min_bytes =
+        std::min(static_cast<std::size_t>(std::max(request_.min_bytes, 0)), wanted_.max_bytes);
+    wanted_.max_wait = std::chrono::milliseconds(std::max(request_.max_wait_ms, 0));
+    return std::move(wanted_);
+  }
+
+ private:
+  // Each time it is looked up again, because it may change between two steps.
+  void take_topic(std::size_t count) {
+    const auto& topic = request_.topics[topic_];
+    if (partition_ == 0) {
+      auto& begun = response_.responses.emplace_back();
+      begun.topic = topic.topic;
+      begun.topic_id = topic.topic_id;
+      begun.partitions.reserve(topic.partitions.size());  // They are pointed to.
+    }
+    auto& answers = response_.responses.back();
+    const auto known = find_topic(home_.topics(), topic, context_.version());
     // An id that nobody has names nothing that could be forbidden: it is answered as unknown.
-    const bool may = (context.version() >= 13 && !known) ||
-                     authorize_on(home, context, AclOperation::read, AclResource::topic,
+    const bool may = (context_.version() >= 13 && !known) ||
+                     authorize_on(home_, context_, AclOperation::read, AclResource::topic,
                                   known ? std::string_view(known->name) : topic.topic);
-    for (const auto& partition : topic.partitions) {
-      auto& answer = answers.partitions.emplace_back();
-      answer.partition_index = partition.partition;
-      answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1;
-      const auto id = resolve(known, partition.partition, partition.current_leader_epoch);
-      if (!may) {
-        answer.error_code = ErrorCode::topic_authorization_failed;
-        wanted.refused.any_error = true;
-        continue;
-      }
-      if (!id) {
-        answer.error_code =
-            !known && context.version() >= 13 ? ErrorCode::unknown_topic_id : id.error();
-        wanted.refused.any_error = true;
-        continue;
-      }
-      wanted.items.add(
-          context.broker.shard_of(*id),
+    for (std::size_t i = partition_; i < partition_ + count; ++i)
+      take_partition(known, may, topic.partitions[i], answers.partitions.emplace_back());
+  }
+
+  void take_partition(const storage::TopicsImage::TopicPtr& known, bool may,
+                      const protocol::FetchRequest::Partition& partition,
+                      protocol::FetchResponse::Partition& answer) {
+    answer.partition_index = partition.partition;
+    answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1;
+    const auto id = resolve(known, partition.partition, partition.current_leader_epoch);
+    if (!may) {
+      answer.error_code = ErrorCode::topic_authorization_failed;
+      wanted_.refused.any_error = true;
+    } else if (!id) {
+      answer.error_code =
+          !known && context_.version() >= 13 ? ErrorCode::unknown_topic_id : id.error();
+      wanted_.refused.any_error = true;
+    } else {
+      wanted_.items.add(
+          context_.broker.shard_of(*id),
           {*id, partition.fetch_offset,
            static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)), &answer});
     }
   }
-  wanted.max_bytes = std::min(
-      static_cast<std::size_t>(std::clamp(request.max_bytes, 0, home.config().fetch_max_bytes)),
-      context.fetch_limit);
-  wanted.min_bytes =
-      std::min(static_cast<std::size_t>(std::max(request.min_bytes, 0)), wanted.max_bytes);
-  wanted.max_wait = std::chrono::milliseconds(std::max(request.max_wait_ms, 0));
-  return wanted;
+
+  const RequestContext& context_;
+  Shard& home_;
+  protocol::FetchResponse& response_;
+  protocol::FetchRequest request_;
+  Wanted wanted_;
+  std::size_t topic_ = 0, partition_ = 0;  // The next one.
+};
+
+Result<Wanted> take_apart(const RequestContext& context, Shard& home,
+                          protocol::FetchResponse& response) {
+  TakingApart taking(context, home, response);
+  if (auto decoded = taking.decode(); !decoded) return std::unexpected(decoded.error());
+  taking.take(std::numeric_limits<std::size_t>::max());
+  return taking.wanted();
 }
+
+// The same of very many partitions.
+asio::awaitable<Result<Wanted>> take_apart_in_steps(const RequestContext& context, Shard& home,
+                                                    protocol::FetchResponse& response) {
+  TakingApart taking(context, home, response);
+  auto decoded = taking.decode();
+  if (!decoded) co_return std::unexpected(std::move(decoded.error()));
+  YieldBudget budget(home, nullptr);
+  while (taking.take(looked_at_together)) co_await budget.yield();
+  co_return taking.wanted();
+}
+
+// A request of fewer bytes has no more than some thousand topics and partitions.
+constexpr std::size_t min_bytes_of_many = looked_at_together * 16;
 
 // A partition's own shard knows sooner than ours that its topic is gone, but not that the request
 // named it by its id.
@@ -335,7 +419,14 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
     Shard* elsewhere = nullptr;  // Where all of its partitions are, if that is not here.
     {
       protocol::FetchResponse response;
-      auto wanted = take_apart(context, home, response);
+      // Its size tells before it is decoded, so that usual ones need no more room in this frame.
+      const bool is_long = context.frame_bytes > min_bytes_of_many;
+      Result<Wanted> wanted;
+      if (is_long) {
+        wanted = co_await take_apart_in_steps(context, home, response);
+      } else {
+        wanted = take_apart(context, home, response);
+      }
       if (!wanted) co_return undecodable(context, wanted.error());
       const bool first_look = !deadline;
       if (first_look) deadline = home.tick_after(wanted->max_wait);
@@ -360,7 +451,12 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
         if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
             read.bytes >= wanted->min_bytes)
           co_return fetch_answer(context, response, wanted->items);
-        Wanting wanting = find_missing(wanted->items, wanted->min_bytes);
+        Wanting wanting;
+        if (is_long) {
+          wanting = co_await find_missing_in_steps(home, wanted->items, wanted->min_bytes);
+        } else {
+          wanting = find_missing(wanted->items, wanted->min_bytes);
+        }
         if (!wanting.worth_waiting()) co_return fetch_answer(context, response, wanted->items);
         if (is_abandoned()) co_return Answer{};
         waiting.emplace(home, std::move(wanting.seen), wanting.missing);

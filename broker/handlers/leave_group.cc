@@ -52,9 +52,11 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   const bool batch = context.version() >= 3;
+  YieldBudget budget(context.shard, nullptr);  // Members leave even if nobody waits for it.
   std::vector<Group::Leaving> leaving;
   if (!batch) leaving.push_back({request.member_id, std::nullopt});
   for (const auto& member : request.members) {
+    if (budget.spend()) co_await budget.yield();
     leaving.push_back({member.member_id, member.group_instance_id});
   }
   auto work = [&there, &request, &leaving] {
@@ -73,6 +75,7 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
     co_return response;
   }
   for (std::size_t i = 0; i < left->size(); ++i) {
+    if (budget.spend()) co_await budget.yield();
     auto& member = response.members.emplace_back();
     member.member_id = request.members[i].member_id;
     if (const auto& instance = request.members[i].group_instance_id) {

@@ -3,11 +3,16 @@
 // without regard to case; one that nobody knows selects nothing.
 
 #include <algorithm>
+#include <array>
+#include <set>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/groups/group.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
@@ -29,21 +34,35 @@ bool same(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
-bool selects(const std::vector<std::string_view>& filter, std::string_view what) {
-  return filter.empty() ||
-         std::ranges::any_of(filter, [&](std::string_view name) { return same(name, what); });
+// Of `known`, those that the filter names.  A filter may have very many names, so it is read once
+// for all groups; an empty one names all.
+asio::awaitable<std::set<std::string_view>> selected(const std::vector<std::string_view>& filter,
+                                                     std::span<const std::string_view> known,
+                                                     YieldBudget& budget) {
+  std::set<std::string_view> out;
+  if (filter.empty()) out.insert(known.begin(), known.end());
+  for (const std::string_view name : filter) {
+    if (budget.spend() && !co_await budget.yield()) break;
+    const auto found = std::ranges::find_if(known, [&](auto each) { return same(name, each); });
+    if (found != known.end()) out.insert(*found);
+  }
+  co_return out;
 }
 
 asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
                                                 const ListGroupsRequest& request) {
   ListGroupsResponse response;
-  if (!selects(request.types_filter, type_of_all)) co_return response;
+  const std::array listed{name_of(GroupState::empty), name_of(GroupState::preparing_rebalance),
+                          name_of(GroupState::completing_rebalance), name_of(GroupState::stable)};
+  YieldBudget budget(context.shard, &context.connection);
+  const auto types = co_await selected(request.types_filter, {&type_of_all, 1}, budget);
+  const auto states = co_await selected(request.states_filter, listed, budget);
+  if (types.empty() || states.empty()) co_return response;
   const auto groups = co_await group_summaries(context.broker, context.shard);
   // As in Kafka, a client that may describe the cluster sees every group.
   const bool all =
       is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name);
   AnswerMemory memory(context);
-  YieldBudget budget(context.shard, &context.connection);
   for (const auto& group : groups) {
     if (budget.spend()) {
       const bool wanted = co_await budget.yield();
@@ -51,7 +70,7 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
     }
     if (!all && !is_allowed(context, AclOperation::describe, AclResource::group, group.id))
       continue;
-    if (!selects(request.states_filter, group.state)) continue;
+    if (!states.contains(group.state)) continue;
     response.groups.push_back(
         {group.id, group.protocol_type, std::string(group.state), std::string(type_of_all)});
     // Once for the answer itself, and once for its bytes on the wire.

@@ -2,6 +2,7 @@
 // there, when client and configuration both allow it.
 
 #include <chrono>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -24,14 +25,25 @@ namespace asio = boost::asio;
 
 namespace {
 
-protocol::MetadataResponse::Topic describe(const storage::Topic& topic, std::int32_t node,
-                                           std::int32_t operations) {
+// Each with the vectors of its answer, described and encoded.
+constexpr PartitionIndex partitions_a_microsecond = 8;
+
+// In steps, because a topic may have very many partitions.  Empty: nobody waits for the answer any
+// more.
+asio::awaitable<std::optional<protocol::MetadataResponse::Topic>> describe(
+    storage::TopicsImage::TopicPtr topic, std::int32_t node, std::int32_t operations,
+    YieldBudget& budget) {
   protocol::MetadataResponse::Topic out;
-  out.name = topic.name;
-  out.topic_id = topic.id;
+  out.name = topic->name;
+  out.topic_id = topic->id;
   out.topic_authorized_operations = operations;
-  out.partitions.reserve(static_cast<std::size_t>(topic.partitions));
-  for (PartitionIndex p = 0; p < topic.partitions; ++p) {
+  out.partitions.reserve(static_cast<std::size_t>(topic->partitions));
+  for (PartitionIndex p = 0; p < topic->partitions; ++p) {
+    const bool is_time = p % partitions_a_microsecond == 0 && budget.spend();
+    if (is_time) {
+      const bool waits = co_await budget.yield();
+      if (!waits) co_return std::nullopt;
+    }
     auto& partition = out.partitions.emplace_back();
     partition.partition_index = p;
     partition.leader_id = node;
@@ -39,7 +51,7 @@ protocol::MetadataResponse::Topic describe(const storage::Topic& topic, std::int
     partition.replica_nodes = {node};
     partition.isr_nodes = {node};
   }
-  return out;
+  co_return out;
 }
 
 protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic& asked,
@@ -58,11 +70,6 @@ protocol::MetadataResponse::Topic unknown(const protocol::MetadataRequest::Topic
 // How long a topic that is made by being asked for is waited for.
 constexpr std::chrono::seconds max_creation_wait{30};
 
-// Microseconds that it takes to describe and to encode.
-std::size_t cost_of(const storage::Topic& topic) {
-  return 1 + static_cast<std::size_t>(topic.partitions) / 8;
-}
-
 // The memory of a topic's answer: once itself, and once its bytes on the wire.
 std::size_t metadata_bytes(const storage::Topic& topic) {
   using Response = protocol::MetadataResponse;
@@ -71,10 +78,125 @@ std::size_t metadata_bytes(const storage::Topic& topic) {
          static_cast<std::size_t>(topic.partitions) * bytes_a_partition;
 }
 
+// An answer in the making.
+struct Telling {
+  RequestContext& context;
+  const protocol::MetadataRequest& request;
+  protocol::MetadataResponse& response;
+  YieldBudget budget;
+  AnswerMemory memory;
+
+  std::int32_t operations_on(std::string_view name) const {
+    return request.include_topic_authorized_operations
+               ? allowed_operations(context, topic_operations, AclResource::topic, name)
+               : operations_not_asked;
+  }
+  // To look at a topic; each of eight operations is looked up.
+  std::size_t microseconds() const { return request.include_topic_authorized_operations ? 5 : 1; }
+};
+
+// What follows returns false when nobody waits for the answer any more.
+
+asio::awaitable<bool> tell(Telling& telling, storage::TopicsImage::TopicPtr topic) {
+  if (telling.memory.spend(metadata_bytes(*topic)) && !co_await telling.memory.take())
+    co_return false;
+  const std::int32_t node = telling.context.broker.identity().node_id;
+  const auto operations = telling.operations_on(topic->name);
+  auto described = co_await describe(std::move(topic), node, operations, telling.budget);
+  if (!described) co_return false;
+  telling.response.topics.push_back(std::move(*described));
+  co_return true;
+}
+
+asio::awaitable<bool> tell_all(Telling& telling) {
+  const RequestContext& context = telling.context;
+  // One image of all topics, even if they change meanwhile.
+  const auto topics = context.shard.topics().by_name();
+  for (const auto& topic : topics) {
+    // Before it is looked at, because a client may not be allowed to see most of them.
+    if (telling.budget.spend(telling.microseconds()) && !co_await telling.budget.yield())
+      co_return false;
+    if (!is_allowed(context, AclOperation::describe, AclResource::topic, topic->name)) continue;
+    const bool waits = co_await tell(telling, topic);
+    if (!waits) co_return false;
+  }
+  co_return true;
+}
+
+asio::awaitable<bool> tell_by_id(Telling& telling, const protocol::MetadataRequest::Topic& asked) {
+  auto topic = telling.context.shard.topics().find(asked.topic_id);
+  // An id tells a client nothing about a topic that it may not see.
+  if (topic && authorize_topic(telling.context, AclOperation::describe, topic->name))
+    co_return co_await tell(telling, std::move(topic));
+  telling.response.topics.push_back(
+      unknown(asked, ErrorCode::unknown_topic_id, operations_not_asked));
+  co_return true;
+}
+
+// Makes a topic that somebody asked for; the error if it is not there then.
+asio::awaitable<ErrorCode> create_asked(RequestContext& context, std::string_view name) {
+  Topics::NewTopic wanted;
+  wanted.name = name;
+  std::vector<TopicChange> creation;
+  creation.push_back([&broker = context.broker, wanted = std::move(wanted)] {
+    return broker.topics().create(wanted);
+  });
+  const auto created = co_await change_topics(context, create_topics_kind, std::move(creation),
+                                              context.shard.tick_after(max_creation_wait));
+  // Its time was up, but it may still be made: the client asks again.
+  if (created.empty()) co_return ErrorCode::leader_not_available;
+  co_return created[0] ? ErrorCode::unknown_topic_or_partition : created[0].error().code;
+}
+
+asio::awaitable<bool> tell_by_name(Telling& telling,
+                                   const protocol::MetadataRequest::Topic& asked) {
+  RequestContext& context = telling.context;
+  const std::string_view name = *asked.name;
+  if (!authorize_topic(context, AclOperation::describe, name)) {
+    telling.response.topics.push_back(
+        unknown(asked, ErrorCode::topic_authorization_failed, operations_not_asked));
+    co_return true;
+  }
+  const bool create = context.shard.config().auto_create_topics &&
+                      // Older clients cannot say that they do not want it.
+                      (context.version() < 4 || telling.request.allow_auto_topic_creation);
+  auto topic = context.shard.topics().find(name);
+  ErrorCode code = ErrorCode::unknown_topic_or_partition;
+  if (!topic && !topic_name_error(name).empty()) {
+    code = ErrorCode::invalid_topic;
+  } else if (!topic && create && !may_create_topic(context, name)) {
+    code = ErrorCode::topic_authorization_failed;
+  } else if (!topic && create) {
+    code = co_await create_asked(context, name);
+    if (context.connection.closed()) co_return false;
+    // Somebody else may have been faster.
+    topic = context.shard.topics().find(name);
+  }
+  if (topic) co_return co_await tell(telling, std::move(topic));
+  telling.response.topics.push_back(unknown(asked, code, telling.operations_on(name)));
+  co_return true;
+}
+
+asio::awaitable<void> tell_asked(Telling& telling) {
+  // Once is enough, of a topic that has many partitions too.
+  std::set<std::string_view> names;
+  std::set<TopicId> ids;
+  for (const auto& asked : *telling.request.topics) {
+    if (telling.budget.spend(telling.microseconds()) && !co_await telling.budget.yield()) break;
+    const bool again =
+        asked.name ? !names.insert(*asked.name).second : !ids.insert(asked.topic_id).second;
+    if (again) continue;
+    auto told = asked.name ? tell_by_name(telling, asked) : tell_by_id(telling, asked);
+    const bool waits = co_await std::move(told);
+    if (!waits) break;
+  }
+  co_await clear_in_steps(names, telling.budget);
+  co_await clear_in_steps(ids, telling.budget);
+}
+
 asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
                                                      const protocol::MetadataRequest& request) {
-  Broker& broker = context.broker;
-  const auto& config = broker.identity();
+  const auto& config = context.broker.identity();
   protocol::MetadataResponse response;
   auto& self = response.brokers.emplace_back();
   self.node_id = config.node_id;
@@ -85,81 +207,15 @@ asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,
   response.controller_id = config.node_id;
   if (request.include_cluster_authorized_operations)
     response.cluster_authorized_operations = allowed_cluster_operations(context);
-  const auto operations_on = [&](std::string_view name) {
-    return request.include_topic_authorized_operations
-               ? allowed_operations(context, topic_operations, AclResource::topic, name)
-               : operations_not_asked;
-  };
 
-  YieldBudget budget(context.shard, &context.connection);
-  AnswerMemory memory(context);
+  Telling telling{context, request, response, YieldBudget(context.shard, &context.connection),
+                  AnswerMemory(context)};
   // Version 0 asks for all with an empty list, the later ones with null.
   const bool all = !request.topics || (context.version() == 0 && request.topics->empty());
   if (all) {
-    // One image of all topics, even if they change meanwhile.
-    const auto topics = context.shard.topics().by_name();
-    for (const auto& topic : topics) {
-      if (!is_allowed(context, AclOperation::describe, AclResource::topic, topic->name)) continue;
-      if (budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
-      if (memory.spend(metadata_bytes(*topic)) && !co_await memory.take()) co_return response;
-      response.topics.push_back(describe(*topic, config.node_id, operations_on(topic->name)));
-    }
-    co_return response;
-  }
-  const bool create = context.shard.config().auto_create_topics &&
-                      // Older clients cannot say that they do not want it.
-                      (context.version() < 4 || request.allow_auto_topic_creation);
-  // Once is enough, of a topic that has many partitions too.
-  std::set<std::string_view> names;
-  std::set<TopicId> ids;
-  for (const auto& asked : *request.topics) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
-    const bool again =
-        asked.name ? !names.insert(*asked.name).second : !ids.insert(asked.topic_id).second;
-    if (again) continue;
-    if (!asked.name) {
-      auto topic = context.shard.topics().find(asked.topic_id);
-      // An id tells a client nothing about a topic that it may not see.
-      if (topic && !authorize_topic(context, AclOperation::describe, topic->name)) topic = nullptr;
-      if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
-      if (topic && memory.spend(metadata_bytes(*topic)) && !co_await memory.take())
-        co_return response;
-      response.topics.push_back(
-          topic ? describe(*topic, config.node_id, operations_on(topic->name))
-                : unknown(asked, ErrorCode::unknown_topic_id, operations_not_asked));
-      continue;
-    }
-    if (!authorize_topic(context, AclOperation::describe, *asked.name)) {
-      response.topics.push_back(
-          unknown(asked, ErrorCode::topic_authorization_failed, operations_not_asked));
-      continue;
-    }
-    auto topic = context.shard.topics().find(*asked.name);
-    ErrorCode code = ErrorCode::unknown_topic_or_partition;
-    if (!topic && !topic_name_error(*asked.name).empty()) {
-      code = ErrorCode::invalid_topic;
-    } else if (!topic && create && !may_create_topic(context, *asked.name)) {
-      code = ErrorCode::topic_authorization_failed;
-    } else if (!topic && create) {
-      Topics::NewTopic wanted;
-      wanted.name = *asked.name;
-      std::vector<TopicChange> creation;
-      creation.push_back(
-          [&broker, wanted = std::move(wanted)] { return broker.topics().create(wanted); });
-      const auto created = co_await change_topics(context, create_topics_kind, std::move(creation),
-                                                  context.shard.tick_after(max_creation_wait));
-      if (context.connection.closed()) co_return response;
-      // Somebody else may have been faster.
-      topic = context.shard.topics().find(*asked.name);
-      // Its time was up, but it may still be made: the client asks again.
-      if (!topic && created.empty()) code = ErrorCode::leader_not_available;
-      if (!topic && !created.empty() && !created[0]) code = created[0].error().code;
-    }
-    if (topic && memory.spend(metadata_bytes(*topic)) && !co_await memory.take())
-      co_return response;
-    response.topics.push_back(topic ? describe(*topic, config.node_id, operations_on(topic->name))
-                                    : unknown(asked, code, operations_on(*asked.name)));
-    if (topic && budget.spend(cost_of(*topic)) && !co_await budget.yield()) co_return response;
+    co_await tell_all(telling);
+  } else {
+    co_await tell_asked(telling);
   }
   co_return response;
 }

@@ -134,6 +134,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
       }
     }
   }
+  co_await clear_in_steps(places, budget);
   ErrorCode code = ErrorCode::none;
   if (!commits.empty()) {
     Shard& shard = broker.shard_of_group(request.group_id);

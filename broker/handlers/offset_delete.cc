@@ -1,15 +1,21 @@
 // OffsetDelete (key 47), version 0.  Forgets what a group has committed, but nothing of a topic
 // that a member subscribes to (GROUP_SUBSCRIBED_TO_TOPIC); answered when that is durable.
 
+#include <algorithm>
+#include <cstddef>
+#include <expected>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
+#include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/groups/subscription.h"
 #include "broker/handlers/all.h"
@@ -28,55 +34,75 @@ namespace asio = boost::asio;
 
 namespace {
 
-// On the group's shard; fills in the partitions' codes and returns the group's.
-asio::awaitable<ErrorCode> forget(Shard& shard, const OffsetDeleteRequest& request,
-                                  OffsetDeleteResponse& response, const std::vector<bool>& may,
-                                  std::shared_ptr<CancellationToken> token) {
-  GroupEntry* const group = shard.groups().find(request.group_id);
-  if (group == nullptr || group->is(GroupState::dead)) co_return ErrorCode::group_id_not_found;
-  const bool empty = group->is(GroupState::empty);
-  // Only of consumers is it known which topics they read.
-  if (!empty && group->protocol_type() != protocol::consumer_protocol_type)
-    co_return ErrorCode::non_empty_group;
-  std::optional<std::set<std::string, std::less<>>> subscribed;
-  if (!empty && !request.topics.empty()) subscribed = subscription_of(*group);
+// Each piece of so many is written, and told to the store, in a turn of its own.
+constexpr std::size_t deletions_at_once = 1000;
 
-  std::vector<TopicPartition> gone;
-  for (const auto& topic : request.topics) {
-    // Before its answer is added, so the size is its index.
-    const bool readable = may[response.topics.size()];
-    auto& answers = response.topics.emplace_back();
-    answers.name = topic.name;
-    const auto known = shard.topics().find(topic.name);
-    // A group that does not tell its subscription may read any topic.
-    const bool in_use = !empty && (!subscribed || subscribed->contains(topic.name));
-    for (const auto& partition : topic.partitions) {
-      auto& answer = answers.partitions.emplace_back();
-      answer.partition_index = partition.partition_index;
-      const auto place = resolve(known, partition.partition_index);
-      if (!readable) {
-        answer.error_code = ErrorCode::topic_authorization_failed;
-      } else if (!place) {
-        answer.error_code = place.error();
-      } else if (in_use) {
-        answer.error_code = ErrorCode::group_subscribed_to_topic;
+// A partition that exists, of a topic that the client may read.
+struct DeletionOf {
+  TopicPartition place;
+  std::string_view topic;
+  OffsetDeleteResponse::Partition* answer;
+};
+
+// Whether a group that has members may lose what it committed for a topic.
+class InUse {
+ public:
+  // NON_EMPTY_GROUP: it is not known which topics its members read.
+  static std::expected<InUse, ErrorCode> of(const GroupEntry& group) {
+    InUse out;
+    out.empty_ = group.is(GroupState::empty);
+    if (out.empty_) return out;
+    if (group.protocol_type() != protocol::consumer_protocol_type)
+      return std::unexpected(ErrorCode::non_empty_group);
+    out.subscribed_ = subscription_of(group);
+    return out;
+  }
+  // A group that does not tell its subscription may read any topic.
+  bool operator()(std::string_view topic) const {
+    return !empty_ && (!subscribed_ || subscribed_->contains(topic));
+  }
+
+ private:
+  bool empty_ = false;
+  std::optional<std::set<std::string, std::less<>>> subscribed_;
+};
+
+// On the group's shard; fills in the partitions' codes and returns the group's.
+asio::awaitable<ErrorCode> forget(Shard& shard, std::string_view group_id,
+                                  std::span<const DeletionOf> left,
+                                  std::shared_ptr<CancellationToken> token) {
+  bool is_first = true;
+  do {
+    const auto some = left.first(std::min(left.size(), deletions_at_once));
+    left = left.subspan(some.size());
+    // Looked up for each piece, because the group may change or go while others have their turn.
+    GroupEntry* const group = shard.groups().find(group_id);
+    if (group == nullptr || group->is(GroupState::dead)) {
+      // Without members it goes with the last of its offsets, which an earlier piece may have had.
+      co_return is_first ? ErrorCode::group_id_not_found : ErrorCode::none;
+    }
+    const auto in_use = InUse::of(*group);
+    if (!in_use) co_return in_use.error();
+    std::vector<TopicPartition> gone;
+    for (const DeletionOf& each : some) {
+      if ((*in_use)(each.topic)) {
+        each.answer->error_code = ErrorCode::group_subscribed_to_topic;
       } else {
-        gone.push_back(*place);
+        gone.push_back(each.place);
       }
     }
-  }
-  const auto lsn = group->offsets.remove(std::move(gone));
-  if (!lsn) co_return lsn.error();
-  if (*lsn == 0) co_return ErrorCode::none;  // None of them was there.
-  co_return co_await wait_for_offsets(shard, *lsn, offset_delete_kind, *token);
-}
-
-// Whether the client may read each topic of the request.
-std::vector<bool> readable(const RequestContext& context, const OffsetDeleteRequest& request) {
-  std::vector<bool> out;
-  for (const auto& topic : request.topics)
-    out.push_back(authorize_topic(context, AclOperation::read, topic.name));
-  return out;
+    const auto lsn = group->offsets.remove(std::move(gone));
+    if (!lsn) co_return lsn.error();
+    is_first = false;
+    if (*lsn == 0) {  // None of them was there.
+      YieldBudget budget(shard, nullptr);
+      if (!left.empty()) co_await budget.yield();
+      continue;
+    }
+    const auto code = co_await wait_for_offsets(shard, *lsn, offset_delete_kind, *token);
+    if (code != ErrorCode::none) co_return code;
+  } while (!left.empty());
+  co_return ErrorCode::none;
 }
 
 asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
@@ -87,11 +113,32 @@ asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
     response.error_code = ErrorCode::group_authorization_failed;
     co_return response;
   }
-  const auto may = readable(context, request);
+  std::vector<DeletionOf> deletions;
+  YieldBudget budget(context.shard, &context.connection);
+  response.topics.reserve(request.topics.size());
+  for (const auto& topic : request.topics) {
+    if (budget.spend() && !co_await budget.yield()) co_return response;
+    auto& answers = response.topics.emplace_back();
+    answers.name = topic.name;
+    answers.partitions.reserve(topic.partitions.size());  // The deletions point to them.
+    const bool may = authorize_topic(context, AclOperation::read, topic.name);
+    const auto known = context.shard.topics().find(topic.name);
+    for (const auto& partition : topic.partitions) {
+      if (budget.spend() && !co_await budget.yield()) co_return response;
+      auto& answer = answers.partitions.emplace_back();
+      answer.partition_index = partition.partition_index;
+      const auto place = resolve(known, partition.partition_index);
+      if (may && place) {
+        deletions.push_back({*place, topic.name, &answer});
+      } else {
+        answer.error_code = may ? place.error() : ErrorCode::topic_authorization_failed;
+      }
+    }
+  }
   Shard& shard = broker.shard_of_group(request.group_id);
   const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
-  auto work = [&shard, &request, &response, &may, token = cancel_on_close.token()] {
-    return forget(shard, request, response, may, token);
+  auto work = [&shard, &request, &deletions, token = cancel_on_close.token()] {
+    return forget(shard, request.group_id, deletions, token);
   };
   response.error_code = co_await broker.on(context.shard, shard, std::move(work));
   // As in Kafka, an error of the group stands alone.

@@ -67,10 +67,11 @@ const GroupOffsets* offsets_of(Shard& shard, std::string_view id) {
 }
 
 // On the group's shard, which may do without the group while others have their turn.  Empty when
-// there is no room for it.
-asio::awaitable<std::optional<GroupTopics>> committed_of(
-    Shard& shard, std::string_view id, const std::vector<OffsetFetchRequest::GroupTopic>& asked,
-    Room& room, YieldBudget& budget) {
+// there is no room for it.  `Topic` is that of a request for one group, or for several.
+template <typename Topic>
+asio::awaitable<std::optional<GroupTopics>> committed_of(Shard& shard, std::string_view id,
+                                                         const std::vector<Topic>& asked,
+                                                         Room& room, YieldBudget& budget) {
   GroupTopics topics;
   topics.reserve(asked.size());
   for (const auto& topic : asked) {
@@ -120,29 +121,49 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
   co_return topics;
 }
 
-// Topics that the client may not see are left out if it asked for all.
-void hide_topics(const RequestContext& context, GroupTopics& topics, bool asked_for_all) {
-  if (!context.shard.config().authorizer.enabled) return;
-  const auto may_not = [&](const auto& topic) {
-    return !is_allowed(context, AclOperation::describe, AclResource::topic, topic.name);
-  };
-  if (asked_for_all) std::erase_if(topics, may_not);
+// Topics that the client may not see are left out if it asked for all.  False: nobody waits for
+// the answer any more.
+asio::awaitable<bool> hide_topics(const RequestContext& context, GroupTopics& topics,
+                                  bool asked_for_all, YieldBudget& budget) {
+  if (!context.shard.config().authorizer.enabled) co_return true;
+  GroupTopics visible;
   for (auto& topic : topics) {
+    if (budget.spend() && !co_await budget.yield()) co_return false;
+    if (asked_for_all) {
+      if (is_allowed(context, AclOperation::describe, AclResource::topic, topic.name))
+        visible.push_back(std::move(topic));
+      continue;
+    }
     if (authorize_topic(context, AclOperation::describe, topic.name)) continue;
     for (auto& partition : topic.partitions) {
+      if (budget.spend() && !co_await budget.yield()) co_return false;
       partition = {partition.partition_index, -1, -1, "", ErrorCode::topic_authorization_failed};
     }
   }
+  if (asked_for_all) topics = std::move(visible);
+  co_return true;
 }
 
 // Each shard is asked once for its share of so many, unless one turn's answers are long.
 constexpr std::size_t fetched_together = 256;
 constexpr std::size_t fetched_bytes_a_turn = std::size_t{1} << 20;
 
+// What a request asks of one group, in either form; without topics it asks for all.
 struct FetchedGroup {
-  const OffsetFetchRequest::Group* group;
+  std::string_view id;
   std::size_t place;  // In the answer.
+  const std::vector<OffsetFetchRequest::Topic>* of_one = nullptr;
+  const std::vector<OffsetFetchRequest::GroupTopic>* of_several = nullptr;
+
+  bool asks_for_all() const { return of_one == nullptr && of_several == nullptr; }
 };
+
+FetchedGroup asked_of_one(const OffsetFetchRequest& request) {
+  return {request.group_id, 0, request.topics ? &*request.topics : nullptr, nullptr};
+}
+FetchedGroup asked_of(const OffsetFetchRequest::Group& group, std::size_t place) {
+  return {group.group_id, place, nullptr, group.topics ? &*group.topics : nullptr};
+}
 
 struct FetchedSome {
   std::vector<std::optional<GroupTopics>> groups;
@@ -157,9 +178,10 @@ asio::awaitable<FetchedSome> fetch_some(Shard& shard, std::span<const FetchedGro
   YieldBudget budget(shard, nullptr);
   for (const FetchedGroup& asked : groups) {
     if (budget.spend()) co_await budget.yield();
-    const auto& topics = asked.group->topics;
-    auto work = topics ? committed_of(shard, asked.group->group_id, *topics, room, budget)
-                       : all_committed(shard, asked.group->group_id, room, budget);
+    auto work = asked.asks_for_all() ? all_committed(shard, asked.id, room, budget)
+                : asked.of_one != nullptr
+                    ? committed_of(shard, asked.id, *asked.of_one, room, budget)
+                    : committed_of(shard, asked.id, *asked.of_several, room, budget);
     auto found = co_await std::move(work);
     fetched.groups.push_back(std::move(found));
     fetched.bytes = before - room.left();
@@ -169,21 +191,12 @@ asio::awaitable<FetchedSome> fetch_some(Shard& shard, std::span<const FetchedGro
   co_return fetched;
 }
 
-void fill_in(const RequestContext& context, OffsetFetchResponse::Group& answer,
-             const OffsetFetchRequest::Group& asked, std::optional<GroupTopics> topics) {
-  if (!topics) {
-    answer.error_code = ErrorCode::invalid_request;
-    return;
-  }
-  hide_topics(context, *topics, !asked.topics);
-  answer.topics = std::move(*topics);
-}
-
 struct OffsetFetching {
   RequestContext& context;
   std::vector<OffsetFetchResponse::Group>& answers;
   Room room;
   AnswerMemory memory;
+  YieldBudget budget;
 };
 
 // False: no memory, and nobody waits for the answer any more.
@@ -197,8 +210,16 @@ asio::awaitable<bool> fetch_on(OffsetFetching& fetching, Shard& shard,
     if (fetching.memory.spend(2 * fetched.bytes) && !co_await fetching.memory.take())
       co_return false;
     for (std::size_t i = 0; i < fetched.groups.size(); ++i) {
-      fill_in(context, fetching.answers[left[i].place], *left[i].group,
-              std::move(fetched.groups[i]));
+      auto& topics = fetched.groups[i];
+      auto& answer = fetching.answers[left[i].place];
+      if (!topics) {
+        answer.error_code = ErrorCode::invalid_request;
+        continue;
+      }
+      const bool waits =
+          co_await hide_topics(context, *topics, left[i].asks_for_all(), fetching.budget);
+      if (!waits) co_return false;
+      answer.topics = std::move(*topics);
     }
     left = left.subspan(fetched.groups.size());
   }
@@ -206,62 +227,69 @@ asio::awaitable<bool> fetch_on(OffsetFetching& fetching, Shard& shard,
 }
 
 // The only group of a request before version 8.
-void answer_one(OffsetFetchResponse& response, OffsetFetchResponse::Group group) {
+asio::awaitable<void> answer_one(OffsetFetchResponse& response, OffsetFetchResponse::Group group,
+                                 YieldBudget& budget) {
   response.error_code = group.error_code;
   for (auto& topic : group.topics) {
+    if (budget.spend() && !co_await budget.yield()) co_return;
     auto& answer = response.topics.emplace_back();
     answer.name = std::move(topic.name);
     for (auto& p : topic.partitions) {
+      if (budget.spend() && !co_await budget.yield()) co_return;
       answer.partitions.push_back({p.partition_index, p.committed_offset, p.committed_leader_epoch,
                                    std::move(p.metadata), p.error_code});
     }
+    // Here, because to free all of them together takes long, too.
+    topic.partitions = {};
   }
+}
+
+// False: nobody waits for the answer any more.
+asio::awaitable<bool> fetch_groups(OffsetFetching& fetching, std::span<const FetchedGroup> some) {
+  RequestContext& context = fetching.context;
+  if (fetching.budget.spend(some.size()) && !co_await fetching.budget.yield()) co_return false;
+  const std::size_t bytes = some.size() * (sizeof(OffsetFetchResponse::Group) + 64);
+  if (fetching.memory.spend(bytes) && !co_await fetching.memory.take()) co_return false;
+  ByShard<FetchedGroup> asked;
+  for (const FetchedGroup& group : some) {
+    auto& answer = fetching.answers.emplace_back();
+    answer.group_id = group.id;
+    if (authorize_group(context, AclOperation::describe, group.id)) {
+      asked.add(context.broker.shard_of_group(group.id), group);
+    } else {
+      answer.error_code = ErrorCode::group_authorization_failed;
+    }
+  }
+  for (const auto& there : asked) {
+    const bool waits = co_await fetch_on(fetching, *there.shard, there.items);
+    if (!waits) co_return false;
+  }
+  co_return true;
 }
 
 asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
                                                   const OffsetFetchRequest& request) {
-  const bool batched = context.version() >= 8;
-  std::vector<OffsetFetchRequest::Group> groups = request.groups;
-  if (!batched) {
-    auto& group = groups.emplace_back();
-    group.group_id = request.group_id;
-    if (request.topics) {
-      group.topics.emplace();
-      for (const auto& topic : *request.topics)
-        group.topics->push_back({topic.name, {}, topic.partition_indexes});
-    }
-  }
-
   OffsetFetchResponse response;
   auto& answers = response.groups;
   const auto kept = static_cast<std::size_t>(context.shard.config().group_offsets_bytes);
   // All that one group can have committed fits.
   OffsetFetching fetching{context, answers, Room(std::max(max_answer_bytes, kept)),
-                          AnswerMemory(context)};
-  YieldBudget budget(context.shard, &context.connection);
-  std::span<const OffsetFetchRequest::Group> left = groups;
-  while (!left.empty()) {
-    const auto some = left.first(std::min(left.size(), fetched_together));
-    left = left.subspan(some.size());
-    if (budget.spend(some.size()) && !co_await budget.yield()) co_return response;
-    const std::size_t bytes = some.size() * (sizeof(OffsetFetchResponse::Group) + 64);
-    if (fetching.memory.spend(bytes) && !co_await fetching.memory.take()) co_return response;
-    ByShard<FetchedGroup> asked;
-    for (const auto& group : some) {
-      auto& answer = answers.emplace_back();
-      answer.group_id = group.group_id;
-      if (authorize_group(context, AclOperation::describe, group.group_id)) {
-        asked.add(context.broker.shard_of_group(group.group_id), {&group, answers.size() - 1});
-      } else {
-        answer.error_code = ErrorCode::group_authorization_failed;
-      }
-    }
-    for (const auto& there : asked) {
-      const bool waits = co_await fetch_on(fetching, *there.shard, there.items);
-      if (!waits) co_return response;
-    }
+                          AnswerMemory(context), YieldBudget(context.shard, &context.connection)};
+  if (context.version() < 8) {
+    const FetchedGroup only = asked_of_one(request);
+    const bool waits = co_await fetch_groups(fetching, {&only, 1});
+    if (waits)
+      co_await answer_one(response, std::move(std::exchange(answers, {}).front()), fetching.budget);
+    co_return response;
   }
-  if (!batched) answer_one(response, std::move(std::exchange(answers, {}).front()));
+  std::vector<FetchedGroup> some;
+  for (std::size_t from = 0; from < request.groups.size(); from += some.size()) {
+    some.clear();
+    const std::size_t until = std::min(request.groups.size(), from + fetched_together);
+    for (std::size_t at = from; at < until; ++at) some.push_back(asked_of(request.groups[at], at));
+    const bool waits = co_await fetch_groups(fetching, some);
+    if (!waits) break;
+  }
   co_return response;
 }
 

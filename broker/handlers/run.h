@@ -16,6 +16,7 @@
 
 #include "broker/context/request_context.h"
 #include "broker/handlers/throttle.h"
+#include "broker/shard.h"
 #include "protocol/codec.h"
 #include "protocol/header.h"
 
@@ -42,6 +43,7 @@ class AnswerMemory {
   // The answer grows by so many bytes; true: it is time to take them.
   bool spend(std::size_t bytes) {
     spent_ += bytes;
+    context_.answer_bytes += bytes;
     return spent_ >= a_piece;
   }
   boost::asio::awaitable<bool> take() {
@@ -98,12 +100,43 @@ inline Answer out_of_memory(const RequestContext& context) {
                       context.header.api->name, context.frame_bytes)};
 }
 
+// A body of more bytes is decoded on the pool: it may have thousands of elements.
+constexpr std::size_t decoded_here = std::size_t{64} << 10;
+// An answer for which an AnswerMemory has counted more is encoded on the pool.
+constexpr std::size_t encoded_here = std::size_t{1} << 20;
+
+// Encodes the response on the pool and frees it there, with the request.
+template <typename Request, typename Response>
+boost::asio::awaitable<Answer> answer_on_pool(RequestContext& context, Request request,
+                                              Response response) {
+  const auto wait = throttle_request(context);
+  if constexpr (requires { response.throttle_time_ms; })
+    response.throttle_time_ms = static_cast<std::int32_t>(wait.count());
+  auto work = [&context, request = std::move(request), response = std::move(response)]() mutable {
+    [[maybe_unused]] const auto asked = std::move(request);  // They go with the end of this block.
+    const auto told = std::move(response);
+    return context.out_of_memory ? out_of_memory(context) : answer_with(context, told);
+  };
+  Answer answer = co_await context.shard.blocking(std::move(work));
+  answer.mute = wait;
+  co_return answer;
+}
+
 // `Handle` is awaitable<Response>(RequestContext&, const Request&): both outlive the call.
 template <typename Request, auto Handle>
 boost::asio::awaitable<Answer> run(RequestContext context) {
-  auto request = decode_request<Request>(context);
+  const bool is_large = context.header.body.size() > decoded_here;
+  Result<Request> request = Request();
+  if (is_large) {
+    auto work = [&context] { return decode_request<Request>(context); };
+    request = co_await context.shard.blocking(std::move(work));
+  } else {
+    request = decode_request<Request>(context);
+  }
   if (!request) co_return undecodable(context, request.error());
   auto response = co_await Handle(context, *request);
+  if (is_large || context.answer_bytes > encoded_here)
+    co_return co_await answer_on_pool(context, std::move(*request), std::move(response));
   if (context.out_of_memory) co_return out_of_memory(context);
   co_return metered_answer(context, response);
 }

@@ -73,12 +73,17 @@ asio::awaitable<DescribeUsersResponse> describe_users(RequestContext& context,
   const auto& users = image->users();
   YieldBudget budget(context.shard, &context.connection);
   if (!request.users || request.users->empty()) {
+    AnswerMemory memory(context);
     for (auto row = users.begin(); row != users.end();) {
       if (budget.spend()) {
         const bool wanted = co_await budget.yield();
         if (!wanted) co_return response;
       }
       row = describe_user(row, users, response.results.emplace_back());
+      if (memory.spend(2 * sizeof(response.results.back()))) {
+        const bool taken = co_await memory.take();
+        if (!taken) co_return response;
+      }
     }
     co_return response;
   }

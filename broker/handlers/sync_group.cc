@@ -22,6 +22,13 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
     refused.error_code = protocol::ErrorCode::group_authorization_failed;
     co_return refused;
   }
+  // A leader assigns to the members that there are; all of them are looked up in one go.
+  const auto most = static_cast<std::size_t>(context.shard.config().group_max_size);
+  if (request.assignments.size() > most) {
+    protocol::SyncGroupResponse refused;
+    refused.error_code = protocol::ErrorCode::invalid_request;
+    co_return refused;
+  }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
   const CancelOnClose cancel_on_close(context.connection, context.shard, there);

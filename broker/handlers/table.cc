@@ -27,7 +27,7 @@ std::size_t max_fetched(const RequestContext& context) {
 // Ascending by key.  Produce is advertised from version 0 on, but served from 3: with a higher
 // minimum librdkafka 2.0.2 silently sends batches uncompressed (KAFKA-18659).
 constexpr std::array table{
-    Handler{ApiKey::produce, 0, 3, 12, true, run_produce},
+    Handler{ApiKey::produce, 0, 3, 12, true, run_produce, nullptr, has_many_batches},
     Handler{ApiKey::fetch, 4, 4, 17, true, run_fetch, max_fetched},
     Handler{ApiKey::list_offsets, 1, 1, 10, false, run_list_offsets},
     Handler{ApiKey::metadata, 0, 0, 12, false, run_metadata},

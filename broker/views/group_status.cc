@@ -31,60 +31,126 @@ GroupSummary summary_of(Shard& shard, const GroupEntry& group) {
   return summary;
 }
 
-std::optional<GroupStatus> status_of(Shard& shard, std::string_view id) {
+// The member of each assigned partition, by the topic's name: an assigned topic need not exist.
+using Assigned = std::map<std::pair<std::string, PartitionIndex>, std::string>;
+
+// Of an assignment, whose partitions are noted one by one.
+constexpr std::size_t assigned_bytes_a_microsecond = 12;
+
+MemberStatus member_status(const Group& group, const std::string& id, const GroupMember& member) {
+  MemberStatus shown;
+  shown.id = id;
+  shown.instance_id = member.instance_id;
+  shown.client_id = member.client_id;
+  shown.client_host = member.client_host;
+  shown.session_timeout = member.session_timeout;
+  shown.is_leader = id == group.leader();
+  shown.assignment = member.assignment;
+  if (group.protocol_type() != protocol::consumer_protocol_type) return shown;
+  if (const auto topics = protocol::subscribed_topics(group.metadata_of(member)))
+    shown.subscribed.assign(topics->begin(), topics->end());
+  shown.assigned = protocol::assigned_partitions(member.assignment)
+                       .value_or(std::vector<protocol::AssignedTopic>{});
+  return shown;
+}
+
+OffsetStatus offset_status(const std::string& topic, const TopicPartition& place,
+                           const CommittedOffset& offset) {
+  OffsetStatus shown;
+  shown.topic = topic;
+  shown.partition = place;
+  shown.committed = offset.offset;
+  shown.leader_epoch = offset.leader_epoch;
+  shown.committed_at = offset.committed;
+  shown.metadata = offset.metadata;
+  return shown;
+}
+
+// The group may change or go while others have their turn, so the walks go on by the last key.
+asio::awaitable<void> add_members(Shard& shard, std::string_view id, GroupStatus& status,
+                                  Assigned& assigned, YieldBudget& budget) {
+  std::string last;
+  for (bool is_first = true, more = true; more; is_first = false) {
+    const GroupEntry* const group = shard.groups().find(id);
+    if (group == nullptr) co_return;
+    const auto& members = group->members();
+    auto next = is_first ? members.begin() : members.upper_bound(last);
+    for (bool is_time = false; next != members.end() && !is_time; ++next) {
+      last = next->first;
+      const auto& shown = status.members.emplace_back(member_status(*group, last, next->second));
+      for (const auto& topic : shown.assigned)
+        for (const auto partition : topic.partitions)
+          assigned.insert_or_assign({topic.topic, partition}, last);
+      is_time = budget.spend(1 + shown.assignment.size() / assigned_bytes_a_microsecond);
+    }
+    more = next != members.end();
+    if (more) co_await budget.yield();
+  }
+}
+
+asio::awaitable<void> add_offsets(Shard& shard, std::string_view id, GroupStatus& status,
+                                  Assigned& assigned, YieldBudget& budget) {
+  std::optional<TopicPartition> last;
+  for (bool more = true; more;) {
+    const GroupEntry* const group = shard.groups().find(id);
+    if (group == nullptr) break;
+    const auto& offsets = group->offsets.all();
+    auto next = last ? offsets.upper_bound(*last) : offsets.begin();
+    for (; next != offsets.end() && !budget.spend(); ++next) {
+      last = next->first;
+      const auto topic = shard.topics().find(last->topic);
+      if (!topic) continue;  // It is being deleted.
+      auto& shown =
+          status.offsets.emplace_back(offset_status(topic->name, next->first, next->second));
+      if (auto owner = assigned.extract({topic->name, last->partition}))
+        shown.member = std::move(owner.mapped());
+    }
+    more = next != offsets.end();
+    if (more) co_await budget.yield();
+  }
+  // The partitions that are left have an owner but no committed offset.
+  while (!assigned.empty()) {
+    if (budget.spend()) co_await budget.yield();
+    auto owner = assigned.extract(assigned.begin());
+    const auto& [name, partition] = owner.key();
+    const auto topic = shard.topics().find(name);
+    if (!topic || partition < 0 || partition >= topic->partitions) continue;
+    auto& shown = status.offsets.emplace_back();
+    shown.topic = name;
+    shown.partition = {topic->id, partition};
+    shown.member = std::move(owner.mapped());
+  }
+}
+
+// More are sorted on the pool.
+constexpr std::size_t sorted_here = 1000;
+
+void sort_offsets(std::vector<OffsetStatus>& offsets) {
+  std::ranges::sort(offsets, {}, [](const OffsetStatus& o) {
+    return std::tuple(std::string_view(o.topic), o.partition.partition);
+  });
+}
+
+asio::awaitable<std::optional<GroupStatus>> status_of(Shard& shard, std::string_view id) {
   const GroupEntry* const group = shard.groups().find(id);
-  if (group == nullptr || group->is(GroupState::dead)) return std::nullopt;
+  if (group == nullptr || group->is(GroupState::dead)) co_return std::nullopt;
   GroupStatus status;
   status.summary = summary_of(shard, *group);
   status.protocol_name = group->protocol_name();
-  const bool consumers = group->protocol_type() == protocol::consumer_protocol_type;
-  // The member of each assigned partition, by the topic's name: an assigned topic need not exist.
-  std::map<std::pair<std::string, PartitionIndex>, std::string> assigned;
-  for (const auto& [member_id, member] : group->members()) {
-    auto& shown = status.members.emplace_back();
-    shown.id = member_id;
-    shown.instance_id = member.instance_id;
-    shown.client_id = member.client_id;
-    shown.client_host = member.client_host;
-    shown.session_timeout = member.session_timeout;
-    shown.is_leader = member_id == group->leader();
-    shown.assignment = member.assignment;
-    if (!consumers) continue;
-    if (const auto topics = protocol::subscribed_topics(group->metadata_of(member)))
-      shown.subscribed.assign(topics->begin(), topics->end());
-    shown.assigned = protocol::assigned_partitions(member.assignment)
-                         .value_or(std::vector<protocol::AssignedTopic>{});
-    for (const auto& topic : shown.assigned)
-      for (const auto partition : topic.partitions)
-        assigned.insert_or_assign({topic.topic, partition}, member_id);
+  YieldBudget budget(shard, nullptr);
+  Assigned assigned;
+  co_await add_members(shard, id, status, assigned, budget);
+  co_await add_offsets(shard, id, status, assigned, budget);
+  if (status.offsets.size() <= sorted_here) {
+    sort_offsets(status.offsets);
+    co_return status;
   }
-
-  for (const auto& [place, offset] : group->offsets.all()) {
-    const auto topic = shard.topics().find(place.topic);
-    if (!topic) continue;  // It is being deleted.
-    auto& shown = status.offsets.emplace_back();
-    shown.topic = topic->name;
-    shown.partition = place;
-    shown.committed = offset.offset;
-    shown.leader_epoch = offset.leader_epoch;
-    shown.committed_at = offset.committed;
-    shown.metadata = offset.metadata;
-    if (auto owner = assigned.extract({topic->name, place.partition}))
-      shown.member = std::move(owner.mapped());
-  }
-  // The partitions that are left have an owner but no committed offset.
-  for (auto& [place, member_id] : assigned) {
-    const auto topic = shard.topics().find(place.first);
-    if (!topic || place.second < 0 || place.second >= topic->partitions) continue;
-    auto& shown = status.offsets.emplace_back();
-    shown.topic = place.first;
-    shown.partition = {topic->id, place.second};
-    shown.member = std::move(member_id);
-  }
-  std::ranges::sort(status.offsets, {}, [](const OffsetStatus& o) {
-    return std::tuple(std::string_view(o.topic), o.partition.partition);
-  });
-  return status;
+  auto work = [&offsets = status.offsets] {
+    sort_offsets(offsets);
+    return true;
+  };
+  co_await shard.blocking(std::move(work));
+  co_return status;
 }
 
 // Each a copy of two names.
@@ -146,12 +212,8 @@ asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard
 asio::awaitable<std::optional<GroupStatus>> group_status(Broker& broker, Shard& here,
                                                          std::string id, std::size_t open_up_to) {
   Shard& shard = broker.shard_of_group(id);
-  std::optional<GroupStatus> status;
-  auto work = [&shard, &id, &status]() -> asio::awaitable<void> {
-    status = status_of(shard, id);
-    co_return;
-  };
-  co_await broker.on(here, shard, std::move(work));
+  auto work = [&shard, &id] { return status_of(shard, id); };
+  auto status = co_await broker.on(here, shard, std::move(work));
   if (!status) co_return status;
 
   std::vector<TopicPartition> partitions;

@@ -5,8 +5,9 @@
 //   group_summaries()  every group in a line
 //   group_status()     one in full: members, what they are assigned, offsets with their lag
 //
-// The copies are of one moment in each shard, not of one moment in all.  Everything here starts
-// and ends on the thread of `here`; nothing looks into another shard from outside.
+// The copies are of one moment in each shard, not of one moment in all; a group with very many
+// members or offsets is copied in steps, and may change in between.  Everything here starts and
+// ends on the thread of `here`; nothing looks into another shard from outside.
 
 #include <chrono>
 #include <cstdint>

@@ -28,72 +28,10 @@
 #include "protocol/messages/offset_commit.h"
 #include "protocol/messages/offset_fetch.h"
 #include "tests/broker/batches.h"
+#include "tests/broker/long_world.h"
 
 namespace tarry::broker::test {
 namespace {
-
-constexpr std::size_t many = 20'000;
-
-struct LongWorld : World {
-  explicit LongWorld(std::function<void(BrokerConfig&)> configure = [](BrokerConfig&) {})
-      : World({.shards = 1, .configure = std::move(configure)}) {
-    for (std::size_t i = 0; i < many; ++i) names.push_back(std::to_string(i));
-  }
-
-  // Begins it, and whoever wants a turn again and again has many before it is answered.
-  template <typename Request>
-  std::shared_ptr<Pending> begin_long(const Request& request, int version) {
-    runs_at_once = false;
-    const auto pending = begin(request, version);
-    int turns = 0;
-    std::function<void()> another = [&] {
-      if (pending->answer) return;
-      ++turns;
-      if (hang_up) connection().close();
-      boost::asio::post(shard().executor(), another);
-    };
-    another();
-    run();
-    if (!hang_up) CHECK_MESSAGE(turns > 10, std::string(Request::name));
-    runs_at_once = true;
-    return pending;
-  }
-
-  // How much others get to do while a request is at work that waits for the journal and the pool.
-  struct Steps {
-    int turns = 0;   // Of others, before it waits for the first time.
-    int pieces = 0;  // Of work for the pool, with the journal's rounds; at least one.
-  };
-  template <typename Response, typename Request>
-  Response change(const Request& request, int version, Steps& steps) {
-    runs_at_once = false;
-    steps = {};
-    const auto pending = begin(request, version);
-    std::function<void()> another = [&] {
-      if (pending->answer || background().size() > 0) return;
-      if (steps.pieces == 0) ++steps.turns;
-      if (steps.turns > 1'000'000) return;
-      boost::asio::post(shard().executor(), another);
-    };
-    while (!pending->answer && steps.pieces < 10'000) {
-      boost::asio::post(shard().executor(), another);
-      turn();
-      ++steps.pieces;
-      background().step();
-    }
-    runs_at_once = true;
-    run();
-    return read<Response>(*pending, version);
-  }
-
-  std::vector<std::string> names;
-  bool hang_up = false;
-};
-
-void with_rules(BrokerConfig& config) {
-  config.authorizer.enabled = true;
-  config.authorizer.super_users = {"User:ANONYMOUS"};
-}
 
 TEST_SUITE("long requests") {
   TEST_CASE("others have their turn while a request names very many groups") {
@@ -317,6 +255,7 @@ TEST_SUITE("long requests") {
       for (; !pending->answer && turns < many; ++turns) {
         run_shard(1);
         run_shard(0);
+        world.background(1).step();  // The request is decoded there, and its answer encoded.
       }
       world.runs_at_once = true;
       world.run();

@@ -10,6 +10,7 @@ TARRY_ATTACKS=full makes those attacks as large as real ones that are scaled dow
 import concurrent.futures
 import contextlib
 import os
+import pathlib
 import re
 import socket
 import threading
@@ -179,6 +180,7 @@ def _(ctx):
     topics = b"".join(wire.compact(b"t%06d" % n) + wire.i32(1) + wire.i16(1) + b"\1\1\0" for n in range(count))
     with Watch(broker, "CreateTopics") as watch:
         attack(broker, wire.CREATE_TOPICS, 5, wire.uvarint(count + 1) + topics + wire.i32(30000) + wire.i8(1) + b"\0")
+    assert_short_turns(broker, "CreateTopics")
     assert watch.peak - watch.before < 256 + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
 
 
@@ -432,6 +434,165 @@ def _(ctx):
         with Watch(broker, name):
             assert attack(broker, key, 1 if key == DELETE_GROUPS else 2, body)
         assert_short_turns(broker, name)
+
+
+LIST_OFFSETS, LEAVE_GROUP, SYNC_GROUP, OFFSET_FETCH, DELETE_RECORDS = 2, 13, 14, 9, 21
+DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS, OFFSET_DELETE = 32, 33, 37, 44, 47
+DESCRIBE_QUOTAS, ALTER_QUOTAS, DESCRIBE_TOPIC_PARTITIONS = 48, 49, 75
+MANY_TOPICS, MANY_GROUPS, WIDE = 10_000, 2_000, 100_000
+# A request has at most 262 144 elements, and 8 MiB.
+ALL, HALF = 260_000, 130_000
+NODE = wire.i32(1)
+
+
+def name(n):
+    """The first are there, in an order that no list of the broker has."""
+    return b"t%06d" % (n * 7919 % MANY_TOPICS if n < MANY_TOPICS else n)
+
+
+def topic(n):
+    return wire.string(name(n))
+
+
+def one_group(group="group-1"):
+    return wire.string(group)
+
+
+BATCH = wire.batch([wire.record("v")])
+RULE = wire.i8(3) + wire.string("User:a") + wire.string("*") + wire.i8(3) + wire.i8(3)
+
+
+def fetch_head(wait_ms, topic_name):
+    return (wire.i32(-1) + wire.i32(wait_ms) + wire.i32(1) + wire.i32(1 << 20) + wire.i8(0) + wire.i32(1) + wire.string(topic_name))
+
+
+# The name, key, version, bytes before the elements, an element, their number, and the bytes behind them. Versions before the flexible
+# ones count by i32; those behind get a compact count, and the tagged fields of the header stand in their bytes before the elements.
+LISTS = (
+    ("Produce", wire.PRODUCE, 3, wire.string(None) + wire.i16(-1) + wire.i32(30_000) + wire.i32(1) + wire.string("t000001"),
+     lambda n: wire.i32(0) + wire.i32(len(BATCH)) + BATCH, 49_000, b""),
+    ("Produce that is refused", wire.PRODUCE, 3, wire.string(None) + wire.i16(-1) + wire.i32(30_000), lambda n: topic(n + MANY_TOPICS) + wire.i32(1)
+     + wire.i32(0) + wire.i32(-1), 24_000, b""),
+    ("Fetch", wire.FETCH, 4, fetch_head(0, "t000001"), lambda n: wire.i32(0) + wire.i64(0) + wire.i32(1), 49_000, b""),
+    ("Fetch that waits", wire.FETCH, 4, fetch_head(300, "t000002"), lambda n: wire.i32(0) + wire.i64(0) + wire.i32(1000), 49_000, b""),
+    ("Fetch of partitions that are not open", wire.FETCH, 4, fetch_head(0, "wide"), lambda n: wire.i32(n) + wire.i64(0) + wire.i32(1000), 4000, b""),
+    ("Metadata", wire.METADATA, 4, b"", topic, ALL, wire.i8(0)),
+    ("Metadata of all", wire.METADATA, 4, wire.i32(-1), None, 0, wire.i8(0)),
+    ("CreateTopics", wire.CREATE_TOPICS, 2, b"", lambda n: wire.string(b"n%06d" % n) + wire.i32(1) + wire.i16(1) + wire.i32(0) + wire.i32(0),
+     ALL, wire.i32(60_000) + wire.i8(1)),
+    ("CreateTopics with assignments", wire.CREATE_TOPICS, 2, wire.i32(1) + wire.string("n") + wire.i32(-1) + wire.i16(-1),
+     lambda n: wire.i32(n) + wire.i32(1) + NODE, HALF, wire.i32(0) + wire.i32(60_000) + wire.i8(1)),
+    ("CreateTopics with configs", wire.CREATE_TOPICS, 2, wire.i32(1) + wire.string("n") + wire.i32(1) + wire.i16(1) + wire.i32(0),
+     lambda n: wire.string("%06d" % n) + wire.string("1"), ALL, wire.i32(60_000) + wire.i8(1)),
+    ("DeleteTopics", wire.DELETE_TOPICS, 1, b"", lambda n: wire.string(b"n%06d" % n), ALL, wire.i32(60_000)),
+    ("CreatePartitions", CREATE_PARTITIONS, 0, b"", lambda n: topic(n) + wire.i32(2) + wire.i32(-1), ALL, wire.i32(60_000) + wire.i8(1)),
+    ("CreatePartitions with assignments", CREATE_PARTITIONS, 0, wire.i32(1) + topic(1) + wire.i32(2), lambda n: wire.i32(1) + NODE, HALF,
+     wire.i32(60_000) + wire.i8(1)),
+    ("DeleteRecords", DELETE_RECORDS, 0, b"", lambda n: topic(n + MANY_TOPICS) + wire.i32(1) + wire.i32(0) + wire.i64(-1), HALF, wire.i32(60_000)),
+    ("DeleteRecords of one topic", DELETE_RECORDS, 0, wire.i32(1) + wire.string("t000001"), lambda n: wire.i32(0) + wire.i64(-1), ALL,
+     wire.i32(60_000)),
+    ("ListOffsets", LIST_OFFSETS, 1, wire.i32(-1), lambda n: topic(n + MANY_TOPICS) + wire.i32(1) + wire.i32(0) + wire.i64(-1), HALF, b""),
+    ("ListOffsets of one topic", LIST_OFFSETS, 1, wire.i32(-1) + wire.i32(1) + wire.string("t000001"), lambda n: wire.i32(0) + wire.i64(-1), ALL, b""),
+    ("DescribeTopicPartitions", DESCRIBE_TOPIC_PARTITIONS, 0, b"", lambda n: wire.compact(name(n + MANY_TOPICS)) + b"\0", ALL,
+     wire.i32(2000) + wire.i8(-1) + b"\0"),
+    ("DescribeTopicPartitions of all", DESCRIBE_TOPIC_PARTITIONS, 0, b"\1" + wire.i32(2000) + wire.i8(-1) + b"\0", None, 0, b""),
+    ("DescribeConfigs", DESCRIBE_CONFIGS, 1, b"", lambda n: wire.i8(2) + topic(n) + wire.i32(-1), ALL, wire.i8(1)),
+    ("DescribeConfigs of many keys", DESCRIBE_CONFIGS, 1, wire.i32(1) + wire.i8(4) + wire.string("1"), lambda n: wire.string("%06d" % n), ALL, wire.i8(1)),
+    ("AlterConfigs", ALTER_CONFIGS, 0, b"", lambda n: wire.i8(2) + topic(n + MANY_TOPICS) + wire.i32(0), ALL, wire.i8(1)),
+    ("AlterConfigs of one topic", ALTER_CONFIGS, 0, wire.i32(1) + wire.i8(2) + topic(1), lambda n: wire.string("%06d" % n) + wire.string("1"), ALL,
+     wire.i8(1)),
+    ("IncrementalAlterConfigs", INCREMENTAL_ALTER_CONFIGS, 0, b"", lambda n: wire.i8(2) + topic(n + MANY_TOPICS) + wire.i32(0), ALL, wire.i8(1)),
+    ("IncrementalAlterConfigs of one topic", INCREMENTAL_ALTER_CONFIGS, 0, wire.i32(1) + wire.i8(2) + topic(1),
+     lambda n: wire.string("%06d" % n) + wire.i8(0) + wire.string("1"), ALL, wire.i8(1)),
+    ("OffsetCommit", OFFSET_COMMIT, 2, one_group() + wire.i32(-1) + wire.string("") + wire.i64(-1),
+     lambda n: topic(n + MANY_TOPICS) + wire.i32(1) + wire.i32(0) + wire.i64(1) + wire.string(""), HALF, b""),
+    ("OffsetCommit of one topic", OFFSET_COMMIT, 2, one_group() + wire.i32(-1) + wire.string("") + wire.i64(-1) + wire.i32(1) + wire.string("wide"),
+     lambda n: wire.i32(n) + wire.i64(1) + wire.string(""), WIDE, b""),
+    ("OffsetFetch", OFFSET_FETCH, 1, one_group(), lambda n: topic(n) + wire.i32(0), ALL, b""),
+    ("OffsetFetch of one topic", OFFSET_FETCH, 1, one_group() + wire.i32(1) + wire.string("wide"), wire.i32, ALL, b""),
+    ("OffsetFetch of all", OFFSET_FETCH, 2, one_group() + wire.i32(-1), None, 0, b""),
+    ("OffsetFetch of many groups", OFFSET_FETCH, 8, b"\0", lambda n: wire.compact("group-%d" % n) + b"\0\0", ALL, b"\0\0"),
+    ("OffsetDelete", OFFSET_DELETE, 0, one_group(), lambda n: topic(n) + wire.i32(1) + wire.i32(0), HALF, b""),
+    ("OffsetDelete of one topic", OFFSET_DELETE, 0, one_group() + wire.i32(1) + wire.string("wide"), wire.i32, WIDE, b""),
+    ("FindCoordinator", FIND_COORDINATOR, 4, wire.i8(0), lambda n: wire.compact("group-%d" % n), ALL, b"\0"),
+    ("DescribeGroups", DESCRIBE_GROUPS, 0, b"", lambda n: wire.string("group-%d" % n), ALL, b""),
+    ("ListGroups of many states", LIST_GROUPS, 4, b"\0", lambda n: wire.compact("Unknown" if n % 2 else "Emptx"), ALL, b"\0"),
+    ("LeaveGroup", LEAVE_GROUP, 3, one_group(), lambda n: wire.string("member-%d" % n) + wire.i16(-1), ALL, b""),
+    ("JoinGroup", JOIN_GROUP, 3, one_group() + wire.i32(10_000) + wire.i32(10_000) + wire.string("") + wire.string("consumer"),
+     lambda n: wire.string("protocol-%d" % n) + wire.i32(0), ALL, b""),
+    ("SyncGroup", SYNC_GROUP, 0, one_group() + wire.i32(1) + wire.string("member"), lambda n: wire.string("member-%d" % n) + wire.i32(0), ALL, b""),
+    ("DeleteGroups", DELETE_GROUPS, 0, b"", lambda n: wire.string("group-%d" % (n + MANY_GROUPS)), ALL, b""),
+    ("CreateAcls", CREATE_ACLS, 1, b"", lambda n: wire.i8(2) + wire.string("topic-%d" % n) + RULE, 190_000, b""),
+    ("DeleteAcls", DELETE_ACLS, 1, b"", lambda n: wire.i8(2) + wire.i16(-1) + wire.i8(1) + wire.i16(-1) + wire.i16(-1) + wire.i8(1) + wire.i8(1), ALL, b""),
+    ("DescribeClientQuotas", DESCRIBE_QUOTAS, 0, b"", lambda n: wire.string("user") + wire.i8(0) + wire.string("u"), ALL, wire.i8(0)),
+    ("AlterClientQuotas", ALTER_QUOTAS, 0, b"", lambda n: wire.i32(1) + wire.string("user") + wire.string("u%d" % n) + wire.i32(0), HALF, wire.i8(1)),
+    ("DescribeUserScramCredentials", DESCRIBE_USERS, 0, b"", lambda n: wire.compact("user-%d" % n) + b"\0", ALL, b"\0"),
+    ("AlterUserScramCredentials", ALTER_USERS, 0, b"", lambda n: wire.compact("user-%d" % n) + wire.i8(1) + b"\0", ALL, b"\1\0"),
+)
+COMPACT = {FIND_COORDINATOR, LIST_GROUPS, DESCRIBE_USERS, ALTER_USERS, DESCRIBE_TOPIC_PARTITIONS}
+
+
+def list_body(key, version, head, element, count, tail):
+    if element is None:
+        return head + tail
+    size = wire.uvarint(count + 1) if key in COMPACT or (key, version) == (OFFSET_FETCH, 8) else wire.i32(count)
+    return head + size + b"".join(map(element, range(count))) + tail
+
+
+@case("a request of each kind with as many elements as it may have holds no shard for 10 ms", alone=True)
+def _(ctx):
+    broker = ctx.broker(settings={"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                                  "allow.everyone.if.no.acl.found": "true", "tarry.memory.bytes": 1 << 30, "offsets.commit.timeout.ms": 60_000})
+    with broker.client(timeout=60) as client:
+        topics = b"".join(wire.string(b"t%06d" % n) + wire.i32(1) + wire.i16(1) + wire.i32(0) + wire.i32(0) for n in range(MANY_TOPICS))
+        client.request(wire.CREATE_TOPICS, 2, wire.i32(MANY_TOPICS) + topics + wire.i32(60_000) + wire.i8(0))
+        client.request(wire.CREATE_TOPICS, 2, wire.i32(1) + wire.string("wide") + wire.i32(WIDE) + wire.i16(1) + wire.i32(0) + wire.i32(0)
+                       + wire.i32(60_000) + wire.i8(0))
+
+    def commit_all(numbers):
+        with broker.client() as client:
+            return all(commit(client, f"group-{n}", [0], "") == 0 for n in numbers)
+
+    with broker.client() as client:
+        client.create_topic("neighbour")
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:  # Side by side, so that they share the journal's rounds.
+        assert all(pool.map(commit_all, (range(n, MANY_GROUPS, 20) for n in range(20))))
+    too_long = []
+    for what, key, version, *parts in LISTS:
+        body = list_body(key, version, *parts)
+        before, started = longest_turn(broker), time.monotonic()
+        if not attack(broker, key, version, body):
+            too_long.append(f"{what} is not answered")
+        took, longest = time.monotonic() - started, longest_turn(broker)
+        print(f"             {what} of {parts[2]}: {'up to' if longest == before else 'a turn of'} {longest * 1000:.1f} ms of CPU time, {took:.2f} s")
+        if longest > 0.010:
+            too_long.append(f"{what} holds a shard for {longest * 1000:.1f} ms of CPU time")
+            broker.restart(kill=False)  # It forgets its longest turn.
+    assert not too_long, "\n".join(too_long)
+
+
+def cpu_seconds(broker):
+    fields = pathlib.Path(f"/proc/{broker.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@case("a change of a topic among twelve thousand costs at most three times what it costs among a hundred", alone=True)
+def _(ctx):
+    broker = ctx.broker()
+
+    def create(first, count):
+        topics = b"".join(wire.string(f"topic-{n}") + wire.i32(1) + wire.i16(1) + wire.i32(0) + wire.i32(0) for n in range(first, first + count))
+        before = cpu_seconds(broker)
+        with broker.client(timeout=60) as client:
+            client.request(wire.CREATE_TOPICS, 2, wire.i32(count) + topics + wire.i32(60_000) + wire.i8(0))
+        return (cpu_seconds(broker) - before) / count
+
+    create(0, 100)
+    few = create(100, 300)
+    create(400, 11_600)
+    many = create(12_000, 300)
+    print(f"             a new topic takes {few * 1000:.2f} ms of CPU time among a hundred, {many * 1000:.2f} ms among 12 000")
+    assert many <= 3 * few, f"{many * 1000:.2f} ms, {few * 1000:.2f} ms"
 
 
 @case("member ids that nobody comes back with lock no group")

@@ -211,6 +211,25 @@ def _(ctx):
         assert client.receive(wire.API_VERSIONS, 0).correlation == listed
 
 
+@case("no request behind a Produce of three thousand batches on its connection overtakes one of them")
+def _(ctx):
+    broker = ctx.broker()
+    topic, many = ctx.topic(), 3000
+    with broker.client() as client:
+        client.create_topic(topic)
+        one = wire.batch([wire.record("v")])
+        body = (wire.string(None) + wire.i16(-1) + wire.i32(30_000) + wire.i32(1) + wire.string(topic) + wire.i32(many)
+                + (wire.i32(0) + wire.i32(len(one)) + one) * many)
+        client.send(wire.PRODUCE, 8, client.produce_body(topic, 0, one))
+        client.send(wire.PRODUCE, 8, body)
+        for _ in range(3):
+            client.send(wire.PRODUCE, 8, client.produce_body(topic, 0, one))
+        assert client.read_produced(client.receive(wire.PRODUCE, 8)).base_offset == 0
+        assert client.read_produced(client.receive(wire.PRODUCE, 8)).base_offset == 1
+        for n in range(3):
+            assert client.read_produced(client.receive(wire.PRODUCE, 8)).base_offset == 1 + many + n
+
+
 @case("acks=0 gets no answer, and its record is stored", any_broker=True)
 def _(ctx):
     broker = ctx.broker()
