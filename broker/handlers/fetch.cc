@@ -262,14 +262,14 @@ class TakingApart {
   Result<> decode() {
     auto decoded = decode_request<protocol::FetchRequest>(context_);
     if (!decoded) return std::unexpected(decoded.error());
-    request_ = std::move(*decoded);
     std::size_t partitions = 0;
-    for (const auto& topic : request_.topics) partitions += topic.partitions.size();
+    for (const auto& topic : decoded->topics) partitions += topic.partitions.size();
     if (partitions > max_fetch_partitions) {
       return fail(Errc::too_large,
                   fmt::format("a Fetch request names {} partitions; the limit is {}", partitions,
                               max_fetch_partitions));
     }
+    request_ = std::move(*decoded);
     response_.responses.reserve(request_.topics.size());
     return {};
   }
@@ -359,7 +359,8 @@ Result<Wanted> take_apart(const RequestContext& context, Shard& home,
 asio::awaitable<Result<Wanted>> take_apart_in_steps(const RequestContext& context, Shard& home,
                                                     protocol::FetchResponse& response) {
   TakingApart taking(context, home, response);
-  auto decoded = taking.decode();
+  auto work = [&taking] { return taking.decode(); };
+  auto decoded = co_await home.blocking(std::move(work));
   if (!decoded) co_return std::unexpected(std::move(decoded.error()));
   YieldBudget budget(home, nullptr);
   while (taking.take(looked_at_together)) co_await budget.yield();
