@@ -44,13 +44,4 @@ class YieldBudget {
   std::size_t spent_ = 0;
 };
 
-// Empties a map or a set: to free very many elements takes long, too.
-template <typename Elements>
-boost::asio::awaitable<void> clear_in_steps(Elements& elements, YieldBudget& budget) {
-  while (!elements.empty()) {
-    if (budget.spend()) co_await budget.yield();
-    elements.erase(elements.begin());
-  }
-}
-
 }  // namespace tarry::broker

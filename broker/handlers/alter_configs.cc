@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -75,6 +76,8 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   Response response;
   std::vector<TopicChange> changes;
   std::vector<std::size_t> places;
+  std::vector<TopicResult<TopicPtr>> changed;
+  const FreedOnPool freed(context.shard, changes, changed);
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& resource : request.resources) {
     const std::size_t microseconds = 2 + std::min(resource.configs.size(), max_configs) / 2;
@@ -108,8 +111,8 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
     places.push_back(response.responses.size() - 1);
     changes.push_back(std::move(*change));
   }
-  auto changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
-                                        purgatory::no_deadline);
+  changed = co_await change_topics(context, alter_configs_kind, std::move(changes),
+                                   purgatory::no_deadline);
   // Results are missing only when the client has gone or the broker stops.
   for (std::size_t i = 0; i < std::min(places.size(), changed.size()); ++i) {
     if (budget.spend() && !co_await budget.yield()) co_return response;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
@@ -60,6 +61,7 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
   }
   const auto image = context.broker.security(context.shard).image;
   std::vector<LiveSecurity::Change> changes;
+  const FreedOnPool freed(context.shard, changes);
   for (std::size_t i = 0; i < request.creations.size(); ++i) {
     if (budget.spend()) {
       const bool wanted = co_await budget.yield();

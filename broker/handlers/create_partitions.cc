@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -41,6 +42,8 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
   std::vector<TopicChange> additions;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;
+  std::vector<TopicResult<TopicPtr>> added;
+  const FreedOnPool freed(context.shard, additions, times, added);
   YieldBudget budget(context.shard, &context.connection);
   // Counted first: of two with the same name neither is made, as in Kafka.
   for (const auto& topic : request.topics) {
@@ -86,9 +89,7 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
       return broker.topics().add_partitions(name, count, only_check);
     });
   }
-  co_await clear_in_steps(times, budget);
-  auto added =
-      co_await change_topics(context, create_partitions_kind, std::move(additions), deadline);
+  added = co_await change_topics(context, create_partitions_kind, std::move(additions), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answer = response.results[places[i]];

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -116,6 +117,8 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
   std::vector<TopicChange> wanted;
   std::vector<std::size_t> places;
   std::map<std::string_view, std::size_t> times;  // 0: answered that they are several.
+  std::vector<TopicResult<TopicPtr>> created;
+  const FreedOnPool freed(home, wanted, times, created);
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
@@ -149,8 +152,7 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
     wanted.push_back(
         [&broker, topic = std::move(*topic)] { return broker.topics().create(topic); });
   }
-  co_await clear_in_steps(times, budget);
-  auto created = co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
+  created = co_await change_topics(context, create_topics_kind, std::move(wanted), deadline);
   AnswerMemory memory(context);
   std::size_t bytes = 0;  // The bytes of the configs.
   for (std::size_t i = 0; i < places.size(); ++i) {

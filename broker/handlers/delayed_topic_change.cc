@@ -10,6 +10,7 @@
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/request_context.h"
 #include "broker/context/yield_budget.h"
 #include "broker/shard.h"
@@ -46,6 +47,7 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> make_some(Broker& broker,
 // On the connection's shard; outlives a request that is answered first.
 asio::awaitable<void> make_all(Broker& broker, Shard& home, std::vector<TopicChange> changes,
                                std::shared_ptr<TopicChanges> made) {
+  const FreedOnPool freed(home, changes);
   try {
     YieldBudget budget(home, nullptr);
     std::span<TopicChange> left = changes;
@@ -55,16 +57,10 @@ asio::awaitable<void> make_all(Broker& broker, Shard& home, std::vector<TopicCha
         return make_some(broker, some, given_up);
       };
       auto results = co_await broker.on(home, broker.shard(0), std::move(work));
-      // Each goes when it is made, because to free all of them together takes long, too.
-      for (auto& change : left.first(results.size())) change = nullptr;
       left = left.subspan(results.size());
       const bool is_time = budget.spend(microseconds_a_change * results.size());
       for (auto& result : results) made->add(std::move(result));
       if (is_time) co_await budget.yield();
-    }
-    for (auto& change : left) {
-      change = nullptr;
-      if (budget.spend()) co_await budget.yield();
     }
   } catch (...) {
     made->fail(std::current_exception());
@@ -85,6 +81,7 @@ asio::awaitable<std::vector<TopicResult<TopicPtr>>> change_topics(RequestContext
                                                                   purgatory::Kind kind,
                                                                   std::vector<TopicChange> changes,
                                                                   purgatory::Tick deadline) {
+  const FreedOnPool freed(context.shard, changes);
   if (changes.empty() || context.connection.closed())
     co_return std::vector<TopicResult<TopicPtr>>();
   const std::size_t count = changes.size();

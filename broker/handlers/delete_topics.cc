@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -51,6 +52,8 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
   std::vector<TopicChange> removals;
   std::vector<std::size_t> places;
   std::set<TopicId> seen;
+  std::vector<TopicResult<TopicPtr>> removed;
+  const FreedOnPool freed(context.shard, removals, seen, removed);
   YieldBudget budget(context.shard, &context.connection);
   for (std::size_t i = 0; i < count; ++i) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
@@ -93,7 +96,7 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
     places.push_back(response.responses.size() - 1);
     removals.push_back([&broker, id = known->id] { return broker.topics().remove(id, false); });
   }
-  auto removed = co_await change_topics(context, delete_topics_kind, std::move(removals), deadline);
+  removed = co_await change_topics(context, delete_topics_kind, std::move(removals), deadline);
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     auto& answer = response.responses[places[i]];

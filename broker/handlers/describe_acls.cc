@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/acl_messages.h"
 #include "broker/handlers/all.h"
@@ -84,9 +85,9 @@ asio::awaitable<DescribeAclsResponse> describe_acls(RequestContext& context,
   DescribingRules describing{*image, YieldBudget(context.shard, &context.connection),
                              AnswerMemory(context)};
   ByResource found;
+  const FreedOnPool freed(context.shard, found);
   const bool all = co_await find_rules(describing, filter, found);
   if (!all) co_return response;
-  // The map goes piece by piece, because to free it takes long, too.
   while (!found.empty()) {
     if (describing.budget.spend()) co_await describing.budget.yield();
     response.resources.push_back(std::move(found.extract(found.begin()).mapped()));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -38,6 +39,7 @@ constexpr std::size_t microseconds_a_description = 5;
 struct PageNames {
   std::set<std::string_view> names;
   std::vector<storage::TopicsImage::TopicPtr> listed;
+  std::string_view next;  // The first name of the next page; empty: this one may be the last.
 };
 
 // Of all topics those that a page may show, from the cursor on: each has a partition at least.
@@ -56,6 +58,7 @@ asio::awaitable<bool> list_page(PageNames& page, const RequestContext& context,
       page.listed.push_back(*at);
       page.names.insert(page.names.end(), (*at)->name);
     }
+    if (page.listed.size() >= most) page.next = page.listed.back()->name;
     if (at == topics.end() || page.listed.size() >= most) co_return true;
     from = (*at)->name;
     const bool waits = co_await budget.yield();
@@ -77,7 +80,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_page(
     if (request.cursor && name == request.cursor->topic_name)
       from = std::max(request.cursor->partition_index, 0);
     // Before the topic is looked at, so that the next page begins with it.
-    if (left == 0) {
+    if (left == 0 || (!page.next.empty() && name == page.next)) {
       response.next_cursor = {std::string(name), from};
       break;
     }
@@ -120,6 +123,7 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
     RequestContext& context, const DescribeTopicPartitionsRequest& request) {
   YieldBudget budget(context.shard, &context.connection);
   PageNames page;
+  const FreedOnPool freed(context.shard, page.names);
   bool waits = true;
   if (request.topics.empty()) {
     const auto cursor = request.cursor ? request.cursor->topic_name : std::string_view();
@@ -134,7 +138,6 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
   }
   DescribeTopicPartitionsResponse response;
   if (waits) response = co_await describe_page(context, request, page, budget);
-  co_await clear_in_steps(page.names, budget);
   co_return response;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/groups/group.h"
 #include "broker/handlers/all.h"
@@ -58,7 +59,8 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
   const auto types = co_await selected(request.types_filter, {&type_of_all, 1}, budget);
   const auto states = co_await selected(request.states_filter, listed, budget);
   if (types.empty() || states.empty()) co_return response;
-  const auto groups = co_await group_summaries(context.broker, context.shard);
+  auto groups = co_await group_summaries(context.broker, context.shard);
+  const FreedOnPool freed(context.shard, groups);
   // As in Kafka, a client that may describe the cluster sees every group.
   const bool all =
       is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name);

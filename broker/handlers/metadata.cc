@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
@@ -31,9 +32,10 @@ constexpr PartitionIndex partitions_a_microsecond = 8;
 // In steps, because a topic may have very many partitions.  Empty: nobody waits for the answer any
 // more.
 asio::awaitable<std::optional<protocol::MetadataResponse::Topic>> describe(
-    storage::TopicsImage::TopicPtr topic, std::int32_t node, std::int32_t operations,
+    Shard& shard, storage::TopicsImage::TopicPtr topic, std::int32_t node, std::int32_t operations,
     YieldBudget& budget) {
   protocol::MetadataResponse::Topic out;
+  const FreedOnPool freed(shard, out.partitions);
   out.name = topic->name;
   out.topic_id = topic->id;
   out.topic_authorized_operations = operations;
@@ -102,7 +104,8 @@ asio::awaitable<bool> tell(Telling& telling, storage::TopicsImage::TopicPtr topi
     co_return false;
   const std::int32_t node = telling.context.broker.identity().node_id;
   const auto operations = telling.operations_on(topic->name);
-  auto described = co_await describe(std::move(topic), node, operations, telling.budget);
+  auto described =
+      co_await describe(telling.context.shard, std::move(topic), node, operations, telling.budget);
   if (!described) co_return false;
   telling.response.topics.push_back(std::move(*described));
   co_return true;
@@ -181,6 +184,7 @@ asio::awaitable<void> tell_asked(Telling& telling) {
   // Once is enough, of a topic that has many partitions too.
   std::set<std::string_view> names;
   std::set<TopicId> ids;
+  const FreedOnPool freed(telling.context.shard, names, ids);
   for (const auto& asked : *telling.request.topics) {
     if (telling.budget.spend(telling.microseconds()) && !co_await telling.budget.yield()) break;
     const bool again =
@@ -190,8 +194,6 @@ asio::awaitable<void> tell_asked(Telling& telling) {
     const bool waits = co_await std::move(told);
     if (!waits) break;
   }
-  co_await clear_in_steps(names, telling.budget);
-  co_await clear_in_steps(ids, telling.budget);
 }
 
 asio::awaitable<protocol::MetadataResponse> metadata(RequestContext& context,

@@ -14,6 +14,7 @@
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
@@ -100,6 +101,7 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   OffsetCommitResponse response;
   GroupOffsets::Commits commits;
   std::unordered_map<TopicPartition, std::size_t> places;
+  const FreedOnPool freed(context.shard, places);
   const bool group_may = authorize_group(context, AclOperation::read, request.group_id);
   YieldBudget budget(context.shard, &context.connection);
   for (const auto& topic : request.topics) {
@@ -134,7 +136,6 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
       }
     }
   }
-  co_await clear_in_steps(places, budget);
   ErrorCode code = ErrorCode::none;
   if (!commits.empty()) {
     Shard& shard = broker.shard_of_group(request.group_id);

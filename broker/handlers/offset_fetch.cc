@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
@@ -73,6 +74,7 @@ asio::awaitable<std::optional<GroupTopics>> committed_of(Shard& shard, std::stri
                                                          const std::vector<Topic>& asked,
                                                          Room& room, YieldBudget& budget) {
   GroupTopics topics;
+  const FreedOnPool freed(shard, topics);  // If there is no room for them.
   topics.reserve(asked.size());
   for (const auto& topic : asked) {
     if (!room.take_topic()) co_return std::nullopt;
@@ -127,6 +129,7 @@ asio::awaitable<bool> hide_topics(const RequestContext& context, GroupTopics& to
                                   bool asked_for_all, YieldBudget& budget) {
   if (!context.shard.config().authorizer.enabled) co_return true;
   GroupTopics visible;
+  const FreedOnPool freed(context.shard, visible);
   for (auto& topic : topics) {
     if (budget.spend() && !co_await budget.yield()) co_return false;
     if (asked_for_all) {
@@ -140,7 +143,7 @@ asio::awaitable<bool> hide_topics(const RequestContext& context, GroupTopics& to
       partition = {partition.partition_index, -1, -1, "", ErrorCode::topic_authorization_failed};
     }
   }
-  if (asked_for_all) topics = std::move(visible);
+  if (asked_for_all) std::swap(topics, visible);
   co_return true;
 }
 
@@ -216,10 +219,10 @@ asio::awaitable<bool> fetch_on(OffsetFetching& fetching, Shard& shard,
         answer.error_code = ErrorCode::invalid_request;
         continue;
       }
-      const bool waits =
-          co_await hide_topics(context, *topics, left[i].asks_for_all(), fetching.budget);
-      if (!waits) co_return false;
       answer.topics = std::move(*topics);
+      const bool waits =
+          co_await hide_topics(context, answer.topics, left[i].asks_for_all(), fetching.budget);
+      if (!waits) co_return false;
     }
     left = left.subspan(fetched.groups.size());
   }
@@ -227,8 +230,9 @@ asio::awaitable<bool> fetch_on(OffsetFetching& fetching, Shard& shard,
 }
 
 // The only group of a request before version 8.
-asio::awaitable<void> answer_one(OffsetFetchResponse& response, OffsetFetchResponse::Group group,
-                                 YieldBudget& budget) {
+asio::awaitable<void> answer_one(Shard& shard, OffsetFetchResponse& response,
+                                 OffsetFetchResponse::Group group, YieldBudget& budget) {
+  const FreedOnPool freed(shard, group.topics);
   response.error_code = group.error_code;
   for (auto& topic : group.topics) {
     if (budget.spend() && !co_await budget.yield()) co_return;
@@ -239,8 +243,6 @@ asio::awaitable<void> answer_one(OffsetFetchResponse& response, OffsetFetchRespo
       answer.partitions.push_back({p.partition_index, p.committed_offset, p.committed_leader_epoch,
                                    std::move(p.metadata), p.error_code});
     }
-    // Here, because to free all of them together takes long, too.
-    topic.partitions = {};
   }
 }
 
@@ -278,8 +280,9 @@ asio::awaitable<OffsetFetchResponse> offset_fetch(RequestContext& context,
   if (context.version() < 8) {
     const FetchedGroup only = asked_of_one(request);
     const bool waits = co_await fetch_groups(fetching, {&only, 1});
-    if (waits)
-      co_await answer_one(response, std::move(std::exchange(answers, {}).front()), fetching.budget);
+    if (!waits) co_return response;
+    auto group = std::move(std::exchange(answers, {}).front());
+    co_await answer_one(context.shard, response, std::move(group), fetching.budget);
     co_return response;
   }
   std::vector<FetchedGroup> some;

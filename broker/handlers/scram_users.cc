@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
@@ -88,6 +89,7 @@ asio::awaitable<DescribeUsersResponse> describe_users(RequestContext& context,
     co_return response;
   }
   std::map<std::string_view, int> asked;
+  const FreedOnPool freed(context.shard, asked);
   for (const auto& user : *request.users) {
     if (budget.spend()) {
       const bool wanted = co_await budget.yield();

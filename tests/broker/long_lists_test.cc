@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 
+#include "broker/context/freed_on_pool.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/configs.h"
@@ -297,14 +299,20 @@ TEST_SUITE("long lists") {
       topic.replication_factor = 1;
     }
     world.call<protocol::CreateTopicsResponse>(create, 7);
-    std::vector<std::string> seen;
     protocol::DescribeTopicPartitionsRequest page;
+    // A cursor behind the last partition of its topic: that one takes no place of the page.
+    page.cursor = {"1000", 1};
+    page.response_partition_limit = 10;
+    const auto behind = world.call<protocol::DescribeTopicPartitionsResponse>(page, 0);
+    REQUIRE(behind.next_cursor);
+    page = {};
+    std::vector<std::string> seen;
     std::string cursor;
     do {
       if (!cursor.empty()) page.cursor = {cursor, 0};
       const auto told =
           world.call_long<protocol::DescribeTopicPartitionsResponse>(page, 0, seen.empty() ? 8 : 1);
-      for (const auto& topic : told.topics) seen.push_back(topic.name);
+      for (const auto& topic : told.topics) seen.push_back(topic.name.value_or(""));
       cursor = told.next_cursor ? told.next_cursor->topic_name : "";
     } while (!cursor.empty());
     std::ranges::sort(world.names);
@@ -379,6 +387,7 @@ TEST_SUITE("long lists") {
     const auto first = world.begin(join_of("g", metadata), 3);
     const auto second = world.begin(join_of("g", metadata), 3);
     world.pass(std::chrono::seconds{5});
+    world.run();  // Their answers are encoded on the pool.
     const auto joined = world.read<protocol::JoinGroupResponse>(*first, 3);
     const auto other = world.read<protocol::JoinGroupResponse>(*second, 3);
     for (const auto* member : {&joined, &other}) {
@@ -429,6 +438,31 @@ TEST_SUITE("long lists") {
       REQUIRE(status->offsets[i].topic == (i < 1500 ? "a" : "b"));
       REQUIRE(status->offsets[i].partition.partition == static_cast<PartitionIndex>(i % 1500));
     }
+  }
+
+  TEST_CASE("what a request needed is freed on the pool if it is very much, and at once if not") {
+    LongWorld world;
+    world.runs_at_once = false;
+    const auto alive = std::make_shared<int>();
+    const auto need = [&](std::size_t count, std::size_t moved_away) {
+      std::vector<std::shared_ptr<int>> some(count, alive);
+      std::vector<std::shared_ptr<int>> others(count, alive);
+      const FreedOnPool freed(world.shard(), some, others);
+      if (moved_away > 0) const auto elsewhere = std::move(others);
+    };
+    need(500, 0);
+    CHECK(alive.use_count() == 1);
+    need(501, 501);
+    CHECK(alive.use_count() == 1);
+    CHECK(world.background().size() == 0);
+    need(501, 0);
+    CHECK(alive.use_count() == 1 + 2 * 501);
+    world.background().step();
+    CHECK(alive.use_count() == 1);
+    world.background().no_memory = true;
+    need(501, 0);
+    CHECK(alive.use_count() == 1);
+    CHECK(world.background().size() == 0);
   }
 
   TEST_CASE("a large request is decoded and answered on the pool, a small one on its shard") {

@@ -1,0 +1,51 @@
+#pragma once
+
+// FreedOnPool: frees what a request needed for its work, because to free very many elements takes
+// as long as to make them, and a request whose client has gone ends between any two of its steps.
+//
+//   std::map<std::string_view, int> times;
+//   const FreedOnPool freed(context.shard, times);  // Behind it, so that it goes first.
+//
+// It takes what is in the containers when it goes; those that were moved away have nothing then.
+
+#include <cstddef>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "broker/context/shard_context.h"
+
+namespace tarry::broker {
+
+// On the shard's thread.
+template <typename... Containers>
+class FreedOnPool {
+ public:
+  explicit FreedOnPool(ShardContext& shard, Containers&... containers)
+      : shard_(shard), containers_(containers...) {}
+  FreedOnPool(const FreedOnPool&) = delete;
+  FreedOnPool& operator=(const FreedOnPool&) = delete;
+  ~FreedOnPool() {
+    std::apply([this](Containers&... each) { free(each...); }, containers_);
+  }
+
+ private:
+  // Fewer are freed at once: to hand them over would take longer.
+  static constexpr std::size_t freed_here = 1000;
+
+  void free(Containers&... containers) {
+    if ((containers.size() + ...) <= freed_here) return;
+    try {
+      auto work = [taken = std::tuple<Containers...>(std::move(containers)...)] {};
+      shard_.background().run(std::move(work), [] {});
+    } catch (const std::bad_alloc&) {
+      // Then they are freed here.
+      return;
+    }
+  }
+
+  ShardContext& shard_;
+  const std::tuple<Containers&...> containers_;
+};
+
+}  // namespace tarry::broker
