@@ -386,7 +386,7 @@ TEST_SUITE("long lists") {
     const Buffer metadata(2 << 20);
     const auto first = world.begin(join_of("g", metadata), 3);
     const auto second = world.begin(join_of("g", metadata), 3);
-    world.pass(std::chrono::seconds{5});
+    world.pass(std::chrono::seconds{7});  // The second one prolongs the first rebalance.
     const auto joined = world.read<protocol::JoinGroupResponse>(*first, 3);
     const auto other = world.read<protocol::JoinGroupResponse>(*second, 3);
     for (const auto* member : {&joined, &other}) {
