@@ -167,8 +167,9 @@ TEST_SUITE("chunk") {
   TEST_CASE("a chunk of the version before is read, and its records are of nobody") {
     Chunk chunk(chunk_hour);
     std::vector<std::string> expected;
+    const std::string record(20, 'r');
     for (int i = 0; i < 50; ++i) {
-      PendingView view = entry(static_cast<Sequence>(i), i, std::string(20, 'r'));
+      PendingView view = entry(static_cast<Sequence>(i), i, record);
       view.partition.partition = i % 12;
       view.id = "an id";
       chunk.append(view);
