@@ -79,6 +79,9 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   std::vector<TopicResult<TopicPtr>> changed;
   const FreedOnPool freed(context.shard, changes, changed);
   YieldBudget budget(context.shard, &context.connection);
+  // Once for all: a vector that grows moves all that it has in one turn.
+  response.responses.reserve(request.resources.size());
+  changes.reserve(request.resources.size());
   for (const auto& resource : request.resources) {
     const std::size_t microseconds = 2 + std::min(resource.configs.size(), max_configs) / 2;
     if (budget.spend(microseconds) && !co_await budget.yield()) co_return response;

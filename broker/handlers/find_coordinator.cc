@@ -67,6 +67,8 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
   }
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
+  // Once for all: a vector that grows moves all that it has in one turn.
+  response.coordinators.reserve(request.coordinator_keys.size());
   for (const auto key : request.coordinator_keys) {
     if (budget.spend() && !co_await budget.yield()) break;
     if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;

@@ -54,6 +54,7 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
   const bool batch = context.version() >= 3;
   YieldBudget budget(context.shard, nullptr);  // Members leave even if nobody waits for it.
   std::vector<Group::Leaving> leaving;
+  leaving.reserve(request.members.size() + 1);
   if (!batch) leaving.push_back({request.member_id, std::nullopt});
   for (const auto& member : request.members) {
     if (budget.spend()) co_await budget.yield();
@@ -74,6 +75,8 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
     response.error_code = left->front();
     co_return response;
   }
+  // Once for all: a vector that grows moves all that it has in one turn.
+  response.members.reserve(left->size());
   for (std::size_t i = 0; i < left->size(); ++i) {
     if (budget.spend()) co_await budget.yield();
     auto& member = response.members.emplace_back();
