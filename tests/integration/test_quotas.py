@@ -240,7 +240,7 @@ def _(ctx):
         admin.produce(topics[0], [wire.record("another's", x_deliver_at=at)] * 9)
         alice.produce(topics[0], [wire.record("now")])
         alice.produce(topics[0], [wire.record("replaced", x_deliver_at=at, x_schedule_id="id0")])
-        assert broker.cli("delayed", "move", topics[1], "id3", "--by", "1h").returncode == 0
+        assert broker.http("PATCH", f"/delayed/{topics[1]}/id3", body={"due": int(at) + HOUR})[0] == 200
         assert pending_of(broker, "alice")[0] == 5
     assert broker.get(f"/topics/{topics[0]}")["refused_batches"]["last"]["reason"] == "user_max_pending"
     before = {user: pending_of(broker, user) for user in ("alice", "admin")}
