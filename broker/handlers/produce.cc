@@ -270,15 +270,14 @@ void resolve_some(const RequestContext& context, const ProduceTopic& topic, std:
     const Bytes records = partition.records.value_or(Bytes{});
     // A log that keeps the request instead of a copy keeps at most twice what it counts.
     const bool dominates_frame = records.size() >= context.frame_bytes / 2;
-    items.add(context.broker.shard_of(*id),
-              {*id,
-               topic.name,
-               records,
-               dominates_frame ? context.frame : nullptr,
-               {},
-               &answer,
-               may_schedule,
-               may_cancel});
+    items.add(context.broker.shard_of(*id), {*id,
+                                             topic.name,
+                                             records,
+                                             dominates_frame ? context.frame : nullptr,
+                                             {},
+                                             &answer,
+                                             may_schedule,
+                                             may_cancel});
   }
 }
 
