@@ -4,6 +4,7 @@
 #include <exception>
 #include <iterator>
 #include <limits>
+#include <new>
 
 #include "base/assert.h"
 
@@ -647,8 +648,8 @@ void BucketTier::read_ids(const TopicPartition& partition, std::vector<std::stri
     id_questions_->waiting.push_back(std::move(question));
     if (!id_questions_->asking) ask_next();
   } else {
-    std::vector<IdQuestion> alone;
-    alone.push_back(std::move(question));
+    auto alone = std::make_shared<std::vector<IdQuestion>>();
+    alone->push_back(std::move(question));
     ask(std::move(alone), false);
   }
 }
@@ -659,14 +660,22 @@ void BucketTier::ask_next() {
   auto end = waiting.begin();
   for (std::size_t ids = 0; end != waiting.end() && ids < max_ids_asked; ++end)
     ids += end->ids.size();
-  std::vector<IdQuestion> next(std::move_iterator(waiting.begin()), std::move_iterator(end));
+  std::shared_ptr<std::vector<IdQuestion>> next;
+  try {
+    next = std::make_shared<std::vector<IdQuestion>>();
+    next->reserve(static_cast<std::size_t>(end - waiting.begin()));
+  } catch (const std::bad_alloc&) {
+    // Each is answered here: whoever waits for one that stays may be gone before the next one asks.
+    auto left = std::exchange(waiting, {});
+    return answer(left, fail(Errc::exhausted, "the broker has too little memory"));
+  }
+  std::move(waiting.begin(), end, std::back_inserter(*next));
   waiting.erase(waiting.begin(), end);
   id_questions_->asking = true;
   ask(std::move(next), true);
 }
 
-void BucketTier::ask(std::vector<IdQuestion> questions, bool is_for_few) {
-  auto asked = std::make_shared<std::vector<IdQuestion>>(std::move(questions));
+void BucketTier::ask(std::shared_ptr<std::vector<IdQuestion>> asked, bool is_for_few) {
   const auto work = [&store = store_, asked]() -> Result<IdLasts> {
     IdLasts lasts;
     for (const auto& question : *asked) {

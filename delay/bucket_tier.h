@@ -431,7 +431,7 @@ class BucketTier {
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
   Found unless_moved(const PendingKey& handle, const PendingKey& at, Found found);
-  void ask(std::vector<IdQuestion> questions, bool is_for_few);
+  void ask(std::shared_ptr<std::vector<IdQuestion>> asked, bool is_for_few);
   void ask_next();
   static void answer(std::vector<IdQuestion>& asked, Result<IdLasts> lasts);
   const storage::ScheduleEvent* last_told(const TopicPartition& partition, std::string_view id,

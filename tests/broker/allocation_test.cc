@@ -1,9 +1,15 @@
 // Each allocation of a request is made to fail once, in turn: its client may get no answer, and
 // nobody else notices.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -13,6 +19,7 @@
 #include "protocol/messages/list_offsets.h"
 #include "protocol/messages/metadata.h"
 #include "protocol/messages/offset_fetch.h"
+#include "protocol/messages/produce.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/offset_requests.h"
 
@@ -92,6 +99,37 @@ long fail_each(World& world, const Request& request, int version) {
   }
 }
 
+// What became of a broker in which an allocation has failed.  A sanitizer ends a process with 1.
+enum class After : int {
+  no_such_allocation = 100,  // There were fewer.
+  answered,
+  wrong,
+  ended,  // On purpose, or in a step that may not fail (noexcept): it recovers at a start.
+};
+
+// In a process of its own: what ends it ends only that.  Without a database's threads, so no time
+// may pass there.
+template <typename Work>
+After in_a_child(Work work) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, SIG_DFL);
+    std::set_terminate([] { ::_exit(static_cast<int>(After::ended)); });
+    try {
+      ::_exit(static_cast<int>(work()));
+    } catch (const std::bad_alloc&) {
+      ::_exit(static_cast<int>(After::ended));
+    }
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE_MESSAGE(WIFEXITED(status), "the process ended by signal " << WTERMSIG(status));
+  REQUIRE_MESSAGE(WEXITSTATUS(status) >= static_cast<int>(After::no_such_allocation),
+                  "the process ended with " << WEXITSTATUS(status));
+  return static_cast<After>(WEXITSTATUS(status));
+}
+
 TEST_SUITE("allocations") {
   TEST_CASE("whichever allocation of a request that reads fails, the next request is answered") {
     World world({.shards = 1});
@@ -119,6 +157,39 @@ TEST_SUITE("allocations") {
     CHECK(fail_each(world, list, 5) > 3);
     CHECK(values(read_all(world, "t")) == std::vector<std::string>{"a", "b"});
     CHECK(fetch_all(world, "g") == "t-0:1/4/ ");
+  }
+
+  TEST_CASE(
+      "whichever allocation of a Produce with an id fails, the next one is answered, or the broker "
+      "ends") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    const Buffer batch = batch_of(world.clock.wall(),
+                                  {NewRecord{"v", {{"x-delay", "1h"}, {"x-schedule-id", "id"}}}});
+    const auto request = produce_request("t", 0, batch);
+    world.runs_at_once = false;
+    long answered = 0;
+    for (long nth = 1;; ++nth) {
+      CAPTURE(nth);
+      const After after = in_a_child([&] {
+        const auto first = world.begin(request, 8);
+        world.runs_at_once = true;
+        allocations_left = nth;
+        world.run();
+        if (std::exchange(allocations_left, 0) != 0) return After::no_such_allocation;
+        if (world.failure) return After::ended;
+        const auto next = world.begin(request, 8);
+        world.run();
+        if (!next->answer) return After::wrong;
+        const auto told = world.read<protocol::ProduceResponse>(*next, 8);
+        const auto error = told.responses.at(0).partition_responses.at(0).error_code;
+        return error == ErrorCode::none ? After::answered : After::wrong;
+      });
+      REQUIRE(after != After::wrong);
+      if (after == After::no_such_allocation) break;
+      if (after == After::answered) ++answered;
+    }
+    CHECK(answered > 10);
   }
 
   TEST_CASE(
