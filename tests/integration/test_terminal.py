@@ -102,7 +102,7 @@ def _(ctx):
     binary = ctx.options.binary
     assert lines_of(binary, "version") == lines_of(binary, "--version")
     assert lines_of(binary, "help") == lines_of(binary, "--help")
-    commands = re.findall(r"^  (\w+)  +\S", run(binary, "--help").stdout.split("Subcommands:")[1], re.M)
+    commands = re.findall(r"^  ([\w-]+)  +\S", run(binary, "--help").stdout.split("Subcommands:")[1], re.M)
     assert {"serve", "topic", "top", "doctor", "config", "help", "version"} <= set(commands) and "man" not in commands, commands
     assert set(lines_of(binary, "man", "--list")) == set(commands) - {"help", "version"}
     for command in commands:
