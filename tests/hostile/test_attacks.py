@@ -444,8 +444,8 @@ MANY_TOPICS, MANY_GROUPS, WIDE = 10_000, 2_000, 100_000
 # A request has at most 262 144 elements, and 8 MiB.
 ALL, HALF = 260_000, 130_000
 NODE = wire.i32(1)
-# The goal is 10 ms, which most kinds reach.
-MAX_TURN = 0.1
+# The goal is 10 ms, which is judged by hand on a quiet machine (TARRY_TURNS=judge), because other processes have the caches, too.
+MAX_TURN = 0.010 if os.environ.get("TARRY_TURNS") == "judge" else 0.030
 
 
 def name(n):
@@ -577,7 +577,7 @@ def longest_of(broker, what, key, version, body):
     return with_hang_up
 
 
-@case("a request of each kind with as many elements as it may have holds no shard for 100 ms, even if its client hangs up", alone=True)
+@case("a request of each kind with as many elements as it may have holds no shard for 30 ms, even if its client hangs up", alone=True)
 def _(ctx):
     broker = ctx.broker(settings={"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                                   "allow.everyone.if.no.acl.found": "true", "tarry.memory.bytes": 1 << 30, "offsets.commit.timeout.ms": 60_000})
