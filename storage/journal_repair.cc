@@ -81,7 +81,9 @@ class JournalReading {
     if (whole.error().code != Errc::corrupt) return std::unexpected(whole.error());
     const auto found = find_stretches();
     if (!found) return std::unexpected(found.error());
-    if (!*found || std::ranges::none_of(stretches_, &Stretch::is_damage)) {
+    // The header of a file may be all that is broken, and has its patch by now.
+    if (!*found ||
+        (out_.patches_.empty() && std::ranges::none_of(stretches_, &Stretch::is_damage))) {
       out_.records_ = given;
       return give_up(missing_.empty() ? whole.error().message : missing_);
     }

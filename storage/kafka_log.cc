@@ -172,6 +172,8 @@ Result<> KafkaLog::for_each_batch(
 // Learns from markers which offsets of which producer were aborted.
 Result<> KafkaLog::note_batch(const records::BatchView& batch) {
   if (!batch.is_control() || !batch.is_transactional()) return {};
+  // Kafka's cleaner has taken out a whole transaction and keeps this as its producer's last batch.
+  if (batch.record_count() == 0) return {};
   const auto type = marker_type(batch);
   if (!type) {
     return fail(Errc::corrupt, fmt::format("{}: the control batch at offset {} has no marker",

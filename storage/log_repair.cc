@@ -569,14 +569,20 @@ class LogInspection {
       const auto moved = fmt::format("{}.{}", path, cut);
       if (const auto kept = keep_damaged(*disk, *shared, cut, size - cut, moved); !kept)
         return std::unexpected(kept.error());
-      for (const auto& run : behind)
-        if (auto written = write_run(*disk, directory, *shared, run, config); !written)
-          return written;
-      // Before the cut: what it takes away is the evidence for them.
-      for (const auto& [from, until] : holes) {
-        if (from == base) continue;
-        if (auto written = write_hole(*disk, directory, from, until, config); !written)
-          return written;
+      // Before the cut, which takes away the evidence for them, and from the back: a segment that
+      // is there bounds what the next repair finds in this one, if there has to be one.
+      auto run = behind.rbegin();
+      auto hole = holes.rbegin();
+      while (run != behind.rend() || hole != holes.rend()) {
+        const bool is_run =
+            hole == holes.rend() || (run != behind.rend() && run->first > hole->first);
+        Result<> written;
+        if (is_run) {
+          written = write_run(*disk, directory, *shared, *run++, config);
+        } else if (const auto [from, until] = *hole++; from != base) {
+          written = write_hole(*disk, directory, from, until, config);
+        }
+        if (!written) return written;
       }
       // Nothing is whole in front of the cut: the hole, or nothing, takes the segment's place.
       if (cut == 0) {
@@ -676,13 +682,17 @@ class LogInspection {
       if (!size) return std::unexpected(size.error());
       Run run;
       const auto damage = scan_segment(**file, 0, *size, [&](const BatchPlace& batch) {
-        if (run.end == 0) run.first = batch.first;
+        if (batch.first < end_) return true;  // The log has it, or something else in its place.
+        if (run.end == 0) {
+          run.begin = batch.position;
+          run.first = batch.first;
+        }
         run.end = batch.position + batch.bytes;
         run.next = batch.last + 1;
         return true;
       });
       if (!damage) return std::unexpected(damage.error());
-      if (run.end == 0 || run.first < end_) continue;
+      if (run.end == 0) continue;
       took_saved_ = true;
       add({Kind::saved,
            path,

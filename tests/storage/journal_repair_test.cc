@@ -209,6 +209,23 @@ TEST_CASE("broken headers of rounds and files are bridged too, over several file
   CHECK(journal.recovered(0).size() + journal.recovered(1).size() == 40);
 }
 
+TEST_CASE("a journal in which the header of a file is all that is broken loses nothing") {
+  DamagedJournalFixture journal(40, 64 << 10);
+  Lsn second = 0;
+  for (const auto& [name, bytes] : journal.everything()) {
+    const auto first = parse_journal_file_name(name);
+    if (first && *first > 0 && second == 0) second = *first;
+  }
+  journal.flip(second + 20);
+  auto found = journal.inspect();
+  REQUIRE_FALSE(found.findings().empty());
+  for (const auto& finding : found.findings()) CHECK(finding.can_repair());
+  CHECK(journal.seen.size() == 40);
+  REQUIRE(found.run("kept"));
+  for (const auto& finding : journal.inspect().findings()) FAIL_CHECK(finding.problem);
+  CHECK(journal.recovered(0).size() + journal.recovered(1).size() == 40);
+}
+
 TEST_CASE("a torn end is no damage, and the last round before an idle note is") {
   DamagedJournalFixture torn(12, 1 << 20, false);
   torn.flip(torn.rounds.back().first + 100);

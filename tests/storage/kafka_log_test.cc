@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/crc32c.h"
 #include "batches.h"
+#include "records/record_batch.h"
 #include "storage/kafka_groups.h"
 #include "storage/log.h"
 #include "storage/log_import.h"
@@ -55,6 +58,18 @@ Buffer kafka_marker(Offset base, ProducerId producer, bool commits) {
   const Buffer key{0, 0, 0, static_cast<std::uint8_t>(commits ? 1 : 0)}, value{0, 0, 0, 0, 0, 0};
   builder.append(from_ms(1'700'000'000'000 + base), Bytes(key), Bytes(value));
   return builder.finish();
+}
+
+// What the cleaner keeps of a transaction that it has taken out: a batch without its marker.
+Buffer kafka_emptied_marker(Offset base, ProducerId producer) {
+  Buffer batch = kafka_marker(base, producer, true);
+  batch.resize(records::batch_header_size);
+  store_be(batch.data() + records::field::batch_length,
+           static_cast<std::int32_t>(batch.size() - records::batch_length_end));
+  store_be(batch.data() + records::field::record_count, std::int32_t{0});
+  store_be(batch.data() + records::field::crc,
+           crc32c(Bytes(batch).subspan(records::field::attributes)));
+  return batch;
 }
 
 struct KafkaDirectory {
@@ -115,6 +130,19 @@ TEST_CASE("batches of aborted and of unfinished transactions are left out, and s
   CHECK(survey->unfinished_records == 10);
   CHECK(survey->bytes == bytes);
   CHECK(kept_of(log) == std::vector<Offset>{0, 20, 31, 53});
+}
+
+TEST_CASE("a control batch of which the cleaner has kept nothing but its header is no damage") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/orders-0");
+  directory.put(0, ".log",
+                {kafka_batch({0}), kafka_emptied_marker(10, 7), kafka_batch({.base = 11})});
+  KafkaLog log(disk, directory.path, std::nullopt);
+  const auto survey = log.survey([](std::uint64_t) {});
+  if (!survey) FAIL(survey.error().message);
+  CHECK(survey->end == 21);
+  CHECK(kept_of(log) == std::vector<Offset>{0, 11});
 }
 
 TEST_CASE("an entry of .txnindex leaves a batch out whose marker is not there any more") {
