@@ -22,6 +22,9 @@ using storage::ScheduleEvent;
 
 namespace {
 
+// Short enough to need no allocation.
+constexpr const char* no_memory = "no memory";
+
 // The memory of a resident beside its chunk, its bits included.
 constexpr std::size_t resident_overhead = 256;
 // The horizon is not pulled back further.
@@ -667,7 +670,7 @@ void BucketTier::ask_next() {
   } catch (const std::bad_alloc&) {
     // Each is answered here: whoever waits for one that stays may be gone before the next one asks.
     auto left = std::exchange(waiting, {});
-    return answer(left, fail(Errc::exhausted, "the broker has too little memory"));
+    return answer(left, fail(Errc::exhausted, no_memory));
   }
   std::move(waiting.begin(), end, std::back_inserter(*next));
   waiting.erase(waiting.begin(), end);
@@ -699,7 +702,7 @@ void BucketTier::ask(std::shared_ptr<std::vector<IdQuestion>> asked, bool is_for
     background_.run(work, std::move(then));
   } catch (const std::exception&) {
     if (is_for_few) id_questions_->asking = false;
-    answer(*asked, fail(Errc::exhausted, "the broker has too little memory"));
+    answer(*asked, fail(Errc::exhausted, no_memory));
   }
 }
 

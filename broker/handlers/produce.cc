@@ -174,7 +174,13 @@ asio::awaitable<void> produce_in_steps(OnShard<ProduceItem>& there, const Terms&
     co_await budget.yield();
     if ((!durable && !written) || there.shard->stopping()) continue;
     DurabilityWait settled(*there.shard, produce_kind, durable, written);
-    co_await settled.wait(purgatory::no_deadline);
+    if (co_await settled.wait(purgatory::no_deadline) != purgatory::Outcome::satisfied) continue;
+    // The deadline may have passed before; a producer that is told so would send them again.
+    for (ProduceItem& item : some) {
+      if (item.result.error != ErrorCode::request_timed_out) continue;
+      item.result.error = ErrorCode::none;
+      item.result.message.clear();
+    }
   }
 }
 

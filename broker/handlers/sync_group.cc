@@ -2,6 +2,10 @@
 // answered when that is durable.
 
 #include "protocol/messages/sync_group.h"
+
+#include <algorithm>
+#include <cstddef>
+
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/groups/groups.h"
@@ -15,6 +19,9 @@ namespace asio = boost::asio;
 
 namespace {
 
+// So many are looked up in a few milliseconds.
+constexpr std::size_t max_assignments = 10'000;
+
 asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
                                                         const protocol::SyncGroupRequest& request) {
   if (!authorize_group(context, AclOperation::read, request.group_id)) {
@@ -22,9 +29,10 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
     refused.error_code = protocol::ErrorCode::group_authorization_failed;
     co_return refused;
   }
-  // A leader assigns to the members that there are; all of them are looked up in one go.
-  const auto most = static_cast<std::size_t>(context.shard.config().group_max_size);
-  if (request.assignments.size() > most) {
+  // A leader assigns to the members that there are; all of them are looked up in one go.  A group
+  // that was larger than its limit before that was lowered stays so.
+  const auto max_size = static_cast<std::size_t>(context.shard.config().group_max_size);
+  if (request.assignments.size() > std::max(max_size, max_assignments)) {
     protocol::SyncGroupResponse refused;
     refused.error_code = protocol::ErrorCode::invalid_request;
     co_return refused;
