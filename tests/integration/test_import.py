@@ -223,7 +223,7 @@ def _(ctx):
 @case("an import that is killed at any moment leaves each topic whole or not there, and the next one does the rest")
 def _(ctx):
     kafka = KafkaDirectory(ctx.directory / "kafka")
-    value = os.urandom(40_000).hex()
+    value = os.urandom(10_000).hex()
     names = [f"topic{number}" for number in range(6)]
     for name in names:
         for partition in range(2):

@@ -212,10 +212,10 @@ def _(ctx):
     broker, topic = stopped_log(ctx, records=1, **{"segment.bytes": str(1 << 30)})
     path, = segments(broker, topic)
     first = path.read_bytes()
-    # A large segment, written as a broker would have: one record a batch, 12 MB.
+    # A large segment, written as a broker would have: one record a batch, 3 MB.
     with open(path, "wb") as log:
         for number in range(12):
-            log.write(first if number == 0 else wire.batch([wire.record("y" * 1_000_000)], base_offset=number, leader_epoch=0))
+            log.write(first if number == 0 else wire.batch([wire.record("y" * 250_000)], base_offset=number, leader_epoch=0))
     for suffix in (".index", ".timeindex"):
         path.with_suffix(suffix).unlink()
     code, _, _ = repair(broker, "--truncate")
