@@ -163,6 +163,8 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
   const KnownKeys known = known_keys(broker);
+  // Once for all: a vector that grows moves all that it has in one turn.
+  response.results.reserve(request.resources.size());
   for (const auto& asked : request.resources) {
     // The cost of a resource is known afterwards, so each pays for the one before it.
     // One that is there costs as much if none of its keys is wanted.
