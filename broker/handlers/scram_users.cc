@@ -97,6 +97,8 @@ asio::awaitable<DescribeUsersResponse> describe_users(RequestContext& context,
     }
     ++asked[user.name];
   }
+  // Once for all: a vector that grows moves all that it has in one turn.
+  response.results.reserve(asked.size());
   // The map goes piece by piece, because to free it takes long, too.
   while (!asked.empty()) {
     if (budget.spend()) {
