@@ -71,59 +71,36 @@ std::unexpected<Error> bad_row(const Rocks& rocks, std::string_view what) {
 }  // namespace
 
 TopicsImage::TopicsImage(std::vector<TopicPtr> topics)
-    : by_name_(topics), by_id_(std::move(topics)) {
-  std::ranges::sort(by_name_, {}, [](const TopicPtr& t) -> const std::string& { return t->name; });
-  std::ranges::sort(by_id_, {}, [](const TopicPtr& t) -> const TopicId& { return t->id; });
-}
+    : by_name_(topics), by_id_(std::move(topics)) {}
 
 TopicsImage::TopicPtr TopicsImage::find(std::string_view name) const {
-  const auto at = std::ranges::lower_bound(
-      by_name_, name, {}, [](const TopicPtr& t) { return std::string_view(t->name); });
+  const auto at = by_name_.lower_bound(name);
   return at != by_name_.end() && (*at)->name == name ? *at : nullptr;
 }
 
 TopicsImage::TopicPtr TopicsImage::find(const TopicId& id) const {
-  const auto at = std::ranges::lower_bound(
-      by_id_, id, {}, [](const TopicPtr& t) -> const TopicId& { return t->id; });
+  const auto at = by_id_.lower_bound(id);
   return at != by_id_.end() && (*at)->id == id ? *at : nullptr;
 }
 
 TopicsImage TopicsImage::with(const Changes& changes) const {
   TopicsImage out(*this);
-  const auto name_of = [](const TopicPtr& t) -> const std::string& { return t->name; };
-  const auto id_of = [](const TopicPtr& t) -> const TopicId& { return t->id; };
   for (const auto& [id, now] : changes) {
-    auto at = std::ranges::lower_bound(out.by_id_, id, {}, id_of);
-    if (at != out.by_id_.end() && (*at)->id == id) {
+    if (const TopicPtr was = out.find(id)) {
       // Two topics of one name are there for a moment when it is given out again.
-      auto [named, end] = std::ranges::equal_range(out.by_name_, (*at)->name, {}, name_of);
-      out.by_name_.erase(std::ranges::find(named, end, *at));
-      at = out.by_id_.erase(at);
+      out.by_name_.erase(was);
+      out.by_id_.erase(was);
     }
     if (!now) continue;
-    out.by_id_.insert(at, now);
-    out.by_name_.insert(std::ranges::lower_bound(out.by_name_, now->name, {}, name_of), now);
+    out.by_id_.insert(now);
+    out.by_name_.insert(now);
   }
   return out;
 }
 
 void TopicsImage::changes_between(const TopicsImage& before, const TopicsImage& after,
                                   const TakeChange& take) {
-  // Both lists are in the order of their ids, so one walk over both finds every difference.
-  auto now = after.by_id_.begin();
-  for (const TopicPtr& topic : before.by_id_) {
-    // Nearly always: an image shares the topics that did not change with the one before it.
-    if (now != after.by_id_.end() && *now == topic) {
-      ++now;
-      continue;
-    }
-    while (now != after.by_id_.end() && (*now)->id < topic->id) ++now;
-    if (now == after.by_id_.end() || (*now)->id != topic->id) {
-      take(topic, nullptr);
-    } else if (const auto& changed = *now++; changed != topic) {
-      take(topic, changed);
-    }
-  }
+  SharedList<TopicPtr, IdOf>::changes_between(before.by_id_, after.by_id_, take);
 }
 
 Catalog::Catalog(Database& meta) : meta_(meta) {}

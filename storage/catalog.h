@@ -30,6 +30,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "storage/journal_record.h"
+#include "storage/shared_list.h"
 
 namespace tarry::storage {
 
@@ -46,6 +47,12 @@ struct Topic {
 class TopicsImage {
  public:
   using TopicPtr = std::shared_ptr<const Topic>;
+  struct NameOf {
+    const std::string& operator()(const TopicPtr& topic) const { return topic->name; }
+  };
+  struct IdOf {
+    const TopicId& operator()(const TopicPtr& topic) const { return topic->id; }
+  };
 
   TopicsImage() = default;
   explicit TopicsImage(std::vector<TopicPtr> topics);
@@ -54,23 +61,23 @@ class TopicsImage {
   TopicPtr find(std::string_view name) const;
   TopicPtr find(const TopicId& id) const;
 
-  // The same with some topics changed, which costs a copy of the lists and a search for each:
-  // null takes the topic out.
+  // The same with some topics changed; null takes the topic out.  It costs little more among very
+  // many topics than among few (SharedList).
   using Changes = std::vector<std::pair<TopicId, TopicPtr>>;
   TopicsImage with(const Changes& changes) const;
 
   // Calls `take` with each topic of `before` that `after` has not, or not the same; `now` is null
-  // where it is gone.  Compares pointers, and looks at no topic that both have.
+  // where it is gone.  Compares pointers, and skips at once what both images share.
   using TakeChange = std::function<void(const TopicPtr& topic, const TopicPtr& now)>;
   static void changes_between(const TopicsImage& before, const TopicsImage& after,
                               const TakeChange& take);
 
-  const std::vector<TopicPtr>& by_name() const { return by_name_; }
+  const SharedList<TopicPtr, NameOf>& by_name() const { return by_name_; }
   std::size_t size() const { return by_name_.size(); }
 
  private:
-  std::vector<TopicPtr> by_name_;  // The same topics in the order of their names,
-  std::vector<TopicPtr> by_id_;    // and in the order of their ids.
+  SharedList<TopicPtr, NameOf> by_name_;  // The same topics in the order of their names,
+  SharedList<TopicPtr, IdOf> by_id_;      // and in the order of their ids.
 };
 
 class Catalog {

@@ -1,6 +1,5 @@
 // DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page.
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -50,8 +49,7 @@ asio::awaitable<bool> list_page(PageNames& page, const RequestContext& context,
   for (;;) {
     // There may be others after each yield, so the walk goes on by the name.
     const auto& topics = context.shard.topics().by_name();
-    auto at = std::ranges::lower_bound(
-        topics, from, {}, [](const auto& topic) -> const std::string& { return topic->name; });
+    auto at = topics.lower_bound(from);
     for (; at != topics.end() && page.listed.size() < most && !budget.spend(); ++at) {
       // Without a line in the log: nobody has asked for these by name.
       if (!is_allowed(context, AclOperation::describe, AclResource::topic, (*at)->name)) continue;
