@@ -77,6 +77,7 @@ void throw_failed(const Error& error) {
     case Errc::stopped:
     case Errc::no_space:
     case Errc::exhausted:
+    case Errc::fenced:  // Until the partition is opened again.
       throw Refused{503, error.message};
     case Errc::invalid:  // The record is there, and does not allow it.
       throw Refused{409, error.message};

@@ -181,6 +181,7 @@ asio::awaitable<Reply> get_topic(Call& call) {
     // Opening reads a directory, so of the rest it is only known that they exist.
     if (status.open) {
       each["fenced"] = status.fenced;
+      if (status.fenced) each["reason"] = status.reason;
       each["log_start"] = status.log_start;
       each["high_watermark"] = status.high_watermark;
       each["log_end"] = status.log_end;

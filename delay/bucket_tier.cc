@@ -36,6 +36,8 @@ constexpr const char* too_many_lookups = "too many requests wait for the disk; t
 
 // The memory of a removed record's mark until it is written.
 constexpr std::size_t mark_bytes = 48;
+// The memory of the key of a chunk that was set aside.
+constexpr std::size_t aside_bytes = 96;
 // So many ids are looked up in memory before the store is asked for all of them.
 constexpr std::size_t max_ids_known = 256;
 // And the store is asked for so many at once for batches of few: some milliseconds.
@@ -372,7 +374,14 @@ void BucketTier::kill(const Place& place) {
   --resident.live_count;
   --live_;
   --level_of(resident).records;
-  if (resident.live_count == 0 && !resident.writing) let_go(homes_.at(resident.home), resident);
+  if (place.index < resident.aside.size() && resident.aside[place.index]) {
+    resident.aside[place.index] = false;
+    --resident.aside_count;
+  }
+  if (resident.live_count == 0 && !resident.writing)
+    let_go(homes_.at(resident.home), resident);
+  else
+    set_down(resident);
 }
 
 // It leaves its shelf, and memory.
@@ -401,12 +410,47 @@ void BucketTier::let_go(Home& home, Resident& resident) {
     home.unwritten -= resident.charged;
     --home.tails;
   }
+  take_off_shelf(home, resident);
+}
+
+void BucketTier::take_off_shelf(Home& home, Resident& resident) {
   leave(resident);
   const auto shelf = home.shelves.find(resident.bucket());
   TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
   auto& residents = shelf->second.residents;
   std::erase_if(residents, [&](const auto& one) { return one.get() == &resident; });
   if (residents.empty()) home.shelves.erase(shelf);
+}
+
+// --- Set aside
+
+bool BucketTier::set_aside(const PendingKey& key, const Location& location) {
+  const Place place = locate(key, location, last_read_);
+  if (place.resident == nullptr) return false;
+  Resident& resident = *place.resident;
+  if (resident.aside.size() <= place.index) resident.aside.resize(resident.live.size());
+  if (resident.aside[place.index]) return false;
+  resident.aside[place.index] = true;
+  ++resident.aside_count;
+  // Otherwise a home whose records are about to leave is not written before a checkpoint.
+  if (!resident.is_written()) homes_.at(resident.home).aside_unwritten = true;
+  set_down(resident);
+  return true;
+}
+
+// Leaves a chunk to the disk until the next start, when nothing is pending in it but what was set
+// aside.  It is none of those that may be loaded again, because loading begins at the horizon and
+// would pass over its records.
+void BucketTier::set_down(Resident& resident) {
+  if (resident.aside_count == 0 || resident.aside_count < resident.live_count) return;
+  if (!resident.is_written() || resident.writing) return;
+  Home& home = homes_.at(resident.home);
+  // Its marks are not on the disk yet.
+  home.gone.insert(resident.gone.begin(), resident.gone.end());
+  home.aside.insert(*resident.key);
+  memory_ += aside_bytes;
+  level_of(resident).to_disk += resident.live_count;
+  take_off_shelf(home, resident);
 }
 
 void BucketTier::topic_dropped(const TopicId& topic) {
@@ -842,7 +886,7 @@ void BucketTier::evict(Home& home) {
 
 bool BucketTier::is_ended(const Home& home) const {
   return home.shelves.empty() && home.gone.empty() && home.dead.empty() && !home.dirty &&
-         !home.on_disk && !home.foreign;
+         !home.on_disk && !home.foreign && home.aside.empty();
 }
 
 // Nothing needs its place and its marks any more.  The hour that is coming near is about to be used

@@ -133,6 +133,11 @@ class BucketTier {
   // The host has dropped it from the store too; what comes of it later is left out.
   void topic_dropped(const TopicId& topic);
 
+  // A near record that is due and cannot be delivered before the next start: it leaves memory as
+  // soon as its chunk is on disk and has no others.  find() does not know it from then on.  False:
+  // it is set aside already, or gone.
+  bool set_aside(const PendingKey& key, const Location& location);
+
   // --- Time.
 
   // Hands over what came near, and begins work.  True: there is more to do at once.
@@ -282,6 +287,8 @@ class BucketTier {
     bool on_shelf = true;
     std::optional<storage::ChunkKey> key;  // On disk.
     std::vector<Sequence> gone;            // Since it was sealed, and not written.
+    storage::LiveEntries aside;            // Those that were set aside; shorter than `live`: no
+    std::size_t aside_count = 0;           //   others were.  And how many of them are pending.
     std::size_t charged = 0;               // The bytes that memory_ counts for it.
     std::size_t entries_on_disk = 0;       // The entries of its chunk there, as it was written.
 
@@ -303,6 +310,7 @@ class BucketTier {
     std::map<storage::Bucket, Shelf> shelves;
     std::unordered_set<Sequence> gone;  // On disk alone, and not written yet.
     std::vector<storage::ChunkKey> dead;
+    storage::ChunkKeys aside;  // On disk until the next start: nobody loads or deals them.
     // Added less removed since it was written; also of nobody, so that they add up to the topics'.
     storage::PendingUses uses;
     std::size_t unwritten = 0;            // Bytes of its residents that are not on disk,
@@ -311,8 +319,9 @@ class BucketTier {
     std::uint64_t gone_on_disk = 0;       // Marks written since it was swept,
     std::uint64_t sweep_at = least_gone;  //   and when to look whether that is worth it.
     bool dirty = false;
-    bool on_disk = false;  // It may have chunks there that are not in memory.
-    bool foreign = false;  // It may have chunks of another number of shards.
+    bool aside_unwritten = false;  // Records that were set aside wait for its next write.
+    bool on_disk = false;          // It may have chunks there that are not in memory.
+    bool foreign = false;          // It may have chunks of another number of shards.
     storage::BucketLevel split = storage::BucketLevel::hour;  // The level of new tails.
   };
   using Homes = std::map<storage::Bucket, Home>;
@@ -426,6 +435,8 @@ class BucketTier {
   void mark(Home& home);
   void charge(Home& home, Resident& resident);
   void let_go(Home& home, Resident& resident);
+  void take_off_shelf(Home& home, Resident& resident);
+  void set_down(Resident& resident);
   bool is_gone(const PendingKey& key) const;
   bool is_gone_from_memory(const PendingKey& key) const;
   std::optional<std::optional<storage::PendingRecord>> known(const PendingKey& key) const;

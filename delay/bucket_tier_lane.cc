@@ -175,6 +175,7 @@ bool BucketTier::begin_finds() {
 storage::ChunkKeys BucketTier::known_keys(const Home& home) {
   // A dead chunk is on the disk until its home is written, and may not be loaded again.
   storage::ChunkKeys keys(home.dead.begin(), home.dead.end());
+  keys.insert(home.aside.begin(), home.aside.end());
   for (const auto& [bucket, shelf] : home.shelves)
     for (const auto& resident : shelf.residents)
       if (resident->is_written()) keys.insert(*resident->key);
@@ -383,7 +384,8 @@ bool BucketTier::begin_checkpoint_write() {
 }
 
 bool BucketTier::is_worth_writing(const Bucket& id, const Home& home) const {
-  return (home.unwritten > 0 && id.end() > horizon_.due) || home.marks > 0;
+  const bool has_far = id.end() > horizon_.due;
+  return (home.unwritten > 0 && (has_far || home.aside_unwritten)) || home.marks > 0;
 }
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
@@ -456,7 +458,7 @@ HomeWrite BucketTier::seal(const Bucket& id, Home& home, Sealed& sealed, Removal
       sealed.emplace_back(bucket, resident);
     }
   }
-  home.dirty = false;
+  home.dirty = home.aside_unwritten = false;
   home.gone_on_disk += gone.of_home.size();
   if (home.gone_on_disk >= home.sweep_at) disk_sweeps_.try_emplace(id);
   return out;
@@ -515,10 +517,12 @@ void BucketTier::written(const HomeWrite& change, const Sealed& sealed,
     resident->key = keys[part];
     level_of(*resident).on_disk += resident->entries_on_disk;
     // The marks of what was removed while it was being written go with the next write.
-    if (resident->live_count == 0)
+    if (resident->live_count == 0) {
       let_go(home, *resident);
-    else if (!resident->gone.empty())
-      home.dirty = true;
+      continue;
+    }
+    if (!resident->gone.empty()) home.dirty = true;
+    set_down(*resident);
   }
   evict(home);
 }

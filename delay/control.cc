@@ -42,6 +42,7 @@ void Control::look_id(const TopicPartition& partition, std::string id, LookedDon
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries) {
   if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  if (auto error = deliveries_.out_of_service(partition)) return done(std::unexpected(*error));
   if (tries == 0) return done(changes_too_often());
   context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
     if (!events) return done(std::unexpected(events.error()));
@@ -65,7 +66,14 @@ void Control::look_id(const TopicPartition& partition, std::string id, LookedDon
 void Control::look_handle(std::string_view handle, LookedDone done) {
   const auto first = storage::parse_handle(handle);
   if (!first) return done(Looked{});
-  look_handle(*first, std::move(done), max_tries);
+  auto told = [this, done = std::move(done)](Result<Looked> looked) mutable {
+    const auto& fenced = deliveries_.fenced();
+    // It may be one that was set aside: a handle does not say whose it is.
+    if (looked && !looked->record && !fenced.empty())
+      looked = std::unexpected(*deliveries_.out_of_service(fenced.begin()->first));
+    done(std::move(looked));
+  };
+  look_handle(*first, std::move(told), max_tries);
 }
 
 void Control::look_handle(const PendingKey& handle, LookedDone done, int tries) {
@@ -129,6 +137,8 @@ void Control::deliver_now(const TopicPartition& partition, std::string_view name
 
 void Control::control(std::unique_ptr<Request> asked) {
   if (context_.stopped) return asked->done(fail(Errc::stopped, "the pending store has failed"));
+  if (auto error = deliveries_.out_of_service(asked->partition))
+    return asked->done(std::unexpected(*error));
   if (asked->tries++ == max_tries) return asked->done(changes_too_often());
   if (!asked->name.starts_with('@')) {
     // The journal has it already, the tier has not.
@@ -155,15 +165,15 @@ void Control::control(std::unique_ptr<Request> asked) {
     const Named found{Named::State::pending, *first, first->due, arriving->id, arriving->share};
     return control_found(std::move(asked), found);
   }
-  const std::string name = asked->name;
-  look_handle(name, [this, asked = std::move(asked)](Result<Looked> looked) mutable {
+  auto take = [this, asked = std::move(asked)](Result<Looked> looked) mutable {
     if (!looked) return asked->done(std::unexpected(looked.error()));
     const auto& record = looked->record;
     if (!record || record->partition != asked->partition) return asked->done(Controlled{});
     const Named found{Named::State::pending, record->key, record->first_due, record->id,
                       record->share()};
     control_found(std::move(asked), found);
-  });
+  };
+  look_handle(*first, std::move(take), max_tries);
 }
 
 void Control::control_found(std::unique_ptr<Request> asked, const Named& found) {

@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "base/assert.h"
 #include "base/log.h"
 #include "delay/pending_record.h"
@@ -79,6 +81,11 @@ void Deliveries::deliver_from(PartitionSlot slot, WallTime now, WallTime latest,
   const auto topic = context_.sink.target(partition);
   if (!topic) {
     drop_all(slot);
+    records += context_.options.batch_records;
+    return;
+  }
+  if (const auto fenced = fenced_.find(partition); fenced != fenced_.end()) {
+    set_aside(slot, latest, fenced->second);
     records += context_.options.batch_records;
     return;
   }
@@ -294,7 +301,7 @@ void Deliveries::packed(PartitionSlot slot, std::uint64_t number, Result<Buffer>
   if (!batch) {
     log_warn("delay", "a delivery could not be compressed and is tried again: {}",
              batch.error().message);
-    refused(delivery);
+    refused(delivery, batch.error());
   } else {
     context_.time.observe();  // The clock may have been set back meanwhile.
     delivery.batch = std::move(*batch);
@@ -322,7 +329,8 @@ void Deliveries::hand_over(Delivery& delivery) {
   const WallTime wall = context_.time.wall();
   delivery.state = Delivery::State::handed_over;
   // While the batch was compressed the clock may have been set back, or one may have expired.
-  if (delivery.latest > wall || delivery.expires <= context_.time.now()) return refused(delivery);
+  if (delivery.latest > wall || delivery.expires <= context_.time.now())
+    return refused(delivery, {Errc::invalid, "the clock was set back, or a record has expired"});
   DeliveryTold told;
   told.appended = [this, alive = context_.alive, &delivery](storage::JournalPlace first) noexcept {
     if (!*alive) return;
@@ -334,7 +342,7 @@ void Deliveries::hand_over(Delivery& delivery) {
   };
   told.done = [this, alive = context_.alive, &delivery](Result<Offset> result) {
     if (!*alive || context_.stopped) return;
-    if (!result) return refused(delivery);
+    if (!result) return refused(delivery, result.error());
     durable_.add([this, &delivery, base = *result](std::size_t& budget) {
       budget -= std::min(budget, delivery.entries.size());
       delivered(delivery, base);
@@ -376,6 +384,33 @@ void Deliveries::drop_all(PartitionSlot slot) {
     queues_.erase(*entry);
   }
   if (!removal->records.empty()) changes_.remove(std::move(removal));
+}
+
+// A part of what it has due leaves memory.
+void Deliveries::set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced) {
+  for (std::size_t i = 0; i < context_.options.batch_records; ++i) {
+    NearEntry* const entry = queues_.take(slot, latest);
+    if (entry == nullptr) return;
+    const PendingKey key = entry->key();
+    if (entry->state() != NearEntry::State::abandoned) {
+      awaiting_.answer(key.sequence, fail(Errc::fenced, fenced.reason));
+      if (context_.tier.set_aside(key, entry->location())) ++fenced.overdue;
+      fenced.first = std::min(fenced.first, key.due);
+    }
+    queues_.erase(*entry);
+  }
+}
+
+std::optional<Error> Deliveries::out_of_service(const TopicPartition& partition) const {
+  const auto fenced = fenced_.find(partition);
+  if (fenced == fenced_.end()) return std::nullopt;
+  return Error{Errc::fenced, fmt::format("the partition is out of service until the next start; "
+                                         "its pending records are kept: {}",
+                                         fenced->second.reason)};
+}
+
+void Deliveries::topic_deleted(const TopicId& topic) {
+  std::erase_if(fenced_, [&](const auto& fenced) { return fenced.first.topic == topic; });
 }
 
 // --- The outcome
@@ -452,10 +487,17 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
 
 // It is where it was, and so are those behind it: none overtakes it.  One that the sink has already
 // is refused too, for the journal has failed; it lives until it is told so.
-void Deliveries::refused(Delivery& here) {
+void Deliveries::refused(Delivery& here, const Error& why) {
   const PartitionSlot slot = here.slot;
+  const TopicPartition& partition = queues_.partition(slot);
+  if (why.code == Errc::fenced && fenced_.try_emplace(partition, Fenced{why.message}).second) {
+    log_error("delay",
+              "partition {} of topic {} is out of service; its pending records are kept, and are "
+              "delivered after a restart that opens it: {}",
+              partition.partition, partition.topic.text(), why.message);
+  }
   ++context_.totals.refused_total;
-  queues_.back_off(queues_.partition(slot));
+  queues_.back_off(partition);
   const auto& deliveries = in_flight_.at(slot).deliveries;
   std::vector<std::unique_ptr<Delivery>> back;
   for (std::size_t at = deliveries.size(); at-- > 0 && deliveries[at].get() != &here;) {

@@ -18,7 +18,9 @@
 //   - What is on its way is bounded, per shard and per partition, and so is the work of a step.
 //
 // Partitions take turns, a batch each.  One whose delivery was refused waits for its own back-off;
-// the others do not wait for it.
+// the others do not wait for it.  One that is out of service (Errc::fenced) is offered nothing any
+// more: what it has due is set aside, on disk, so that it takes no memory from the others, and the
+// next start finds it there.
 //
 // Belongs to its engine, on its thread.
 
@@ -26,6 +28,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +78,17 @@ class Deliveries {
   void await(Sequence sequence, Outcome outcome);
 
   std::size_t records() const { return records_; }  // On their way.
+
+  // A partition that is out of service until the next start.
+  struct Fenced {
+    std::string reason;
+    std::size_t overdue = 0;           // Its records that were set aside,
+    WallTime first = WallTime::max();  //   and the first due time of them.
+  };
+  const std::map<TopicPartition, Fenced>& fenced() const { return fenced_; }
+  // The reason why nothing can be done with the partition's records; empty: it is in service.
+  std::optional<Error> out_of_service(const TopicPartition& partition) const;
+  void topic_deleted(const TopicId& topic);
   Distribution lag_us(MonoTime now) const { return lag_us_.distribution(now); }
 
  private:
@@ -136,11 +150,12 @@ class Deliveries {
   void hand_over(PartitionSlot slot);
   void hand_over(Delivery& delivery);
   void drop_all(PartitionSlot slot);
+  void set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced);
   std::size_t index_of(const Delivery& delivery) const;
   std::unique_ptr<Delivery> take_out(PartitionSlot slot, std::size_t index);
   void delivered(Delivery& here, Offset base);
   void end_records(Delivery& delivery, Offset base);
-  void refused(Delivery& here);
+  void refused(Delivery& here, const Error& why);
   void put_back(Delivery& delivery);
   void note_room(PartitionSlot slot);
   std::optional<Place> place_of(Sequence sequence) const;
@@ -159,6 +174,7 @@ class Deliveries {
   std::uint64_t deliveries_ = 0;         // Ever.
   std::size_t records_ = 0;
   std::size_t bytes_ = 0;
+  std::map<TopicPartition, Fenced> fenced_;
   WindowedHistogram lag_us_;
 };
 

@@ -129,6 +129,7 @@ void Engine::write_all(std::move_only_function<void()> done) {
 void Engine::topic_deleted(const TopicId& topic) {
   tier_.topic_dropped(topic);
   queues_.topic_deleted(topic);
+  deliveries_.topic_deleted(topic);
   awaiting_.topic_deleted(topic);
   alarm_.wake();
 }
@@ -146,7 +147,15 @@ Engine::Stats Engine::stats() const {
     stats.next_due_exact = first->exact;
   }
   stats.in_flight = deliveries_.records();
-  stats.overdue = queues_.overdue() + stats.in_flight;
+  for (const auto& [partition, fenced] : deliveries_.fenced()) {
+    stats.out_of_service += fenced.overdue;
+    // The tier does not know what is on disk before its horizon.
+    if (fenced.overdue > 0 && (!stats.next_due || fenced.first < *stats.next_due)) {
+      stats.next_due = fenced.first;
+      stats.next_due_exact = true;
+    }
+  }
+  stats.overdue = queues_.overdue() + stats.in_flight + stats.out_of_service;
   stats.wheel = queues_.wheel_stats();
   stats.bytes = queues_.bytes() + stats.tier.memory_bytes + tier_.coming_bytes();
   stats.lag_us = deliveries_.lag_us(time_.mono());

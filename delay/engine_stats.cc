@@ -12,6 +12,10 @@ void EngineStats::report(MetricSink& sink) const {
   sink.gauge({"tarry_delay_overdue", "Records that are due and not delivered yet."}, overdue);
   sink.gauge({"tarry_delay_in_flight", "Overdue records whose delivery is being written."},
              in_flight);
+  sink.gauge({"tarry_delay_out_of_service",
+              "Overdue records of partitions that are out of service (the log says why); they are "
+              "kept, and delivered after a restart."},
+             out_of_service);
   sink.gauge({"tarry_delay_arriving", "Delayed records that are accepted but not durable yet."},
              arriving);
   sink.counter({"tarry_delay_delivered_total", "Records that were delivered."}, delivered_total);

@@ -64,7 +64,8 @@ struct DeliveryTold {
   // then Departures::again, follow it one by one.  Not called when it is refused.
   std::move_only_function<void(storage::JournalPlace first) noexcept> appended;
   // With the offset of the first record, when it is durable; or with the reason why nothing was
-  // written, and then the engine tries again later (Errc::not_found: the topic is deleted).
+  // written, and then the engine tries again later (Errc::not_found: the topic is deleted;
+  // Errc::fenced: the partition is out of service, and is asked no more before the next start).
   std::move_only_function<void(Result<Offset>)> done;
 };
 

@@ -166,6 +166,7 @@ class Partition {
     if (damage_) fence(*damage_);
   }
   bool fenced() const { return fenced_.has_value(); }
+  const std::optional<std::string>& fence_reason() const { return fenced_; }
   // The topic is deleted: waiting requests are answered, and no batch is accepted any more.
   void retire();
   bool retired() const { return retired_; }

@@ -54,7 +54,8 @@ void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
     if (found.error() == protocol::ErrorCode::unknown_topic_or_partition) {
       return told.done(fail(Errc::not_found, "its topic is deleted"));
     }
-    told.done(fail(Errc::fenced, "its partition cannot be opened"));
+    // The reason may pass (no descriptor is free), so it is asked again.
+    told.done(fail(Errc::io, "its partition cannot be opened"));
   });
 }
 

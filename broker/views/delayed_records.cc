@@ -139,14 +139,20 @@ asio::awaitable<Result<std::optional<PendingRecord>>> find_handle(Broker& broker
     });
   };
   co_await ask_all(here, items, ask);
+  std::optional<Error> fenced;
   for (auto& shard : items) {
     for (auto& item : shard.items) {
+      if (!item.told && item.told.error().code == Errc::fenced) {
+        fenced = item.told.error();  // Another shard may have the record.
+        continue;
+      }
       if (!item.told) co_return std::unexpected(item.told.error());
       auto& record = item.told->record;
       if (!record || record->first_key() != *first) continue;
       if (!topic || record->partition.topic == *topic) found = std::move(record);
     }
   }
+  if (!found && fenced) co_return std::unexpected(*fenced);
   co_return found;
 }
 

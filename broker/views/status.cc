@@ -30,6 +30,7 @@ PartitionStatus status_of(const Shard& shard, Partition* partition) {
   if (partition == nullptr) return status;
   status.open = true;
   status.fenced = partition->fenced();
+  if (status.fenced) status.reason = *partition->fence_reason();
   status.log_start = partition->log_start();
   status.high_watermark = partition->high_watermark();
   status.log_end = partition->log_end();

@@ -80,6 +80,7 @@ struct PartitionStatus {
   std::uint32_t shard = 0;
   bool open = false;  // Else nothing below is known.
   bool fenced = false;
+  std::string reason;  // Of that.
   Offset log_start = 0;
   Offset high_watermark = 0;
   Offset log_end = 0;

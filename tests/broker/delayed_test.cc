@@ -204,6 +204,29 @@ TEST_SUITE("delayed records") {
     CHECK(all_pending(world).empty());
   }
 
+  TEST_CASE(
+      "a partition that is out of service keeps its due records for the next start, and the others "
+      "of its shard go on") {
+    World world({.shards = 1});
+    create_topic(world, "t", 2);
+    for (PartitionIndex p = 0; p < 2; ++p)
+      produce(world, "t", p, batch_of(world.clock.wall(), {{"v", {{"x-delay", "2s"}}}}));
+    const TopicPartition damaged{world.shard().topics().find("t")->id, 0};
+    world.shard().partitions().find(damaged)->fence("a test says so");
+    world.pass(3s);
+    CHECK(values(read_all(world, "t", 1)) == Strings{"v"});
+    CHECK(count_pending(world) == 1);
+    CHECK(world.shard().engine().stats().out_of_service == 1);
+    CHECK(world.shard().engine().stats().overdue == 1);
+    world.restart();
+    world.pass(3s);
+    CHECK(values(read_all(world, "t", 0)) == Strings{"v"});
+    world.restart();
+    world.pass(3s);
+    CHECK(values(read_all(world, "t", 0)) == Strings{"v"});
+    CHECK(count_pending(world) == 0);
+  }
+
   TEST_CASE("records that come after the journal was taken away are kept as any others") {
     World world;
     create_topic(world, "t", 4);

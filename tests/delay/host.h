@@ -212,7 +212,8 @@ class TestHost final : public Sink {
     ++deliveries;
     codecs.push_back(*records::BatchView::parse(batch).value().codec());
     check_delivery(partition, batch, gone);
-    if (refuses && refuses(partition)) return told.done(fail(Errc::fenced, "refused by the test"));
+    if (out_of_service.contains(partition)) return told.done(fail(Errc::fenced, "it is damaged"));
+    if (refuses && refuses(partition)) return told.done(fail(Errc::io, "refused by the test"));
     storage::JournalTransaction transaction(storage::Reserve::use);
     transaction.add(storage::LogAppended{partition, clock.wall(), batch});
     const Offset base = ends_[partition];
@@ -495,6 +496,7 @@ class TestHost final : public Sink {
       make_durable(entry);
     }
     journal_.clear();
+    out_of_service.clear();
     removed_appended_ = removed_durable_;
     for (auto& [partition, end] : ends_) end = static_cast<Offset>(log(partition).size());
     store.reset();
@@ -527,6 +529,7 @@ class TestHost final : public Sink {
   std::map<TopicId, TopicDelay> topics;
   std::set<TopicId> deleted;
   std::function<bool(const TopicPartition&)> refuses;
+  std::set<TopicPartition> out_of_service;  // Until a crash: the start opens them again.
   bool refuses_commits = false;
   PendingTerms terms;  // Of the producer of what follows.
   bool give_sequences_when_asked = true;
