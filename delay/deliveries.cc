@@ -404,8 +404,7 @@ void Deliveries::set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced) 
 std::optional<Error> Deliveries::out_of_service(const TopicPartition& partition) const {
   const auto fenced = fenced_.find(partition);
   if (fenced == fenced_.end()) return std::nullopt;
-  return Error{Errc::fenced, fmt::format("the partition is out of service until the next start; "
-                                         "its pending records are kept: {}",
+  return Error{Errc::fenced, fmt::format("its pending records are kept and wait for a restart: {}",
                                          fenced->second.reason)};
 }
 
@@ -491,10 +490,8 @@ void Deliveries::refused(Delivery& here, const Error& why) {
   const PartitionSlot slot = here.slot;
   const TopicPartition& partition = queues_.partition(slot);
   if (why.code == Errc::fenced && fenced_.try_emplace(partition, Fenced{why.message}).second) {
-    log_error("delay",
-              "partition {} of topic {} is out of service; its pending records are kept, and are "
-              "delivered after a restart that opens it: {}",
-              partition.partition, partition.topic.text(), why.message);
+    log_error("delay", "pending records of a partition are kept and wait for a restart: {}",
+              why.message);
   }
   ++context_.totals.refused_total;
   queues_.back_off(partition);

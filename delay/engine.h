@@ -226,6 +226,11 @@ class Engine {
   bool has_applied_all() const { return durable_.empty(); }
 
   Stats stats() const;
+  // The due records of a partition out of service that wait for the next start.
+  std::size_t set_aside_of(const TopicPartition& partition) const {
+    const auto fenced = deliveries_.fenced().find(partition);
+    return fenced == deliveries_.fenced().end() ? 0 : fenced->second.overdue;
+  }
   // The buckets that have records in memory; looks at some thousands of them at most.
   storage::LevelSlots slots() const;
 

@@ -523,7 +523,10 @@ void Partition::deliver(Buffer batch, const delay::Departures& departures,
   shard_.assert_on_shard();
   if (retired_)
     return told.done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
-  if (fenced_) return told.done(fail(Errc::fenced, *fenced_));
+  if (fenced_) {
+    return told.done(fail(Errc::fenced, fmt::format("partition {}-{} is out of service: {}",
+                                                    topic_name_, id_.partition, *fenced_)));
+  }
 
   const WallTime now = shard_.clock().wall();
   // The clock may have been set back since the records were due, and none is delivered early.
@@ -666,6 +669,7 @@ void Partition::fence(std::string why) {
   log_error("broker", "partition {}-{} is out of service; its files are kept: {}", topic_name_,
             id_.partition, why);
   fenced_ = std::move(why);
+  if (!retired_) host_.went_out_of_service(*this);
   fetches.check_all();
 }
 
