@@ -289,7 +289,7 @@ std::int64_t BucketTier::pending_of(const TopicId& topic) {
   return options_.counts == nullptr ? 0 : counter(topic).load(std::memory_order_relaxed);
 }
 
-Coming::Sums BucketTier::coming(const TopicId& topic) {
+IntakeCharge::Sums BucketTier::coming(const TopicId& topic) {
   if (options_.counts == nullptr) return {&coming_bytes_, nullptr, alive_};
   auto& known = coming_[topic];
   if (known == nullptr) known = &options_.counts->coming(topic);

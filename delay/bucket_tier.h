@@ -54,8 +54,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "delay/coming.h"
 #include "delay/id_events.h"
+#include "delay/intake_charge.h"
 #include "delay/location.h"
 #include "storage/bucket_store.h"
 #include "storage/journal_record.h"
@@ -212,8 +212,8 @@ class BucketTier {
 
   // The number of the topic's pending records, in all shards.
   std::int64_t pending_of(const TopicId& topic);
-  // What Coming adds to and takes from; and what the topic has of it, in all shards.
-  Coming::Sums coming(const TopicId& topic);
+  // What IntakeCharge adds to and takes from; and what the topic has of it, in all shards.
+  IntakeCharge::Sums coming(const TopicId& topic);
   std::int64_t coming_of(const TopicId& topic);
   std::size_t coming_bytes() const { return coming_bytes_; }
   // The account of what a principal has pending, in all shards.
