@@ -66,6 +66,23 @@ Json refused_batches_json(const Shards& shards) {
   return reasons.object();
 }
 
+Json out_of_service_json(const Context& context, const Shards& shards) {
+  Json json = Json::array();
+  for (const auto& shard : shards) {
+    for (const auto& each : shard.out_of_service) {
+      const auto topic = context.here.topics().find(each.partition.topic);
+      // One whose topic was deleted meanwhile is nobody's concern.
+      if (!topic) continue;
+      json.push_back({{"topic", topic->name},
+                      {"partition", each.partition.partition},
+                      {"shard", shard.index},
+                      {"reason", each.reason},
+                      {"set_aside", each.set_aside}});
+    }
+  }
+  return json;
+}
+
 // JsonFields adds up what the shards report under one name.
 Json delayed_json(const PendingStatus& pending, const Shards& shards) {
   JsonFields delayed;
@@ -115,6 +132,7 @@ asio::awaitable<Json> status_json(Context& context) {
   body["max_connections"] = context.facts.max_kafka_connections;
   body["produce_errors"] = produce_errors_json(shards);
   body["refused_batches"] = refused_batches_json(shards);
+  body["out_of_service"] = out_of_service_json(context, shards);
   body["delayed"] = delayed_json(all.pending, shards);
   // The last minutes alone: the whole histograms are on /purgatory.
   body["purgatory"] = purgatory_json(shards, JsonFields::Histograms::recent);

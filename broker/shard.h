@@ -144,6 +144,9 @@ class Shard final : public ShardContext, private PartitionHost {
   }
   BatchChecks& checks() override { return checks_; }
   void opened(Partition&) override { retention_.look_later(); }
+  void went_out_of_service(const Partition& partition) override {
+    partitions_.note_out_of_service(partition);
+  }
   void appended(std::uint64_t records) noexcept override {
     counters.appended_records_total += records;
   }

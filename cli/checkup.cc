@@ -74,6 +74,25 @@ Finding check_shards(const Json& status) {
           full)};
 }
 
+Finding check_partitions(const Json& status) {
+  constexpr std::size_t max_named = 3;
+  const Json out = part_of(status, "out_of_service");
+  std::string names;
+  std::size_t named = 0;
+  for (const auto& each : out) {
+    if (!each.is_object()) continue;
+    if (++named > max_named) break;
+    names += fmt::format("{}{}-{} ({})", names.empty() ? "" : "; ", cell(text_at(each, "/topic")),
+                         number_at(each, "/partition"), cell(text_at(each, "/reason")));
+  }
+  if (named == 0) return {"partitions", Level::ok, "every open partition is in service"};
+  if (named > max_named) names += "; /status names the others";
+  return {"partitions", Level::problem,
+          fmt::format("out of service: {}; their pending records are kept: stop the broker, run "
+                      "`tarry repair` and start it again, or remove the cause",
+                      names)};
+}
+
 Finding check_refusals(const Json& status) {
   std::string errors;
   const Json counts = part_of(status, "produce_errors");
@@ -246,6 +265,7 @@ std::vector<Finding> check_status(std::string_view status_text) {
                       fmt::format("{} {}{}", cell(word_in(status, "version")), cell(state),
                                   state == "running" ? "" : "; its log says why")});
   findings.push_back(check_shards(status));
+  findings.push_back(check_partitions(status));
   findings.push_back(check_deliveries(status));
   findings.push_back(check_refusals(status));
   findings.push_back(check_connections(status));

@@ -23,7 +23,7 @@ std::unexpected<Error> changes_too_often() {
 // The record that has the id, or had it, if it is arriving or leaving.
 std::optional<Sequence> Control::changing(const TopicPartition& partition, std::string_view id,
                                           const Named& found) const {
-  const auto last = arriving_.find_id(partition, id);
+  const auto last = unapplied_.find_id(partition, id);
   if (last && is_changing(last->key.sequence)) return last->key.sequence;
   if (found.state == Named::State::pending && is_changing(found.key.sequence))
     return found.key.sequence;
@@ -32,8 +32,8 @@ std::optional<Sequence> Control::changing(const TopicPartition& partition, std::
 
 // Calls `again` when it is known what becomes of it.
 void Control::await_change(Sequence sequence, std::move_only_function<void()> again) {
-  if (leaving_.contains(sequence)) return leaving_.await(sequence, std::move(again));
-  arriving_.await(sequence, std::move(again));
+  if (removals_.contains(sequence)) return removals_.await(sequence, std::move(again));
+  unapplied_.await(sequence, std::move(again));
 }
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done) {
@@ -142,7 +142,7 @@ void Control::control(std::unique_ptr<Request> asked) {
   if (asked->tries++ == max_tries) return asked->done(changes_too_often());
   if (!asked->name.starts_with('@')) {
     // The journal has it already, the tier has not.
-    if (const auto last = arriving_.find_id(asked->partition, asked->name)) {
+    if (const auto last = unapplied_.find_id(asked->partition, asked->name)) {
       const Named found{Named::State::pending, last->key, last->key.due, asked->name, last->share};
       return control_found(std::move(asked), found);
     }
@@ -152,7 +152,7 @@ void Control::control(std::unique_ptr<Request> asked) {
                                  [this, asked = std::move(asked)](auto events) mutable {
                                    if (!events) return asked->done(std::unexpected(events.error()));
                                    // A record that came meanwhile has the id now.
-                                   if (arriving_.find_id(asked->partition, asked->name))
+                                   if (unapplied_.find_id(asked->partition, asked->name))
                                      return control(std::move(asked));
                                    const Named found = named(asked->name, *events);
                                    control_found(std::move(asked), found);
@@ -160,7 +160,7 @@ void Control::control(std::unique_ptr<Request> asked) {
   }
   const auto first = storage::parse_handle(asked->name);
   if (!first) return asked->done(Controlled{});
-  if (const auto arriving = arriving_.find(first->sequence)) {
+  if (const auto arriving = unapplied_.find(first->sequence)) {
     if (arriving->partition != asked->partition) return asked->done(Controlled{});
     const Named found{Named::State::pending, *first, first->due, arriving->id, arriving->share};
     return control_found(std::move(asked), found);
@@ -215,14 +215,14 @@ bool Control::waits(std::unique_ptr<Request>& asked, Sequence sequence) {
     return [this, asked = std::move(asked)]() mutable { control(std::move(asked)); };
   };
   // Somebody else takes it away; the answer is ours when that is durable.
-  if (leaving_.contains(sequence)) {
-    leaving_.await(sequence, again());
+  if (removals_.contains(sequence)) {
+    removals_.await(sequence, again());
     return true;
   }
   // A cancel may follow in the journal; the body, which a move needs, is in the store later.
   if (asked->kind == Request::Kind::cancel) return false;
-  if (arriving_.contains(sequence)) {
-    arriving_.await(sequence, again());
+  if (unapplied_.contains(sequence)) {
+    unapplied_.await(sequence, again());
     return true;
   }
   return false;
@@ -259,7 +259,7 @@ void Control::start_move(std::unique_ptr<Request> asked, storage::PendingRecord 
 }
 
 void Control::await_delivery(Sequence sequence, std::unique_ptr<Request> asked) {
-  awaiting_.add(sequence, asked->partition.topic, std::move(asked->done));
+  waiters_.add(sequence, asked->partition.topic, std::move(asked->done));
 }
 
 Named Control::named(std::string_view id, const std::vector<storage::ScheduleEvent>& events) const {

@@ -22,15 +22,15 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "delay/arriving.h"
-#include "delay/awaiting.h"
 #include "delay/bucket_tier.h"
 #include "delay/controlled.h"
 #include "delay/deliveries.h"
+#include "delay/delivery_waiters.h"
 #include "delay/engine_context.h"
-#include "delay/leaving.h"
 #include "delay/named.h"
 #include "delay/own_changes.h"
+#include "delay/removals_in_flight.h"
+#include "delay/unapplied_records.h"
 #include "storage/pending.h"
 
 namespace tarry::delay {
@@ -43,12 +43,12 @@ using LookedDone = std::move_only_function<void(Result<Looked>)>;
 
 class Control {
  public:
-  Control(EngineContext& context, Leaving& leaving, Arriving& arriving, Awaiting& awaiting,
-          Deliveries& deliveries, OwnChanges& changes)
+  Control(EngineContext& context, RemovalsInFlight& removals, UnappliedRecords& unapplied,
+          DeliveryWaiters& waiters, Deliveries& deliveries, OwnChanges& changes)
       : context_(context),
-        leaving_(leaving),
-        arriving_(arriving),
-        awaiting_(awaiting),
+        removals_(removals),
+        unapplied_(unapplied),
+        waiters_(waiters),
         deliveries_(deliveries),
         changes_(changes) {}
 
@@ -73,7 +73,7 @@ class Control {
   };
 
   bool is_changing(Sequence sequence) const {
-    return leaving_.contains(sequence) || arriving_.contains(sequence);
+    return removals_.contains(sequence) || unapplied_.contains(sequence);
   }
   std::optional<Sequence> changing(const TopicPartition& partition, std::string_view id,
                                    const Named& found) const;
@@ -91,9 +91,9 @@ class Control {
   WallTime remembered() const { return context_.time.wall() - context_.options.remember; }
 
   EngineContext& context_;
-  Leaving& leaving_;
-  Arriving& arriving_;
-  Awaiting& awaiting_;
+  RemovalsInFlight& removals_;
+  UnappliedRecords& unapplied_;
+  DeliveryWaiters& waiters_;
   Deliveries& deliveries_;
   OwnChanges& changes_;
 };

@@ -143,7 +143,7 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
                         const std::optional<storage::PendingView>& record) {
   if (!record) {  // Its topic was dropped.
     ++context_.totals.dropped_total;
-    awaiting_.answer(entry.key().sequence, Controlled{});
+    waiters_.answer(entry.key().sequence, Controlled{});
     return queues_.erase(entry);
   }
   if (record->expires <= filling.now) {
@@ -156,7 +156,7 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
     log_error("delay", "pending record {} cannot be delivered: {}",
               storage::encode_handle(record->handle()), body.error().message);
     ++context_.totals.damaged_total;
-    awaiting_.answer(entry.key().sequence, std::unexpected(body.error()));
+    waiters_.answer(entry.key().sequence, std::unexpected(body.error()));
     return queues_.erase(entry);
   }
   if (!begin_batch(filling, filling.topic.codec.value_or(body->codec), record->record.size())) {
@@ -204,7 +204,7 @@ bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& reco
     log_error("delay", "recurring record {} cannot be delivered: {}",
               storage::encode_handle(record.handle()), parsed.error().message);
     ++context_.totals.damaged_total;
-    awaiting_.answer(record.key.sequence, std::unexpected(parsed.error()));
+    waiters_.answer(record.key.sequence, std::unexpected(parsed.error()));
     return false;
   }
   const auto turn =
@@ -393,7 +393,7 @@ void Deliveries::set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced) 
     if (entry == nullptr) return;
     const PendingKey key = entry->key();
     if (entry->state() != NearEntry::State::abandoned) {
-      awaiting_.answer(key.sequence, fail(Errc::fenced, fenced.reason));
+      waiters_.answer(key.sequence, fail(Errc::fenced, fenced.reason));
       if (context_.tier.set_aside(key, entry->location())) ++fenced.overdue;
       fenced.first = std::min(fenced.first, key.due);
     }
@@ -404,8 +404,7 @@ void Deliveries::set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced) 
 std::optional<Error> Deliveries::out_of_service(const TopicPartition& partition) const {
   const auto fenced = fenced_.find(partition);
   if (fenced == fenced_.end()) return std::nullopt;
-  return Error{Errc::fenced, fmt::format("the partition is out of service until the next start; "
-                                         "its pending records are kept: {}",
+  return Error{Errc::fenced, fmt::format("its pending records are kept and wait for a restart: {}",
                                          fenced->second.reason)};
 }
 
@@ -446,9 +445,9 @@ void Deliveries::delivered(Delivery& here, Offset base) {
   note_room(slot);
   queues_.end_delivery(slot);
   for (auto& [index, outcome] : delivery->waiters) outcome(delivery->again_at(index) == nullptr);
-  if (!awaiting_.empty()) {
+  if (!waiters_.empty()) {
     for (const auto& gone : delivery->gone)
-      awaiting_.answer(gone.sequence, Controlled{ControlOutcome::done, gone.due, base++});
+      waiters_.answer(gone.sequence, Controlled{ControlOutcome::done, gone.due, base++});
   }
   context_.alarm.wake();
 }
@@ -478,7 +477,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     const auto near = context_.tier.add(place, again);
     ++place.operation;
     // A request may be removing the next run already.
-    if (near && !leaving_.contains(again.sequence))
+    if (near && !removals_.contains(again.sequence))
       queues_.file({again.due, again.sequence}, again.partition, *near);
   }
   context_.tier.tell_account();
@@ -491,10 +490,8 @@ void Deliveries::refused(Delivery& here, const Error& why) {
   const PartitionSlot slot = here.slot;
   const TopicPartition& partition = queues_.partition(slot);
   if (why.code == Errc::fenced && fenced_.try_emplace(partition, Fenced{why.message}).second) {
-    log_error("delay",
-              "partition {} of topic {} is out of service; its pending records are kept, and are "
-              "delivered after a restart that opens it: {}",
-              partition.partition, partition.topic.text(), why.message);
+    log_error("delay", "pending records of a partition are kept and wait for a restart: {}",
+              why.message);
   }
   ++context_.totals.refused_total;
   queues_.back_off(partition);
@@ -515,7 +512,7 @@ void Deliveries::refused(Delivery& here, const Error& why) {
 
 void Deliveries::put_back(Delivery& delivery) {
   for (NearEntry* entry : delivery.entries) {
-    if (leaving_.contains(entry->key().sequence)) {
+    if (removals_.contains(entry->key().sequence)) {
       queues_.erase(*entry);  // A later operation in the journal takes it away.
     } else {
       queues_.put_back(*entry);

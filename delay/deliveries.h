@@ -41,12 +41,12 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/ids.h"
-#include "delay/awaiting.h"
+#include "delay/delivery_waiters.h"
 #include "delay/durable_changes.h"
 #include "delay/engine_context.h"
-#include "delay/leaving.h"
 #include "delay/own_changes.h"
 #include "delay/ready_queues.h"
+#include "delay/removals_in_flight.h"
 #include "records/batch_builder.h"
 
 namespace tarry::delay {
@@ -54,14 +54,15 @@ namespace tarry::delay {
 class Deliveries {
  public:
   Deliveries(EngineContext& context, Background& background, DurableChanges& durable,
-             ReadyQueues& queues, Leaving& leaving, OwnChanges& changes, Awaiting& awaiting)
+             ReadyQueues& queues, RemovalsInFlight& removals, OwnChanges& changes,
+             DeliveryWaiters& waiters)
       : context_(context),
         background_(background),
         durable_(durable),
         queues_(queues),
-        leaving_(leaving),
+        removals_(removals),
         changes_(changes),
-        awaiting_(awaiting) {}
+        waiters_(waiters) {}
 
   // Delivers what is due, within the bounds of a step.  True: there is more.
   bool dispatch();
@@ -164,9 +165,9 @@ class Deliveries {
   Background& background_;
   DurableChanges& durable_;
   ReadyQueues& queues_;
-  Leaving& leaving_;
+  RemovalsInFlight& removals_;
   OwnChanges& changes_;
-  Awaiting& awaiting_;
+  DeliveryWaiters& waiters_;
 
   std::unordered_map<PartitionSlot, InPartition> in_flight_;
   bool handing_over_ = false;            // A call of the sink is running.

@@ -46,11 +46,11 @@ Engine::Engine(const Clock& clock, timing::TimingWheel& shard_wheel, const Stora
                .failed = [this](const Error& error) { failed(error); }},
       queues_(context_),
       durable_(time_, queues_, [this] { alarm_.wake(); }),
-      changes_(context_, durable_, queues_, leaving_, arriving_, awaiting_),
-      deliveries_(context_, storage.background, durable_, queues_, leaving_, changes_, awaiting_),
-      intake_(context_, storage.background, durable_, queues_, leaving_, arriving_, awaiting_,
+      changes_(context_, durable_, queues_, removals_, unapplied_, waiters_),
+      deliveries_(context_, storage.background, durable_, queues_, removals_, changes_, waiters_),
+      intake_(context_, storage.background, durable_, queues_, removals_, unapplied_, waiters_,
               deliveries_),
-      control_(context_, leaving_, arriving_, awaiting_, deliveries_, changes_) {}
+      control_(context_, removals_, unapplied_, waiters_, deliveries_, changes_) {}
 
 Engine::~Engine() {
   // Calls of the journal and of the pool may still be on their way, and look at it before all else.
@@ -108,7 +108,7 @@ std::optional<MonoTime> Engine::next_work(MonoTime now) const {
 }
 
 void Engine::came_near(const storage::PendingView& record, const Location& at) {
-  if (!leaving_.contains(record.key.sequence)) queues_.file(record.key, record.partition, at);
+  if (!removals_.contains(record.key.sequence)) queues_.file(record.key, record.partition, at);
 }
 
 void Engine::failed(const Error& error) {
@@ -130,7 +130,7 @@ void Engine::topic_deleted(const TopicId& topic) {
   tier_.topic_dropped(topic);
   queues_.topic_deleted(topic);
   deliveries_.topic_deleted(topic);
-  awaiting_.topic_deleted(topic);
+  waiters_.topic_deleted(topic);
   alarm_.wake();
 }
 
@@ -139,7 +139,7 @@ Engine::Stats Engine::stats() const {
   static_cast<EngineTotals&>(stats) = context_.totals;
   stats.now = time_.now();
   stats.near = queues_.size();
-  stats.arriving = arriving_.size();
+  stats.arriving = unapplied_.size();
   stats.horizon = tier_.horizon().due;
   stats.tier = tier_.stats();
   if (const auto first = tier_.earliest()) {

@@ -5,7 +5,7 @@
 //
 //   producer's batch                                                          partition's log
 //        |                                                                          ^
-//     accept() --> Accepted --(one journal record, by the host)                  deliver()
+//     accept() --> AcceptedBatch --(one journal record, by the host)             deliver()
 //                     |                                                             |
 //                appended()   durable()                                   ready, per partition
 //                known to     in the BucketTier                           in (due, sequence) order
@@ -43,8 +43,10 @@
 // The work is done in parts, each with an invariant that its header states; a part uses only those
 // to its left.
 //
-//   Alarm, EngineClock, BucketTier  <  ReadyQueues  <  Leaving, Arriving, Awaiting, DurableChanges
-//                                   <  OwnChanges  <  Deliveries  <  Intake, Control
+//   Alarm, EngineClock, BucketTier
+//     <  ReadyQueues
+//     <  RemovalsInFlight, UnappliedRecords, DeliveryWaiters, DurableChanges
+//     <  OwnChanges  <  Deliveries  <  Intake, Control
 //
 // Together they guarantee
 //   - No record is delivered before its due time by the wall clock, nor twice, nor after it
@@ -71,25 +73,25 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "delay/accepted.h"
+#include "delay/accepted_batch.h"
 #include "delay/alarm.h"
-#include "delay/arriving.h"
-#include "delay/awaiting.h"
 #include "delay/batch_schedules.h"
 #include "delay/bucket_tier.h"
 #include "delay/control.h"
 #include "delay/controlled.h"
 #include "delay/deliveries.h"
+#include "delay/delivery_waiters.h"
 #include "delay/durable_changes.h"
 #include "delay/engine_clock.h"
 #include "delay/engine_context.h"
 #include "delay/engine_options.h"
 #include "delay/engine_stats.h"
 #include "delay/intake.h"
-#include "delay/leaving.h"
 #include "delay/own_changes.h"
 #include "delay/ready_queues.h"
+#include "delay/removals_in_flight.h"
 #include "delay/sink.h"
+#include "delay/unapplied_records.h"
 #include "records/batch_check.h"
 #include "storage/bucket_store.h"
 #include "storage/journal_transaction.h"
@@ -147,15 +149,15 @@ class Engine {
   }
   // `batch` must be opened when there are `schedules`, which are of its records.  The accepted
   // batch is committed in the same turn.
-  std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
-                                                 const records::CheckedBatch& batch,
-                                                 const BatchSchedules& schedules,
-                                                 const TopicDelay& topic, WallTime arrived,
-                                                 const IdRows& ids,
-                                                 const PendingTerms& terms = {}) {
+  std::expected<AcceptedBatch, ScheduleErrors> accept(const TopicPartition& partition,
+                                                      const records::CheckedBatch& batch,
+                                                      const BatchSchedules& schedules,
+                                                      const TopicDelay& topic, WallTime arrived,
+                                                      const IdRows& ids,
+                                                      const PendingTerms& terms = {}) {
     return intake_.accept(partition, batch, schedules, topic, arrived, ids, terms);
   }
-  // The same of one for which Accepted::is_long(): on the pool, and in steps.  `batch` and
+  // The same of one for which AcceptedBatch::is_long(): on the pool, and in steps.  `batch` and
   // `schedules` live until `done` is called, perhaps at once; nothing else of the partition is
   // accepted until then.  An engine that goes calls it no more.
   void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
@@ -167,7 +169,7 @@ class Engine {
   // Adds the new pending records and the removals.  When the transaction is appended their ids are
   // known; when it is durable the records are in the store and armed.  `base` is the offset of the
   // batch's first record if something goes to the log at once.
-  void add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base) {
+  void add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base) {
     intake_.add_to(transaction, std::move(accepted), base);
   }
 
@@ -221,11 +223,16 @@ class Engine {
   void topic_deleted(const TopicId& topic);
 
   // Records that are in the journal and not yet in the store, whose counts do not include them.
-  std::size_t arriving_of(const TopicId& topic) const { return arriving_.count_of(topic); }
+  std::size_t arriving_of(const TopicId& topic) const { return unapplied_.count_of(topic); }
   // Nothing durable waits for its turn to be applied: the counts are those of the journal.
   bool has_applied_all() const { return durable_.empty(); }
 
   Stats stats() const;
+  // The due records of a partition out of service that wait for the next start.
+  std::size_t set_aside_of(const TopicPartition& partition) const {
+    const auto fenced = deliveries_.fenced().find(partition);
+    return fenced == deliveries_.fenced().end() ? 0 : fenced->second.overdue;
+  }
   // The buckets that have records in memory; looks at some thousands of them at most.
   storage::LevelSlots slots() const;
 
@@ -244,9 +251,9 @@ class Engine {
   BucketTier tier_;
   EngineContext context_;
   ReadyQueues queues_;
-  Leaving leaving_{queues_};
-  Arriving arriving_;
-  Awaiting awaiting_;
+  RemovalsInFlight removals_{queues_};
+  UnappliedRecords unapplied_;
+  DeliveryWaiters waiters_;
   DurableChanges durable_;
   OwnChanges changes_;
   Deliveries deliveries_;

@@ -84,11 +84,12 @@ const ScheduleErrors in_delivery =
 }  // namespace
 
 // Takes an id from the record that has it.  `no`: no record has it.  `late`: it is being delivered.
-Intake::Taken Intake::take_id(Accepted& accepted, const Accepted::Take& take, const IdRows& ids) {
+Intake::Taken Intake::take_id(AcceptedBatch& accepted, const AcceptedBatch::Take& take,
+                              const IdRows& ids) {
   const auto found = find_id(accepted.partition_, accepted.id_of(take), ids, take.number);
   const Sequence sequence = found.key.sequence;
   if (found.state != Named::State::pending) return Taken::no;
-  if (leaving_.contains(sequence)) return leaving_.stays(sequence) ? Taken::busy : Taken::no;
+  if (removals_.contains(sequence)) return removals_.stays(sequence) ? Taken::busy : Taken::no;
   PendingKey key = found.key;
   storage::PendingShare share = found.share;
   if (const auto in_flight = deliveries_.find(sequence)) {
@@ -105,7 +106,7 @@ Intake::Taken Intake::take_id(Accepted& accepted, const Accepted::Take& take, co
 
 Named Intake::find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                       std::size_t number) {
-  if (const auto last = arriving_.find_id(partition, id))
+  if (const auto last = unapplied_.find_id(partition, id))
     return Named{Named::State::pending, last->key, last->key.due, std::string(id), last->share};
   return Named::of_id(id, context_.tier.last_event(partition, id, ids, number),
                       context_.time.wall() - context_.options.remember);
@@ -147,14 +148,14 @@ std::optional<ScheduleErrors> Intake::refusal(const BatchSchedules& schedules,
   return std::nullopt;
 }
 
-std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& partition,
-                                                       const records::CheckedBatch& batch,
-                                                       const BatchSchedules& schedules,
-                                                       const TopicDelay& topic, WallTime arrived,
-                                                       const IdRows& ids,
-                                                       const PendingTerms& terms) {
+std::expected<AcceptedBatch, ScheduleErrors> Intake::accept(const TopicPartition& partition,
+                                                            const records::CheckedBatch& batch,
+                                                            const BatchSchedules& schedules,
+                                                            const TopicDelay& topic,
+                                                            WallTime arrived, const IdRows& ids,
+                                                            const PendingTerms& terms) {
   if (!schedules.any()) {
-    Accepted untouched;
+    AcceptedBatch untouched;
     untouched.records_ = batch.count;
     return untouched;
   }
@@ -162,8 +163,9 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
                "each record has its schedule");
   if (auto refused = refusal(schedules, topic, partition.topic, terms))
     return std::unexpected(std::move(*refused));
-  auto accepted = Accepted::split(partition, batch, schedules, topic, arrived,
-                                  sequences_.take(schedules.sequences), terms.principal, false);
+  auto accepted =
+      AcceptedBatch::split(partition, batch, schedules, topic, arrived,
+                           sequences_.take(schedules.sequences), terms.principal, false);
   sequences_.request_if_low();
   for (const auto& take : accepted.takes_) {
     const Taken taken = take_id(accepted, take, ids);
@@ -174,8 +176,8 @@ std::expected<Accepted, ScheduleErrors> Intake::accept(const TopicPartition& par
   }
   if (auto above = reserve(accepted, terms)) return std::unexpected(std::move(*above));
   end_taking(accepted);
-  accepted.coming_ = Coming(context_.tier.coming(partition.topic), accepted.memory_bytes(),
-                            accepted.added_.size());
+  accepted.charge_ = IntakeCharge(context_.tier.coming(partition.topic), accepted.memory_bytes(),
+                                  accepted.added_.size());
   return accepted;
 }
 
@@ -184,7 +186,7 @@ Reservation::Account Intake::account_of(const PendingTerms& terms) {
 }
 
 // Takes the room for what the batch adds; or says why there is none.
-std::optional<ScheduleErrors> Intake::reserve(Accepted& accepted, const PendingTerms& terms) {
+std::optional<ScheduleErrors> Intake::reserve(AcceptedBatch& accepted, const PendingTerms& terms) {
   if (!terms.is_limited()) return std::nullopt;
   const auto more = accepted.difference();
   storage::PendingUse there;
@@ -194,7 +196,7 @@ std::optional<ScheduleErrors> Intake::reserve(Accepted& accepted, const PendingT
 }
 
 // All its ids are taken.
-void Intake::end_taking(Accepted& accepted) {
+void Intake::end_taking(AcceptedBatch& accepted) {
   if (accepted.is_long_) {
     // From the last one, for which an id that comes twice stands.
     for (std::size_t i = accepted.on_arrival_.size(); i-- > 0;) {
@@ -216,22 +218,23 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
   auto sequences = sequences_.take(schedules.sequences);
   sequences_.request_if_low();
   // How much of it there will be is known when it is taken apart.
-  Coming coming(context_.tier.coming(partition.topic), batch.records().size(), schedules.delayed);
+  IntakeCharge charge(context_.tier.coming(partition.topic), batch.records().size(),
+                      schedules.delayed);
   background_.run(
       [partition, &batch, &schedules, topic, arrived, sequences = std::move(sequences),
-       principal = terms.principal]() mutable -> Result<Accepted> {
-        return Accepted::split(partition, batch, schedules, topic, arrived, std::move(sequences),
-                               principal, true);
+       principal = terms.principal]() mutable -> Result<AcceptedBatch> {
+        return AcceptedBatch::split(partition, batch, schedules, topic, arrived,
+                                    std::move(sequences), principal, true);
       },
-      [this, alive = context_.alive, ids = std::move(ids), coming = std::move(coming), terms,
-       done = std::move(done)](Result<Accepted> accepted) mutable {
+      [this, alive = context_.alive, ids = std::move(ids), charge = std::move(charge), terms,
+       done = std::move(done)](Result<AcceptedBatch> accepted) mutable {
         if (!*alive) return;
         if (!accepted) {
           return done(std::unexpected(
               refuse(ScheduleErrors::Kind::busy, accepted.error().message, "no_memory")));
         }
-        coming.set_bytes(accepted->memory_bytes());
-        accepted->coming_ = std::move(coming);
+        charge.set_bytes(accepted->memory_bytes());
+        accepted->charge_ = std::move(charge);
         if (accepted->takes_.empty()) {
           if (auto above = reserve(*accepted, terms))
             return done(std::unexpected(std::move(*above)));
@@ -252,7 +255,7 @@ bool Intake::step(std::size_t budget) {
   budget = std::min(budget, ids_a_step);
   while (budget > 0 && !taking_.empty()) {
     Taking& first = taking_.front();
-    Accepted& accepted = first.accepted;
+    AcceptedBatch& accepted = first.accepted;
     bool busy = false;
     for (; budget > 0 && !busy && first.next < accepted.takes_.size(); --budget, ++first.next) {
       const auto& take = accepted.takes_[first.next];
@@ -261,7 +264,7 @@ bool Intake::step(std::size_t budget) {
       accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
       accepted.late_cancels_ += taken == Taken::late && take.cancels;
       if (taken != Taken::yes) continue;
-      leaving_.begin(accepted.removed_.back().key.sequence);
+      removals_.begin(accepted.removed_.back().key.sequence);
       accepted.held_->push_back(accepted.removed_.back().key);
     }
     if (!busy && first.next < accepted.takes_.size()) return true;
@@ -286,8 +289,8 @@ void Intake::give_back(const TopicPartition& partition, std::vector<PendingKey> 
     for (; !keys.empty() && budget > 0; --budget) {
       const PendingKey key = keys.back();
       keys.pop_back();
-      if (!arriving_.contains(key.sequence)) queues_.stay(key, partition);
-      leaving_.end(key.sequence);
+      if (!unapplied_.contains(key.sequence)) queues_.stay(key, partition);
+      removals_.end(key.sequence);
     }
     context_.alarm.wake();
     return keys.empty();
@@ -296,10 +299,10 @@ void Intake::give_back(const TopicPartition& partition, std::vector<PendingKey> 
 
 // --- In the journal
 
-void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base) {
+void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base) {
   accepted.base_offset_ = base;
   // The operations view it until they are appended; then it waits to be durable.
-  auto kept = std::make_unique<Accepted>(std::move(accepted));
+  auto kept = std::make_unique<AcceptedBatch>(std::move(accepted));
   std::optional<std::uint32_t> first;
   for (const auto& gone : kept->removed_) {
     const std::uint32_t at = transaction.add(kept->removed_operation(gone));
@@ -317,7 +320,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
     const TopicPartition partition = kept->partition_;
     durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
       if (!apply(*kept, budget)) return false;
-      kept->coming_ = {};  // Here, on this thread.
+      kept->charge_ = {};  // Here, on this thread.
       if (kept->is_long_)  // A large map takes long to go.
         background_.run_and_then([gone = std::move(kept)]() mutable { gone.reset(); }, [] {});
       return true;
@@ -327,33 +330,33 @@ void Intake::add_to(storage::JournalTransaction& transaction, Accepted accepted,
 
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
-void Intake::appended(const Accepted& accepted) noexcept {
+void Intake::appended(const AcceptedBatch& accepted) noexcept {
   if (accepted.is_long_) {
     // Records that were taken in steps are leaving already.
     const std::size_t taken = accepted.removed_.size() - accepted.on_arrival_.size();
     for (std::size_t i = accepted.held_ ? taken : 0; i < accepted.removed_.size(); ++i)
-      leaving_.begin(accepted.removed_[i].key.sequence);
-    arriving_.add_batch(accepted);
+      removals_.begin(accepted.removed_[i].key.sequence);
+    unapplied_.add_batch(accepted);
     return;
   }
   for (const auto& gone : accepted.removed_) {
-    leaving_.begin(gone.key.sequence);
+    removals_.begin(gone.key.sequence);
     if (gone.how == storage::RemovalReason::delivered_on_arrival)
-      arriving_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), {gone.key, {}});
+      unapplied_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), {gone.key, {}});
   }
   for (const auto& added : accepted.added_) {
     std::string id(accepted.id_of(added));
     const auto share = accepted.share_of(added);
-    if (!id.empty()) arriving_.add_id(accepted.partition_, id, {added.key, share});
-    arriving_.add(added.key.sequence, {accepted.partition_, std::move(id), share});
+    if (!id.empty()) unapplied_.add_id(accepted.partition_, id, {added.key, share});
+    unapplied_.add(added.key.sequence, {accepted.partition_, std::move(id), share});
   }
 }
 
 // Durable: some of it goes to the tier.  True: all of it is there.
-bool Intake::apply(Accepted& accepted, std::size_t& budget) {
+bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   if (context_.stopped) return true;
   EngineTotals& totals = context_.totals;
-  Accepted::Applied& applied = accepted.applied_;
+  AcceptedBatch::Applied& applied = accepted.applied_;
   // Its topic may be deleted by force.  The store has dropped it then, and may have forgotten that
   // it did.
   const TopicPartition& partition = accepted.partition_;
@@ -374,10 +377,10 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
     totals.cancelled_total += gone.how == storage::RemovalReason::cancelled;
     totals.replaced_total += gone.how == storage::RemovalReason::replaced;
     if (gone.how != storage::RemovalReason::delivered_on_arrival)
-      awaiting_.answer(gone.key.sequence, Controlled{});
+      waiters_.answer(gone.key.sequence, Controlled{});
   }
   // They are called when everything is in its place, because they may ask for any of it.
-  Arriving::Waiters waiters;
+  UnappliedRecords::Waiters waiters;
   storage::PendingUse counted;
   for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
     const auto& added = accepted.added_[applied.added];
@@ -387,14 +390,14 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
       if (accepted.reservation_) counted.add({1, std::int64_t{accepted.share_of(added).bytes}});
     }
     totals.dropped_total += deleted;
-    accepted.coming_.applied(1);
+    accepted.charge_.applied(1);
     ++place.operation;
-    std::ranges::move(arriving_.take_waiters(added.key.sequence), std::back_inserter(waiters));
+    std::ranges::move(unapplied_.take_waiters(added.key.sequence), std::back_inserter(waiters));
     if (!accepted.is_long_) {
-      arriving_.end(added.key.sequence);
-      arriving_.end_id(partition, accepted.id_of(added), added.key);
+      unapplied_.end(added.key.sequence);
+      unapplied_.end_id(partition, accepted.id_of(added), added.key);
     }
-    if (near && !leaving_.contains(added.key.sequence)) queues_.file(added.key, partition, *near);
+    if (near && !removals_.contains(added.key.sequence)) queues_.file(added.key, partition, *near);
   }
   context_.tier.tell_account();
   accepted.reservation_.is_counted(counted);
@@ -402,8 +405,8 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
   for (; is_in && applied.ended < accepted.removed_.size() && take(); ++applied.ended) {
     const auto& gone = accepted.removed_[applied.ended];
     if (!accepted.is_long_ && gone.how == storage::RemovalReason::delivered_on_arrival)
-      arriving_.end_id(partition, accepted.id_of(gone), gone.key);
-    leaving_.end(gone.key.sequence);
+      unapplied_.end_id(partition, accepted.id_of(gone), gone.key);
+    removals_.end(gone.key.sequence);
   }
   const bool ended = is_in && applied.ended == accepted.removed_.size();
   if (ended) {
@@ -413,7 +416,7 @@ bool Intake::apply(Accepted& accepted, std::size_t& budget) {
     totals.cancel_late_total += accepted.late_cancels_;
     totals.expired_total += accepted.expired_;
     accepted.reservation_.end();
-    if (accepted.is_long_) arriving_.end_batch(accepted);
+    if (accepted.is_long_) unapplied_.end_batch(accepted);
   }
   for (auto& waiter : waiters) waiter();
   if (!ended || queues_.any_in_line() || context_.tier.is_short()) {

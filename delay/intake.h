@@ -2,7 +2,7 @@
 
 // Intake: how a producer's batch is taken apart, and what becomes of its parts.
 //
-//   accept() --> Accepted --add_to()--> one journal record
+//   accept() --> AcceptedBatch --add_to()--> one journal record
 //                                          |  appended: ids and records are arriving, what they
 //                                          |  replace or cancel is leaving
 //                                          '  durable: the tier has them, and the near ones wait
@@ -32,18 +32,18 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "delay/accepted.h"
-#include "delay/arriving.h"
-#include "delay/awaiting.h"
+#include "delay/accepted_batch.h"
 #include "delay/batch_schedules.h"
 #include "delay/deliveries.h"
+#include "delay/delivery_waiters.h"
 #include "delay/durable_changes.h"
 #include "delay/engine_context.h"
-#include "delay/leaving.h"
 #include "delay/named.h"
 #include "delay/pending_quota.h"
 #include "delay/ready_queues.h"
+#include "delay/removals_in_flight.h"
 #include "delay/sequences.h"
+#include "delay/unapplied_records.h"
 #include "records/batch_check.h"
 #include "storage/journal_transaction.h"
 
@@ -52,18 +52,18 @@ namespace tarry::delay {
 class Intake {
  public:
   using IdRows = BucketTier::IdRows;
-  using Done = std::move_only_function<void(std::expected<Accepted, ScheduleErrors>)>;
+  using Done = std::move_only_function<void(std::expected<AcceptedBatch, ScheduleErrors>)>;
 
   Intake(EngineContext& context, Background& background, DurableChanges& durable,
-         ReadyQueues& queues, Leaving& leaving, Arriving& arriving, Awaiting& awaiting,
-         Deliveries& deliveries)
+         ReadyQueues& queues, RemovalsInFlight& removals, UnappliedRecords& unapplied,
+         DeliveryWaiters& waiters, Deliveries& deliveries)
       : context_(context),
         background_(background),
         durable_(durable),
         queues_(queues),
-        leaving_(leaving),
-        arriving_(arriving),
-        awaiting_(awaiting),
+        removals_(removals),
+        unapplied_(unapplied),
+        waiters_(waiters),
         deliveries_(deliveries),
         sequences_(context.sink) {}
 
@@ -72,15 +72,15 @@ class Intake {
   // See Engine::read_ids().
   void read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
                 std::move_only_function<void(Result<IdRows>)> done);
-  std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
-                                                 const records::CheckedBatch& batch,
-                                                 const BatchSchedules& schedules,
-                                                 const TopicDelay& topic, WallTime arrived,
-                                                 const IdRows& ids, const PendingTerms& terms);
+  std::expected<AcceptedBatch, ScheduleErrors> accept(const TopicPartition& partition,
+                                                      const records::CheckedBatch& batch,
+                                                      const BatchSchedules& schedules,
+                                                      const TopicDelay& topic, WallTime arrived,
+                                                      const IdRows& ids, const PendingTerms& terms);
   void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
                        IdRows ids, const PendingTerms& terms, Done done);
-  void add_to(storage::JournalTransaction& transaction, Accepted accepted, Offset base);
+  void add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base);
 
   // Goes on with long batches; true: there is more to do.
   bool step(std::size_t budget);
@@ -89,7 +89,7 @@ class Intake {
   enum class Taken { yes, no, late, busy };
   // A long batch of which some ids are taken.
   struct Taking {
-    Accepted accepted;
+    AcceptedBatch accepted;
     IdRows ids;
     PendingTerms terms;
     Done done;
@@ -99,22 +99,22 @@ class Intake {
   std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,
                                         const TopicId& id, const PendingTerms& terms);
   Reservation::Account account_of(const PendingTerms& terms);
-  std::optional<ScheduleErrors> reserve(Accepted& accepted, const PendingTerms& terms);
-  Taken take_id(Accepted& accepted, const Accepted::Take& take, const IdRows& ids);
-  static void end_taking(Accepted& accepted);
+  std::optional<ScheduleErrors> reserve(AcceptedBatch& accepted, const PendingTerms& terms);
+  Taken take_id(AcceptedBatch& accepted, const AcceptedBatch::Take& take, const IdRows& ids);
+  static void end_taking(AcceptedBatch& accepted);
   Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                 std::size_t number);
   void give_back(const TopicPartition& partition, std::vector<PendingKey> keys);
-  void appended(const Accepted& accepted) noexcept;
-  bool apply(Accepted& accepted, std::size_t& budget);
+  void appended(const AcceptedBatch& accepted) noexcept;
+  bool apply(AcceptedBatch& accepted, std::size_t& budget);
 
   EngineContext& context_;
   Background& background_;
   DurableChanges& durable_;
   ReadyQueues& queues_;
-  Leaving& leaving_;
-  Arriving& arriving_;
-  Awaiting& awaiting_;
+  RemovalsInFlight& removals_;
+  UnappliedRecords& unapplied_;
+  DeliveryWaiters& waiters_;
   Deliveries& deliveries_;
   Sequences sequences_;
   std::deque<Taking> taking_;

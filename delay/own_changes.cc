@@ -40,7 +40,7 @@ storage::PendingRemoved OwnChanges::Removal::operation(const One& one) const {
 void OwnChanges::move(std::unique_ptr<Move> move) {
   move->at = context_.time.wall();
   // From here on no delivery takes it.
-  leaving_.begin_move(move->record.key.sequence);
+  removals_.begin_move(move->record.key.sequence);
   storage::JournalTransaction transaction(storage::Reserve::keep);
   move->place.operation = transaction.add(move->removed());
   transaction.add(move->added());
@@ -60,7 +60,7 @@ void OwnChanges::move(std::unique_ptr<Move> move) {
 
 void OwnChanges::on_move_refused(Move& move, const Error& error) {
   stay(move.record.key, move.record.partition);
-  leaving_.end(move.record.key.sequence);
+  removals_.end(move.record.key.sequence);
   if (move.done) {
     move.done(std::unexpected(error));
   } else {
@@ -84,13 +84,13 @@ void OwnChanges::moved(Move& move) {
     context_.tier.tell_account();
   }
   ++(move.done ? context_.totals.moved_total : context_.totals.left_out_total);
-  awaiting_.answer(sequence,
-                   fail(Errc::invalid, "it was given another due time before it was delivered"));
+  waiters_.answer(sequence,
+                  fail(Errc::invalid, "it was given another due time before it was delivered"));
   context_.time.observe();
   if (near) queues_.file({move.due, sequence}, partition, *near);
   // Before others: they may cancel it, and this request is the one that came first.
   if (move.done) move.done(deleted ? Controlled{} : Controlled{ControlOutcome::done, move.due});
-  leaving_.end(sequence);
+  removals_.end(sequence);
   go_on();
 }
 
@@ -100,7 +100,7 @@ void OwnChanges::remove(std::unique_ptr<Removal> removal) {
   storage::JournalTransaction transaction(storage::Reserve::use);
   std::optional<std::uint32_t> first;
   for (const auto& one : removal->records) {
-    leaving_.begin(one.key.sequence);
+    removals_.begin(one.key.sequence);
     const std::uint32_t at = transaction.add(removal->operation(one));
     if (!first) first = at;
   }
@@ -132,7 +132,7 @@ void OwnChanges::removed(Removal& removal) {
                 : removal.topic_gone                           ? totals.dropped_total
                                                                : totals.cancelled_total;
   total += removal.records.size();
-  for (const auto& one : removal.records) awaiting_.answer(one.key.sequence, Controlled{});
+  for (const auto& one : removal.records) waiters_.answer(one.key.sequence, Controlled{});
   end_removal(removal, Controlled{.outcome = ControlOutcome::done});
 }
 
@@ -143,14 +143,14 @@ void OwnChanges::on_removal_refused(Removal& removal, const Error& error) {
 }
 
 void OwnChanges::end_removal(Removal& removal, const Result<Controlled>& answer) {
-  for (const auto& one : removal.records) leaving_.end(one.key.sequence);
+  for (const auto& one : removal.records) removals_.end(one.key.sequence);
   if (removal.done) removal.done(answer);
   go_on();
 }
 
 // Its change was refused.  One that is not durable yet is filed when it is.
 void OwnChanges::stay(const PendingKey& key, const TopicPartition& partition) {
-  if (!arriving_.contains(key.sequence)) queues_.stay(key, partition);
+  if (!unapplied_.contains(key.sequence)) queues_.stay(key, partition);
 }
 
 void OwnChanges::go_on() {

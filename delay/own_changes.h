@@ -21,13 +21,13 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "delay/arriving.h"
-#include "delay/awaiting.h"
 #include "delay/controlled.h"
+#include "delay/delivery_waiters.h"
 #include "delay/durable_changes.h"
 #include "delay/engine_context.h"
-#include "delay/leaving.h"
 #include "delay/ready_queues.h"
+#include "delay/removals_in_flight.h"
+#include "delay/unapplied_records.h"
 #include "storage/journal_record.h"
 #include "storage/pending.h"
 
@@ -68,14 +68,14 @@ class OwnChanges {
     storage::PendingAdded added() const;
   };
 
-  OwnChanges(EngineContext& context, DurableChanges& durable, ReadyQueues& queues, Leaving& leaving,
-             Arriving& arriving, Awaiting& awaiting)
+  OwnChanges(EngineContext& context, DurableChanges& durable, ReadyQueues& queues,
+             RemovalsInFlight& removals, UnappliedRecords& unapplied, DeliveryWaiters& waiters)
       : context_(context),
         durable_(durable),
         queues_(queues),
-        leaving_(leaving),
-        arriving_(arriving),
-        awaiting_(awaiting) {}
+        removals_(removals),
+        unapplied_(unapplied),
+        waiters_(waiters) {}
 
   void remove(std::unique_ptr<Removal> removal);
   void move(std::unique_ptr<Move> move);
@@ -92,9 +92,9 @@ class OwnChanges {
   EngineContext& context_;
   DurableChanges& durable_;
   ReadyQueues& queues_;
-  Leaving& leaving_;
-  Arriving& arriving_;
-  Awaiting& awaiting_;
+  RemovalsInFlight& removals_;
+  UnappliedRecords& unapplied_;
+  DeliveryWaiters& waiters_;
 };
 
 }  // namespace tarry::delay

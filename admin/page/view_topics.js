@@ -59,7 +59,7 @@ async function showTopic(name) {
       { head: "Log start", class: "number", cell: ({ log_start }) => (log_start === null || log_start === undefined ? "–" : integer(log_start)) },
       { head: "High watermark", class: "number", cell: ({ high_watermark }) => (high_watermark === null || high_watermark === undefined ? "–" : integer(high_watermark)) },
       { head: "Size", class: "number", cell: (each) => (each.open ? bytes(each.bytes) : "closed") },
-      { head: "State", cell: ({ fenced, open }) => (fenced ? "fenced" : open ? "open" : "closed") },
+      { head: "State", cell: ({ fenced, reason, open }) => (fenced ? `out of service: ${visible(reason ?? "")}` : open ? "open" : "closed") },
     ], { key: ({ partition }) => partition, caption: "Partitions" });
     partitions.update(topic.partitions);
     const configs = Object.entries(topic.configs ?? {});

@@ -35,7 +35,7 @@
 #include "broker/partitions/arrival.h"
 #include "broker/partitions/batch_checks.h"
 #include "broker/partitions/dead_letters.h"
-#include "delay/accepted.h"
+#include "delay/accepted_batch.h"
 #include "delay/batch_schedules.h"
 #include "delay/bucket_tier.h"
 
@@ -47,7 +47,7 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
   using IdRows = delay::BucketTier::IdRows;
   // The parts that the delay engine made of a batch; empty: no record of it is scheduled, or it is
   // refused for another reason.
-  using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
+  using Parts = std::optional<std::expected<delay::AcceptedBatch, delay::ScheduleErrors>>;
   struct Steps {
     // Reads what is known of the ids of a checked batch, whose records live until `done` is called:
     // perhaps at once.

@@ -297,7 +297,7 @@ std::optional<DeadLetters> Partition::dead_letters(const Arrival& arrival,
 bool Partition::takes_long(const BatchChecks::Verdict& verdict, const delay::TopicDelay& topic) {
   if (!verdict || !verdict->schedules) return false;
   return verdict->schedules->ids > 0 ||
-         delay::Accepted::is_long(verdict->batch, *verdict->schedules, topic);
+         delay::AcceptedBatch::is_long(verdict->batch, *verdict->schedules, topic);
 }
 
 const CheckedArrival* Partition::to_accept(const Verdict& verdict) const {
@@ -320,7 +320,7 @@ void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdR
   }
   delay::Engine& engine = host_.engine();
   const auto topic = delay_config_of(*arrival.config);
-  if (delay::Accepted::is_long(checked->batch, *checked->schedules, topic)) {
+  if (delay::AcceptedBatch::is_long(checked->batch, *checked->schedules, topic)) {
     engine.accept_in_steps(id_, checked->batch, *checked->schedules, topic, arrival.at,
                            std::move(*ids), std::move(done), arrival.pending);
   } else {
@@ -401,7 +401,8 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
 // The part of a produced batch that goes to the log now, as it will be there.
 Partition::LogBatch Partition::log_batch(const Arrival& arrival,
                                          const CheckedArrival& checked_arrival,
-                                         std::optional<delay::Accepted>& accepted, WallTime now) {
+                                         std::optional<delay::AcceptedBatch>& accepted,
+                                         WallTime now) {
   LogBatch out;
   const records::CheckedBatch& checked = checked_arrival.batch;
   records::MutableBatch bytes;
@@ -468,7 +469,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   if (!checked.schedules) return refused(checked.schedules.error(), config);
   if (parts && !*parts) return refused(parts->error());
   if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, "acks", {});
-  std::optional<delay::Accepted> accepted;
+  std::optional<delay::AcceptedBatch> accepted;
   if (parts) {
     accepted = std::move(**parts);
   } else {
@@ -523,7 +524,10 @@ void Partition::deliver(Buffer batch, const delay::Departures& departures,
   shard_.assert_on_shard();
   if (retired_)
     return told.done(fail(Errc::not_found, fmt::format("topic {} is deleted", topic_name_)));
-  if (fenced_) return told.done(fail(Errc::fenced, *fenced_));
+  if (fenced_) {
+    return told.done(fail(Errc::fenced, fmt::format("partition {}-{} is out of service: {}",
+                                                    topic_name_, id_.partition, *fenced_)));
+  }
 
   const WallTime now = shard_.clock().wall();
   // The clock may have been set back since the records were due, and none is delivered early.
@@ -666,6 +670,7 @@ void Partition::fence(std::string why) {
   log_error("broker", "partition {}-{} is out of service; its files are kept: {}", topic_name_,
             id_.partition, why);
   fenced_ = std::move(why);
+  if (!retired_) host_.went_out_of_service(*this);
   fetches.check_all();
 }
 

@@ -199,7 +199,7 @@ class Partition {
   AppendQueue& queue();
   // The dead letters of a batch that is going to be taken.
   std::optional<DeadLetters> dead_letters(const Arrival& arrival, const Verdict& verdict) const;
-  using Parts = std::optional<std::expected<delay::Accepted, delay::ScheduleErrors>>;
+  using Parts = std::optional<std::expected<delay::AcceptedBatch, delay::ScheduleErrors>>;
   using IdRows = delay::Engine::IdRows;
   // Whether accepting it takes more than a turn.
   static bool takes_long(const BatchChecks::Verdict& verdict, const delay::TopicDelay& topic);
@@ -223,7 +223,7 @@ class Partition {
     std::int64_t max_timestamp = -1;
   };
   LogBatch log_batch(const Arrival& arrival, const CheckedArrival& checked_arrival,
-                     std::optional<delay::Accepted>& accepted, WallTime now);
+                     std::optional<delay::AcceptedBatch>& accepted, WallTime now);
   // A batch of ours, with what else its journal record says.
   void append_ours(storage::JournalTransaction transaction, Buffer batch, WallTime now,
                    const delay::Departures& departures, delay::DeliveryTold told);

@@ -35,6 +35,8 @@ class PartitionHost {
 
   // It is open from now on.
   virtual void opened(Partition& partition) = 0;
+  // It is out of service until the next start.
+  virtual void went_out_of_service(const Partition& partition) = 0;
   // So many records more are in a log.
   virtual void appended(std::uint64_t records) noexcept = 0;
   // Its log has something that its segments, or its directory, do not have yet.

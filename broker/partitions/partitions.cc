@@ -143,12 +143,28 @@ Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
   return open_.emplace(tp, std::move(*loaded)).first->second.get();
 }
 
+std::vector<Partitions::OutOfService> Partitions::out_of_service(std::size_t most) const {
+  std::vector<OutOfService> some;
+  for (const auto* const of : {&out_of_service_, &unopened_}) {
+    for (const auto& [id, reason] : *of) {
+      if (some.size() == most) return some;
+      some.push_back({id, reason});
+    }
+  }
+  return some;
+}
+
+void Partitions::note_out_of_service(const Partition& partition) {
+  out_of_service_[partition.id()] = *partition.fence_reason();
+}
+
 void Partitions::drop(const storage::Topic& topic, PartitionIndex from, PartitionIndex until) {
   std::vector<storage::LogRemoval> unopened;
   for (PartitionIndex index = from; index < until; ++index) {
     const TopicPartition tp{topic.id, index};
     if (!shard_.owns(tp)) continue;
     unopened_.erase(tp);
+    out_of_service_.erase(tp);
     const auto found = open_.find(tp);
     if (found == open_.end()) {
       // One that is being opened is removed when it is open.

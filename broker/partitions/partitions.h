@@ -51,6 +51,16 @@ class Partitions {
   Partition* find(const TopicPartition& tp) const;
   const Map& all() const { return open_; }
 
+  // Those that cannot be used: damaged, until the next start, or not opened when it was last tried.
+  struct OutOfService {
+    TopicPartition id;
+    std::string reason;
+  };
+  std::size_t count_out_of_service() const { return out_of_service_.size() + unopened_.size(); }
+  // At most `most` of them.
+  std::vector<OutOfService> out_of_service(std::size_t most) const;
+  void note_out_of_service(const Partition& partition);
+
   // Their topic is deleted: those of this shard in [from, until).
   void drop(const storage::Topic& topic, PartitionIndex from, PartitionIndex until);
   // The partition of a deleted topic, as long as something may point to it; or null.
@@ -82,6 +92,7 @@ class Partitions {
   Map open_;
   std::unordered_map<TopicPartition, Opening> opening_;
   std::unordered_map<TopicPartition, std::string> unopened_;  // With the reason that was logged.
+  std::unordered_map<TopicPartition, std::string> out_of_service_;  // The damaged; with the reason.
   // A partition of a deleted topic.  Completions of journal records before `appended` point to it.
   struct Retired {
     std::unique_ptr<Partition> partition;

@@ -388,8 +388,13 @@ asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, 
   };
   co_await ask_all(here, items, ask);
   std::vector<PendingRecord> pending;
+  std::optional<Error> fenced;
   for (auto& shard : items) {
     for (auto& item : shard.items) {
+      if (!item.told && item.told.error().code == Errc::fenced) {
+        fenced = item.told.error();  // Another partition may have the record.
+        continue;
+      }
       if (!item.told) co_return std::unexpected(item.told.error());
       if (item.told->record) {
         pending.push_back(std::move(*item.told->record));
@@ -398,6 +403,7 @@ asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard& here, 
       }
     }
   }
+  if (fenced && pending.empty() && answer.delivered.empty()) co_return std::unexpected(*fenced);
   std::ranges::sort(pending, {}, &PendingRecord::key);
   for (auto& record : pending) answer.pending.push_back(taken_apart(*topic, std::move(record)));
   std::ranges::sort(answer.delivered);
@@ -494,18 +500,21 @@ asio::awaitable<Result<std::vector<PartitionControlled>>> control_delayed(
   auto items = by_shard<Controlled>(broker, topic->id, name, partitions);
   co_await control_all(here, topic->id, control, items);
   std::vector<PartitionControlled> answer;
-  std::optional<Error> failed;
+  std::optional<Error> failed, fenced;
   for (const auto& shard : items) {
     for (const auto& item : shard.items) {
       if (!item.told) {
         // Reported when all have answered: the others may have carried it out.
-        failed = item.told.error();
+        const bool is_fenced = item.told.error().code == Errc::fenced;
+        (is_fenced ? fenced : failed) = item.told.error();
       } else if (item.told->outcome != ControlOutcome::unknown) {
         answer.push_back({item.partition, *item.told});
       }
     }
   }
   if (failed) co_return std::unexpected(*failed);
+  // A partition out of service does not hide what became of the record in another one.
+  if (fenced && answer.empty()) co_return std::unexpected(*fenced);
   std::ranges::sort(answer, {}, &PartitionControlled::partition);
   co_return answer;
 }

@@ -84,6 +84,10 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_partitions_open",
               "Partitions that have been used since the start and are open."},
              partitions_open);
+  sink.gauge({"tarry_broker_partitions_out_of_service",
+              "Partitions that cannot be used because their files are damaged or cannot be opened; "
+              "/status names them."},
+             partitions_out_of_service);
   sink.counter(
       {"tarry_broker_header_slips_total",
        "Headers of accepted records whose name is one letter off from a header that schedules."},
@@ -165,6 +169,9 @@ ShardStatus status_of(Shard& shard) {
   ShardStatus status;
   status.index = shard.index();
   status.partitions_open = shard.partitions().all().size();
+  status.partitions_out_of_service = shard.partitions().count_out_of_service();
+  for (auto& [id, reason] : shard.partitions().out_of_service(ShardStatus::max_out_of_service))
+    status.out_of_service.push_back({id, std::move(reason), shard.engine().set_aside_of(id)});
   status.counters = shard.counters;
   status.turn_us = shard.turns.distribution(shard.clock().mono());
   status.longest_busy_turn_us = shard.busy_turns.recent(shard.clock().mono()).max();

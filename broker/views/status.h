@@ -40,6 +40,15 @@ struct ShardStatus {
   std::uint32_t index = 0;
   ShardCounters counters;
   std::uint64_t partitions_open = 0;  // The others have not been used since the start.
+  std::uint64_t partitions_out_of_service = 0;
+  struct OutOfService {
+    TopicPartition partition;
+    std::string reason;
+    std::uint64_t set_aside = 0;  // Its due records that wait for the next start.
+  };
+  // The first of them: an answer has a bound.
+  static constexpr std::size_t max_out_of_service = 100;
+  std::vector<OutOfService> out_of_service;
   std::uint64_t checkpoints_total = 0;
   std::map<protocol::ErrorCode, std::uint64_t> produce_errors;  // Batches, by their error.
   std::map<std::string_view, std::uint64_t> refused_batches;    // By the partitions, by reason.
@@ -80,7 +89,7 @@ struct PartitionStatus {
   std::uint32_t shard = 0;
   bool open = false;  // Else nothing below is known.
   bool fenced = false;
-  std::string reason;  // Of that.
+  std::string reason;  // Why it is fenced.
   Offset log_start = 0;
   Offset high_watermark = 0;
   Offset log_end = 0;

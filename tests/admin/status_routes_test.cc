@@ -29,6 +29,52 @@ TEST_SUITE("status routes") {
           std::string::npos);
   }
 
+  TEST_CASE(
+      "/status names a partition that is out of service, with its reason and the due records that "
+      "wait, until its topic is deleted; /metrics and /topics/NAME show it") {
+    Admin admin;
+    create_topic(admin.world, "orders", 2);
+    for (PartitionIndex p = 0; p < 2; ++p)
+      produce(admin.world, "orders", p,
+              batch_of(admin.world.clock.wall(), {{"v", {{"x-delay", "2s"}}}}));
+    CHECK(admin.get_json("/status")["out_of_service"] == Json::array());
+    auto& broker = admin.world.broker();
+    const auto topic = broker.shard(0).topics().find("orders");
+    const TopicPartition damaged{topic->id, 1};
+    auto& shard = broker.shard_of(damaged);
+    shard.partitions().find(damaged)->fence("its log is cut");
+    admin.world.pass(3s);
+    const auto status = admin.get_json("/status");
+    CHECK(status["out_of_service"] == Json{{{"topic", "orders"},
+                                            {"partition", 1},
+                                            {"shard", shard.index()},
+                                            {"reason", "its log is cut"},
+                                            {"set_aside", 1}}});
+    CHECK(status["delayed"]["out_of_service"] == 1);
+    CHECK(status["delayed"]["overdue"] == 1);
+    CHECK(status["delayed"]["delivered_total"] == 1);
+    const std::string line = "tarry_broker_partitions_out_of_service{shard=\"" +
+                             std::to_string(shard.index()) + "\"} 1\n";
+    CHECK(admin.get("/metrics").body.find(line) != std::string::npos);
+    // A record of another partition is found and cancelled by its id as always.
+    produce(admin.world, "orders", 0,
+            batch_of(admin.world.clock.wall(),
+                     {{"w", {{"x-delay", "1h"}, {"x-schedule-id", "later"}}}}));
+    CHECK(admin.get("/delayed/orders/later").status == 200);
+    CHECK(admin.remove("/delayed/orders/later").json()["result"] == "cancelled");
+    const auto unknown = admin.remove("/delayed/orders/nobody");
+    CHECK(unknown.status == 503);
+    CHECK(unknown.body.find("partition orders-1 is out of service: its log is cut") !=
+          std::string::npos);
+    const auto partitions = admin.get_json("/topics/orders")["partitions"];
+    CHECK(partitions[1]["reason"] == "its log is cut");
+    CHECK(!partitions[0].contains("reason"));
+    REQUIRE(admin.remove("/topics/orders?force=true").status == 200);
+    admin.world.pass(1s);
+    CHECK(admin.get_json("/status")["out_of_service"] == Json::array());
+    CHECK(admin.get_json("/status")["delayed"]["out_of_service"] == 0);
+  }
+
   TEST_CASE("/status has every field that programs may rely on, numbers as numbers") {
     Admin admin;
     create_topic(admin.world, "orders", 3);

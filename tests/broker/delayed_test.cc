@@ -212,13 +212,20 @@ TEST_SUITE("delayed records") {
     for (PartitionIndex p = 0; p < 2; ++p)
       produce(world, "t", p, batch_of(world.clock.wall(), {{"v", {{"x-delay", "2s"}}}}));
     const TopicPartition damaged{world.shard().topics().find("t")->id, 0};
+    CapturedLog log;
     world.shard().partitions().find(damaged)->fence("a test says so");
     world.pass(3s);
+    CHECK(log.count("partition t-0 is out of service: a test says so") == 1);
+    const auto out = world.shard().partitions().out_of_service(10);
+    REQUIRE(out.size() == 1);
+    CHECK(out[0].id == damaged);
+    CHECK(out[0].reason == "a test says so");
     CHECK(values(read_all(world, "t", 1)) == Strings{"v"});
     CHECK(count_pending(world) == 1);
     CHECK(world.shard().engine().stats().out_of_service == 1);
     CHECK(world.shard().engine().stats().overdue == 1);
     world.restart();
+    CHECK(world.shard().partitions().count_out_of_service() == 0);
     world.pass(3s);
     CHECK(values(read_all(world, "t", 0)) == Strings{"v"});
     world.restart();

@@ -115,6 +115,15 @@ TEST_CASE("a broker that refuses, is late or was early is distinguished from a h
   CHECK(level_of(ill, "connections") == Level::warning);
   CHECK(finding_of(ill, "deliveries")->text.find("5.51 s") != std::string::npos);
 
+  const auto damaged = check_status(
+      R"({"state":"running","out_of_service":[)"
+      R"({"topic":"a","partition":1,"reason":"the log is cut","set_aside":7},{"topic":"b","partition":0,"reason":"r"},)"
+      R"({"topic":"c","partition":0,"reason":"r"},{"topic":"hidden","partition":0,"reason":"r"}, 7]})");
+  CHECK(level_of(damaged, "partitions") == Level::problem);
+  const auto& named = finding_of(damaged, "partitions")->text;
+  CHECK(named.find("a-1 (the log is cut)") != std::string::npos);
+  CHECK(named.find("hidden") == std::string::npos);
+
   CHECK(level_of(check_status(R"({"state":"running","delayed":{"early_total":1}})"),
                  "deliveries") == Level::problem);
   CHECK(level_of(check_status("<html>"), "broker") == Level::problem);

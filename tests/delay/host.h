@@ -211,6 +211,7 @@ class TestHost final : public Sink {
     std::vector<storage::PendingRemoved> gone(departures.gone.begin(), departures.gone.end());
     ++deliveries;
     codecs.push_back(*records::BatchView::parse(batch).value().codec());
+    if (deleted.contains(partition.topic)) return told.done(fail(Errc::not_found, "deleted"));
     check_delivery(partition, batch, gone);
     if (out_of_service.contains(partition)) return told.done(fail(Errc::fenced, "it is damaged"));
     if (refuses && refuses(partition)) return told.done(fail(Errc::io, "refused by the test"));
@@ -236,9 +237,9 @@ class TestHost final : public Sink {
   }
 
   // --- The part of a produce handler
-  std::expected<Accepted, ScheduleErrors> accept(const TopicPartition& partition,
-                                                 const records::CheckedBatch& batch,
-                                                 const TopicDelay& topic = {}) {
+  std::expected<AcceptedBatch, ScheduleErrors> accept(const TopicPartition& partition,
+                                                      const records::CheckedBatch& batch,
+                                                      const TopicDelay& topic = {}) {
     had_quotas |= terms.is_limited();
     const WallTime arrived = clock.wall();
     const auto schedules = read_schedules(batch, topic, arrived, engine->believed(arrived));
@@ -294,7 +295,7 @@ class TestHost final : public Sink {
     had_quotas |= terms.is_limited();
     engine->accept_in_steps(
         partition, batch->checked, batch->schedules, topic, arrived, std::move(ids),
-        [this, batch, partition](std::expected<Accepted, ScheduleErrors> accepted) {
+        [this, batch, partition](std::expected<AcceptedBatch, ScheduleErrors> accepted) {
           if (!accepted) {
             batch->answer = std::unexpected(accepted.error());
           } else if (refuses_commits) {
@@ -306,7 +307,8 @@ class TestHost final : public Sink {
         },
         terms);
   }
-  Offset commit_batch(const TopicPartition& partition, const Buffer& bytes, Accepted accepted) {
+  Offset commit_batch(const TopicPartition& partition, const Buffer& bytes,
+                      AcceptedBatch accepted) {
     const Buffer immediate =
         accepted.untouched() || accepted.appends_nothing() ? Buffer{} : accepted.take_immediate();
     storage::JournalTransaction transaction;

@@ -1,10 +1,11 @@
-#include "delay/arriving.h"
+#include "delay/unapplied_records.h"
 
 #include <algorithm>
 
 namespace tarry::delay {
 
-void Arriving::end_id(const TopicPartition& partition, std::string_view id, const PendingKey& key) {
+void UnappliedRecords::end_id(const TopicPartition& partition, std::string_view id,
+                              const PendingKey& key) {
   const auto ids = ids_.find(partition);
   if (ids == ids_.end()) return;
   const auto known = ids->second.find(id);
@@ -13,23 +14,23 @@ void Arriving::end_id(const TopicPartition& partition, std::string_view id, cons
   if (ids->second.empty()) ids_.erase(ids);
 }
 
-std::optional<Arriving::Record> Arriving::find(Sequence sequence) const {
+std::optional<UnappliedRecords::Record> UnappliedRecords::find(Sequence sequence) const {
   if (const auto found = records_.find(sequence); found != records_.end()) return found->second;
-  for (const Accepted* batch : batches_) {
+  for (const AcceptedBatch* batch : batches_) {
     if (const auto* const added = batch->find(sequence))
       return Record{batch->partition_, std::string(batch->id_of(*added)), batch->share_of(*added)};
   }
   return std::nullopt;
 }
 
-bool Arriving::contains(Sequence sequence) const {
-  return records_.contains(sequence) || std::ranges::any_of(batches_, [&](const Accepted* batch) {
-           return batch->find(sequence);
-         });
+bool UnappliedRecords::contains(Sequence sequence) const {
+  return records_.contains(sequence) ||
+         std::ranges::any_of(batches_,
+                             [&](const AcceptedBatch* batch) { return batch->find(sequence); });
 }
 
-std::optional<Arriving::Last> Arriving::find_id(const TopicPartition& partition,
-                                                std::string_view id) const {
+std::optional<UnappliedRecords::Last> UnappliedRecords::find_id(const TopicPartition& partition,
+                                                                std::string_view id) const {
   std::optional<Last> last;
   if (const auto ids = ids_.find(partition); ids != ids_.end()) {
     const auto found = ids->second.find(id);
@@ -37,7 +38,7 @@ std::optional<Arriving::Last> Arriving::find_id(const TopicPartition& partition,
   }
   // One of them may have come before or after it: the later one has the larger sequence number,
   // because those of a partition are accepted one after the other.
-  for (const Accepted* batch : batches_) {
+  for (const AcceptedBatch* batch : batches_) {
     if (batch->partition_ != partition) continue;
     const auto found = batch->find_id(id);
     if (found && (!last || last->key.sequence < found->first.sequence))
@@ -46,16 +47,16 @@ std::optional<Arriving::Last> Arriving::find_id(const TopicPartition& partition,
   return last;
 }
 
-std::size_t Arriving::size() const {
+std::size_t UnappliedRecords::size() const {
   std::size_t count = records_.size();
-  for (const Accepted* batch : batches_) count += batch->added_.size() - batch->applied_.added;
+  for (const AcceptedBatch* batch : batches_) count += batch->added_.size() - batch->applied_.added;
   return count;
 }
 
-std::size_t Arriving::count_of(const TopicId& topic) const {
+std::size_t UnappliedRecords::count_of(const TopicId& topic) const {
   auto count = static_cast<std::size_t>(std::ranges::count_if(
       records_, [&](const auto& record) { return record.second.partition.topic == topic; }));
-  for (const Accepted* batch : batches_) {
+  for (const AcceptedBatch* batch : batches_) {
     if (batch->partition_.topic == topic) count += batch->added_.size() - batch->applied_.added;
   }
   return count;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Coming: what a batch counts for from its acceptance until the tier has it.
+// IntakeCharge: what a batch counts for from its acceptance until the tier has it.
 //
 //   accepted --> [ bytes: memory for delayed records;  records: pending ones of their topic ]
 //                     applied(n): n of its records are pending    gone: the batch is applied, or
@@ -21,7 +21,7 @@
 
 namespace tarry::delay {
 
-class Coming {
+class IntakeCharge {
  public:
   // The sums that it is in, which live as long as `alive` says so.
   struct Sums {
@@ -30,18 +30,18 @@ class Coming {
     std::shared_ptr<const bool> alive = nullptr;
   };
 
-  Coming() = default;
-  Coming(Sums sums, std::size_t bytes, std::size_t records)
+  IntakeCharge() = default;
+  IntakeCharge(Sums sums, std::size_t bytes, std::size_t records)
       : sums_(std::move(sums)), bytes_(bytes), records_(static_cast<std::int64_t>(records)) {
     *sums_.bytes += bytes_;
     add(records_);
   }
-  Coming(Coming&& other) noexcept { swap(other); }
-  Coming& operator=(Coming&& other) noexcept {
-    Coming(std::move(other)).swap(*this);
+  IntakeCharge(IntakeCharge&& other) noexcept { swap(other); }
+  IntakeCharge& operator=(IntakeCharge&& other) noexcept {
+    IntakeCharge(std::move(other)).swap(*this);
     return *this;
   }
-  ~Coming() {
+  ~IntakeCharge() {
     if (!is_counted()) return;
     *sums_.bytes -= bytes_;
     add(-records_);
@@ -64,7 +64,7 @@ class Coming {
   void add(std::int64_t records) {
     if (sums_.records != nullptr) sums_.records->fetch_add(records, std::memory_order_relaxed);
   }
-  void swap(Coming& other) noexcept {
+  void swap(IntakeCharge& other) noexcept {
     std::swap(sums_, other.sums_);
     std::swap(bytes_, other.bytes_);
     std::swap(records_, other.records_);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Awaiting: the requests that wait until a record is delivered (Engine::deliver_now()).
+// DeliveryWaiters: the requests that wait until a record is delivered (Engine::deliver_now()).
 //
 // Invariant: each is answered once, when it is decided what becomes of the record: with its
 // offset, or with what took it away instead.
@@ -16,7 +16,7 @@
 
 namespace tarry::delay {
 
-class Awaiting {
+class DeliveryWaiters {
  public:
   // Answers at once if too many wait for it already.
   void add(Sequence sequence, const TopicId& topic, ControlDone done);

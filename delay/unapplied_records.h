@@ -1,9 +1,9 @@
 #pragma once
 
-// Arriving: the records that are accepted in the journal and not in the store yet: they are not
-// durable, or their turn to be applied has not come.
+// UnappliedRecords: the records that are accepted in the journal and not in the store yet, because
+// they are not durable, or because their turn to be applied has not come.
 //
-//   appended --add()--> arriving --end()--> durable and applied: the BucketTier knows it
+//   appended --add()--> unapplied --end()--> durable and applied: the BucketTier knows it
 //
 // Invariant: the last record that has an id in the journal is found here until the tier
 // knows it; also one that was due on arrival, which is never pending.
@@ -24,14 +24,14 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "delay/accepted.h"
+#include "delay/accepted_batch.h"
 #include "storage/pending.h"
 
 namespace tarry::delay {
 
 using storage::PendingKey;
 
-class Arriving {
+class UnappliedRecords {
  public:
   using Waiters = std::vector<std::move_only_function<void()>>;
   struct Record {
@@ -45,9 +45,9 @@ class Arriving {
     storage::PendingShare share;
   };
 
-  // Accepted::applied_ says how much of it has ended.
-  void add_batch(const Accepted& batch) { batches_.push_back(&batch); }
-  void end_batch(const Accepted& batch) { std::erase(batches_, &batch); }
+  // AcceptedBatch::applied_ says how much of it has ended.
+  void add_batch(const AcceptedBatch& batch) { batches_.push_back(&batch); }
+  void end_batch(const AcceptedBatch& batch) { std::erase(batches_, &batch); }
 
   void add(Sequence sequence, Record record) { records_.emplace(sequence, std::move(record)); }
   void end(Sequence sequence) { records_.erase(sequence); }
@@ -82,7 +82,7 @@ class Arriving {
 
   std::unordered_map<Sequence, Record> records_;
   std::unordered_map<TopicPartition, Ids> ids_;
-  std::vector<const Accepted*> batches_;  // In the order of the journal; few.
+  std::vector<const AcceptedBatch*> batches_;  // In the order of the journal; few.
   std::unordered_map<Sequence, Waiters> waiters_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Leaving: the records whose removal is appended to the journal and not durable yet.
+// RemovalsInFlight: the records whose removal is appended to the journal and not durable yet.
 //
 //   pending --begin()--> leaving --end()--> gone, or pending again where the removal was refused
 //                                           or the record was moved
@@ -20,9 +20,9 @@
 
 namespace tarry::delay {
 
-class Leaving {
+class RemovalsInFlight {
  public:
-  explicit Leaving(ReadyQueues& queues) : queues_(queues) {}
+  explicit RemovalsInFlight(ReadyQueues& queues) : queues_(queues) {}
 
   void begin(Sequence sequence) {
     records_.try_emplace(sequence);

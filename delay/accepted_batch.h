@@ -1,10 +1,10 @@
 #pragma once
 
-// Accepted: a producer's batch, taken apart: what of it goes to the log at once, what is pending
-// from now on, and what it removes.  Owns all bytes that it refers to.
+// AcceptedBatch: a producer's batch, taken apart: what of it goes to the log at once, what is
+// pending from now on, and what it removes.  Owns all bytes that it refers to.
 //
 // split() is pure and runs on any thread.  From then on the value belongs to its shard's thread:
-// Intake resolves the ids that it takes, and Arriving has it until it is durable.
+// Intake resolves the ids that it takes, and UnappliedRecords has it until it is durable.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include "base/ids.h"
 #include "base/scope_exit.h"
 #include "delay/batch_schedules.h"
-#include "delay/coming.h"
+#include "delay/intake_charge.h"
 #include "delay/pending_quota.h"
 #include "delay/schedule.h"
 #include "delay/sequences.h"
@@ -34,7 +34,7 @@ namespace tarry::delay {
 
 using storage::PendingKey;
 
-class Accepted {
+class AcceptedBatch {
  public:
   // No record in it has a schedule: the batch goes to the log as it came.
   bool untouched() const { return kind_ == Kind::untouched; }
@@ -60,13 +60,14 @@ class Accepted {
                       const TopicDelay& topic);
   // Takes a batch apart; the ids that it takes from other records are still to be taken. `is_long`:
   // it is accepted in steps, whatever its size.  Pure: on any thread.
-  static Accepted split(const TopicPartition& partition, const records::CheckedBatch& batch,
-                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
-                        SequenceRun sequences, PrincipalId principal, bool is_long);
+  static AcceptedBatch split(const TopicPartition& partition, const records::CheckedBatch& batch,
+                             const BatchSchedules& schedules, const TopicDelay& topic,
+                             WallTime arrived, SequenceRun sequences, PrincipalId principal,
+                             bool is_long);
 
  private:
   friend class Intake;
-  friend class Arriving;
+  friend class UnappliedRecords;
   enum class Kind { untouched, rewritten, nothing };
   // A record that is pending from now on.  By rising sequence numbers.
   struct Added {
@@ -131,7 +132,7 @@ class Accepted {
   // removed_.
   std::unordered_map<std::string_view, std::size_t> by_id_;
   Applied applied_;
-  Coming coming_;  // From its acceptance on.
+  IntakeCharge charge_;  // From its acceptance on.
   // The records that leave because of a long batch: given back, unless the batch is appended.
   std::shared_ptr<std::vector<PendingKey>> held_;
   ScopeExit give_back_;

@@ -1,4 +1,4 @@
-#include "delay/accepted.h"
+#include "delay/accepted_batch.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -29,17 +29,19 @@ records::BatchOptions options_of(const records::CheckedBatch& batch, const Topic
 
 }  // namespace
 
-bool Accepted::is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules,
-                       const TopicDelay& topic) {
+bool AcceptedBatch::is_long(const records::CheckedBatch& batch, const BatchSchedules& schedules,
+                            const TopicDelay& topic) {
   if (!schedules.any()) return false;
   const bool packs = topic.codec.value_or(batch.codec) != records::Codec::none;
   return batch.count > few_records || (packs && batch.records().size() > few_bytes);
 }
 
-Accepted Accepted::split(const TopicPartition& partition, const records::CheckedBatch& batch,
-                         const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
-                         SequenceRun sequences, PrincipalId principal, bool is_long) {
-  Accepted out;
+AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
+                                   const records::CheckedBatch& batch,
+                                   const BatchSchedules& schedules, const TopicDelay& topic,
+                                   WallTime arrived, SequenceRun sequences, PrincipalId principal,
+                                   bool is_long) {
+  AcceptedBatch out;
   out.partition_ = partition;
   out.principal_ = principal;
   out.arrived_ = arrived;
@@ -113,7 +115,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
                                                  plain_headers(record), batch.codec);
                            });
     out.added_.push_back({key, schedule.expires, place});
-    // A short batch gives its ids to Arriving one by one; a long one is asked itself.
+    // A short batch gives its ids to UnappliedRecords one by one; a long one is asked itself.
     if (out.is_long_ && !schedule.id.empty()) with_id.push_back(out.added_.size() - 1);
     return true;
   };
@@ -124,7 +126,7 @@ Accepted Accepted::split(const TopicPartition& partition, const records::Checked
   return out;
 }
 
-storage::PendingAdded Accepted::added_operation(const Added& added) const {
+storage::PendingAdded AcceptedBatch::added_operation(const Added& added) const {
   return {partition_,
           added.key.sequence,
           added.key.due,
@@ -136,7 +138,7 @@ storage::PendingAdded Accepted::added_operation(const Added& added) const {
           principal_};
 }
 
-storage::PendingUse Accepted::difference() const {
+storage::PendingUse AcceptedBatch::difference() const {
   storage::PendingUse use;
   for (const auto& added : added_) use.add({1, share_of(added).bytes});
   for (const auto& gone : removed_) {
@@ -146,7 +148,7 @@ storage::PendingUse Accepted::difference() const {
   return use;
 }
 
-storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
+storage::PendingRemoved AcceptedBatch::removed_operation(const Removed& gone) const {
   const bool delivered = gone.how == storage::RemovalReason::delivered_on_arrival;
   storage::PendingRemoved operation{
       partition_,
@@ -161,7 +163,7 @@ storage::PendingRemoved Accepted::removed_operation(const Removed& gone) const {
   return operation;
 }
 
-std::size_t Accepted::memory_bytes() const {
+std::size_t AcceptedBatch::memory_bytes() const {
   // A node of a map, with its place in the table.
   constexpr std::size_t node_bytes = sizeof(std::pair<std::string_view, std::size_t>) + 32;
   return immediate_.capacity() + ids_.capacity() + additions_.bytes().size() +
@@ -170,13 +172,13 @@ std::size_t Accepted::memory_bytes() const {
          by_id_.size() * node_bytes;
 }
 
-std::size_t Accepted::add_id(std::string_view id) {
+std::size_t AcceptedBatch::add_id(std::string_view id) {
   const std::size_t at = ids_.size();
   append_bytes(ids_, as_bytes(id));
   return at;
 }
 
-const Accepted::Added* Accepted::find(Sequence sequence) const {
+const AcceptedBatch::Added* AcceptedBatch::find(Sequence sequence) const {
   // The tier tells of the records before it, which are applied.
   const auto from = added_.begin() + static_cast<std::ptrdiff_t>(applied_.added);
   const auto at = std::ranges::lower_bound(from, added_.end(), sequence, {},
@@ -184,7 +186,7 @@ const Accepted::Added* Accepted::find(Sequence sequence) const {
   return at != added_.end() && at->key.sequence == sequence ? &*at : nullptr;
 }
 
-std::optional<std::pair<PendingKey, storage::PendingShare>> Accepted::find_id(
+std::optional<std::pair<PendingKey, storage::PendingShare>> AcceptedBatch::find_id(
     std::string_view id) const {
   const auto known = by_id_.find(id);
   if (known == by_id_.end()) return std::nullopt;

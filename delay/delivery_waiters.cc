@@ -1,4 +1,4 @@
-#include "delay/awaiting.h"
+#include "delay/delivery_waiters.h"
 
 #include <utility>
 
@@ -10,7 +10,7 @@ constexpr std::size_t max_awaiting_one = 16;
 
 }  // namespace
 
-void Awaiting::add(Sequence sequence, const TopicId& topic, ControlDone done) {
+void DeliveryWaiters::add(Sequence sequence, const TopicId& topic, ControlDone done) {
   Record& record = records_[sequence];
   if (record.waiting.size() >= max_awaiting_one)
     return done(fail(Errc::exhausted, "too many requests wait for the record's delivery"));
@@ -18,14 +18,14 @@ void Awaiting::add(Sequence sequence, const TopicId& topic, ControlDone done) {
   record.waiting.push_back(std::move(done));
 }
 
-void Awaiting::answer(Sequence sequence, const Result<Controlled>& answer) {
+void DeliveryWaiters::answer(Sequence sequence, const Result<Controlled>& answer) {
   // Taken out first, because an answer may lead to a new request for the same record.
   auto record = records_.extract(sequence);
   if (record.empty()) return;
   for (auto& done : record.mapped().waiting) done(answer);
 }
 
-void Awaiting::topic_deleted(const TopicId& topic) {
+void DeliveryWaiters::topic_deleted(const TopicId& topic) {
   std::vector<Sequence> awaited;
   // Collected first, because answer() changes the map.
   for (const auto& [sequence, record] : records_) {

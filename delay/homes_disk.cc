@@ -1,0 +1,267 @@
+// Homes: how records go to the disk and come back.
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "base/assert.h"
+#include "delay/homes.h"
+
+namespace tarry::delay {
+
+using storage::Bucket;
+using storage::bucket_of;
+using storage::BucketLevel;
+using storage::Chunk;
+using storage::ChunkKey;
+using storage::HomeWrite;
+using storage::JournalPlace;
+
+bool Resident::has_near(const storage::PendingKey& horizon) const {
+  if (live_count == 0 || chunk->earliest() > horizon.due) return false;
+  if (chunk->latest() < horizon.due) return true;
+  for (std::size_t i = 0; i < chunk->size(); ++i)
+    if (live[i] && chunk->key_at(i) < horizon) return true;
+  return false;
+}
+
+bool Home::is_ended() const {
+  return !may_have_records() && gone.empty() && dead.empty() && !dirty && aside.empty();
+}
+
+storage::ChunkKeys Home::known_keys() const {
+  // A dead chunk is on the disk until its home is written, and may not be loaded again.
+  storage::ChunkKeys keys(dead.begin(), dead.end());
+  keys.insert(aside.begin(), aside.end());
+  for (const auto& [bucket, shelf] : shelves)
+    for (const auto& resident : shelf.residents)
+      if (resident->is_written()) keys.insert(*resident->key);
+  return keys;
+}
+
+// --- Writing
+
+HomeWrite Homes::seal(const Bucket& id, JournalPlace applied, Sealed& sealed, Removals& gone) {
+  Home& home = homes_.at(id);
+  HomeWrite out;
+  out.home = id;
+  // No operation belongs to a closed month any more, so its place in the journal stays.
+  const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
+  out.place = is_closed ? home.written : applied;
+  out.dead = std::exchange(home.dead, {});
+  for (const auto& [of, use] : std::exchange(home.uses, {})) {
+    const auto& [topic, principal] = of;
+    out.counts[topic] += use.records;
+    if (principal != unknown_principal) out.uses.emplace(of, use);
+  }
+  memory_ -= std::exchange(home.marks, 0);
+  gone.of_home = std::exchange(home.gone, {});
+  for (auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      if (resident->is_written()) {
+        if (resident->gone.empty()) continue;
+        home.gone_on_disk += resident->gone.size();
+        gone.of_chunks.push_back(std::exchange(resident->gone, {}));
+        continue;
+      }
+      resident->sealed = resident->writing = true;
+      sealed_ += resident->live_count;
+      resident->entries_on_disk = resident->live_count;  // When it is written.
+      out.parts.push_back({resident->chunk, resident->live});
+      sealed.emplace_back(bucket, resident);
+    }
+  }
+  home.dirty = home.aside_unwritten = false;
+  home.gone_on_disk += gone.of_home.size();
+  if (home.gone_on_disk >= home.sweep_at) sweeps_.try_emplace(id);
+  return out;
+}
+
+void Homes::written(const HomeWrite& change, const Sealed& sealed,
+                    const std::vector<ChunkKey>& keys, const PendingKey& horizon) {
+  Home& home = homes_.at(change.home);
+  home.written = change.place;
+  recent_ = {};
+  for (std::size_t part = 0; part < sealed.size(); ++part) {
+    const auto& [bucket, resident] = sealed[part];
+    home.unwritten -= resident->charged;
+    --home.tails;
+    resident->writing = false;
+    resident->key = keys[part];
+    level_of(*resident).on_disk += resident->entries_on_disk;
+    // The marks of what was removed while it was being written go with the next write.
+    if (resident->live_count == 0) {
+      let_go(home, *resident);
+      continue;
+    }
+    if (!resident->gone.empty()) home.dirty = true;
+    set_down(*resident);
+  }
+  evict(home, horizon);
+}
+
+void Homes::evict(const Bucket& id, const PendingKey& horizon) {
+  evict(homes_.at(id), horizon);
+}
+
+void Homes::evict(Home& home, const PendingKey& horizon) {
+  for (auto shelf = home.shelves.begin(); shelf != home.shelves.end();) {
+    auto& residents = shelf->second.residents;
+    std::erase_if(residents, [&](const std::shared_ptr<Resident>& resident) {
+      if (!resident->is_written() || resident->writing || resident->has_near(horizon)) return false;
+      // Its marks are not on the disk yet.
+      home.gone.insert(resident->gone.begin(), resident->gone.end());
+      home.on_disk = true;
+      level_of(*resident).to_disk += resident->live_count;
+      leave(*resident);
+      return true;
+    });
+    shelf = residents.empty() ? home.shelves.erase(shelf) : std::next(shelf);
+  }
+}
+
+// --- Loading
+
+bool Homes::has_gone(const Bucket& id) const {
+  const Home* const home = find(id);
+  const Home* const month = find(bucket_of(BucketLevel::month, id.start));
+  return (home != nullptr && !home->gone.empty()) || (month != nullptr && !month->gone.empty());
+}
+
+std::vector<Sequence> Homes::gone_of(const Bucket& id) const {
+  std::vector<Sequence> gone;
+  if (const Home* const home = find(id)) gone.assign(home->gone.begin(), home->gone.end());
+  const Home* const month = find(bucket_of(BucketLevel::month, id.start));
+  if (month != nullptr && id.level != BucketLevel::month)
+    gone.insert(gone.end(), month->gone.begin(), month->gone.end());
+  std::ranges::sort(gone);
+  return gone;
+}
+
+std::shared_ptr<const Resident> Homes::add_loaded(const Bucket& id, storage::LoadedChunk chunk,
+                                                  const std::vector<Sequence>& gone) {
+  Home& home = homes_.at(id);
+  auto resident = std::make_shared<Resident>();
+  resident->live = std::move(chunk.live);
+  resident->home = id;
+  resident->sealed = true;
+  resident->key = chunk.key;
+  // They were removed while the disk was read.
+  const auto first_gone = std::ranges::lower_bound(gone, chunk.chunk->first());
+  if (first_gone != gone.end() && *first_gone <= chunk.chunk->last()) {
+    for (std::size_t i = 0; i < resident->live.size(); ++i)
+      if (resident->live[i] && is_marked_in_home(chunk.chunk->key_at(i))) resident->live[i] = false;
+  }
+  resident->live_count = static_cast<std::size_t>(std::ranges::count(resident->live, true));
+  // The disk has only what is gone of it, so its chunk goes with the next write.
+  if (resident->live_count == 0) {
+    home.dead.push_back(chunk.key);
+    home.dirty = true;
+    return nullptr;
+  }
+  resident->chunk = std::const_pointer_cast<Chunk>(chunk.chunk);
+  resident->entries_on_disk = chunk.chunk->size();
+  number(resident);
+  live_ += resident->live_count;
+  Level& level = level_of(*resident);
+  ++level.chunks;
+  level.records += resident->live_count;
+  level.loaded += resident->live_count;
+  level.on_disk += resident->entries_on_disk;
+  Shelf& shelf = home.shelves[chunk.key.bucket];
+  shelf.residents.push_back(resident);
+  charge(home, *resident);
+  shelf.in_order = shelf.residents.size() == 1 ||
+                   (shelf.in_order && shelf.residents[shelf.residents.size() - 2]->chunk->last() <
+                                          resident->chunk->first());
+  return resident;
+}
+
+void Homes::split(const Bucket& id, BucketLevel level) {
+  const auto home = homes_.find(id);
+  if (home != homes_.end()) home->second.split = std::max(home->second.split, level);
+}
+
+void Homes::pulled_back(const PendingKey& before, const PendingKey& horizon) {
+  // Nothing that is due later is in memory and written.
+  for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, horizon.due));
+       home != homes_.end() && home->first.start <= before.due; ++home) {
+    count_back(home->second, before, horizon);
+    evict(home->second, horizon);
+  }
+}
+
+// Counts the records that were near until now.
+void Homes::count_back(const Home& home, const PendingKey& before, const PendingKey& horizon) {
+  for (const auto& [bucket, shelf] : home.shelves) {
+    for (const auto& resident : shelf.residents) {
+      const Chunk& chunk = *resident->chunk;
+      auto& count = level_of(*resident).came_back;
+      // Most chunks lie on one side as a whole, and need no look at each record.
+      if (chunk.latest() < horizon.due || chunk.earliest() >= before.due) continue;
+      if (chunk.earliest() >= horizon.due && chunk.latest() < before.due) {
+        count += resident->live_count;
+        continue;
+      }
+      for (std::size_t i = 0; i < chunk.size(); ++i) {
+        const PendingKey key = chunk.key_at(i);
+        count += resident->live[i] && !(key < horizon) && key < before;
+      }
+    }
+  }
+}
+
+// --- Forgetting and sweeping
+
+// The hour that is coming near is about to be used again.
+bool Homes::may_forget(const Bucket& id, const JournalPlace& noted,
+                       const PendingKey& horizon) const {
+  const Home* const home = find(id);
+  if (home == nullptr) return false;
+  const bool is_now = id.start <= horizon.due && horizon.due < id.end();
+  if (!home->is_ended() || noted < home->written || is_now) return false;
+  // What is gone of a month that is not dealt yet is marked in its hours.
+  const Home* const month = find(bucket_of(BucketLevel::month, id.start));
+  return id.level == BucketLevel::month || month == nullptr || month->is_ended();
+}
+
+void Homes::forget(const Bucket& id) {
+  homes_.erase(id);
+  recent_ = {};
+}
+
+std::optional<Homes::Sweep> Homes::next_sweep(const PendingKey& horizon) {
+  while (!sweeps_.empty()) {
+    const auto& [id, after] = *sweeps_.begin();
+    const Home* const home = find(id);
+    if (home != nullptr && home->on_disk && !home->foreign && id.start > horizon.due)
+      return Sweep{id, after, home->known_keys(), home->gone_on_disk};
+    sweeps_.erase(sweeps_.begin());
+  }
+  return std::nullopt;
+}
+
+void Homes::swept(const Bucket& id, const storage::BucketStore::Swept& swept) {
+  const auto home = homes_.find(id);
+  if (home == homes_.end()) return;
+  if (swept.next) {
+    sweeps_[id] = swept.next;
+    return;
+  }
+  sweeps_.erase(id);
+  if (swept.worth) {
+    home->second.gone_on_disk = 0;
+    home->second.sweep_at = Home::least_gone;
+  } else {
+    // It is looked at again when as much again is gone.
+    home->second.sweep_at = 2 * home->second.gone_on_disk;
+  }
+}
+
+void Homes::sweep_all_of(const Bucket& id) {
+  homes_.at(id).gone_on_disk = std::numeric_limits<std::uint32_t>::max();
+  sweeps_.try_emplace(id);
+}
+
+}  // namespace tarry::delay

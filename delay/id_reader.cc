@@ -1,0 +1,122 @@
+#include "delay/id_reader.h"
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <new>
+
+namespace tarry::delay {
+
+using storage::ScheduleEvent;
+
+namespace {
+
+// Short enough to need no allocation.
+constexpr const char* no_memory_for_ids = "no memory";
+// So many ids are looked up in memory before the store is asked for all of them.
+constexpr std::size_t max_ids_known = 256;
+// The store is asked for so many at once for batches of few, which takes some milliseconds.
+constexpr std::size_t max_ids_asked = 2'048;
+
+}  // namespace
+
+void IdReader::read(const TopicPartition& partition, std::vector<std::string_view> ids, Done done) {
+  IdRows rows(unwritten_.since());
+  const auto is_told = [&](std::string_view id) {
+    return unwritten_.last(partition, id, rows.since()) != nullptr;
+  };
+  const bool knows_all = dropped_.contains(partition.topic) ||
+                         (ids.size() <= max_ids_known && std::ranges::all_of(ids, is_told));
+  if (knows_all) return done(std::move(rows));
+  const std::size_t bytes = ids.size() * sizeof(IdRows::Lasts::value_type);
+  auto held = std::make_shared<const bool>(true);
+  // They count for as long as the request holds them.
+  held_.emplace_back(held, bytes);
+  rows.count_by(std::move(held));
+  memory_ += bytes;
+  const bool is_for_few = ids.size() <= max_ids_known;
+  Question question{partition, std::move(ids), std::move(rows), std::move(done)};
+  if (is_for_few) {
+    for_few_->waiting.push_back(std::move(question));
+    if (!for_few_->asking) ask_next();
+  } else {
+    auto alone = std::make_shared<Questions>();
+    alone->push_back(std::move(question));
+    ask(std::move(alone), false);
+  }
+}
+
+// Everything that waits for rows of a few ids, up to a bound, becomes one piece of work.
+void IdReader::ask_next() {
+  auto& waiting = for_few_->waiting;
+  auto end = waiting.begin();
+  for (std::size_t ids = 0; end != waiting.end() && ids < max_ids_asked; ++end)
+    ids += end->ids.size();
+  std::shared_ptr<Questions> next;
+  try {
+    next = std::make_shared<Questions>();
+    next->reserve(static_cast<std::size_t>(end - waiting.begin()));
+  } catch (const std::bad_alloc&) {
+    // Each is answered here: whoever waits for one that stays may be gone before the next one asks.
+    auto left = std::exchange(waiting, {});
+    return answer(left, fail(Errc::exhausted, no_memory_for_ids));
+  }
+  std::move(waiting.begin(), end, std::back_inserter(*next));
+  waiting.erase(waiting.begin(), end);
+  for_few_->asking = true;
+  ask(std::move(next), true);
+}
+
+void IdReader::ask(std::shared_ptr<Questions> asked, bool is_for_few) {
+  const auto work = [&store = store_, asked]() -> Result<std::vector<IdRows::Lasts>> {
+    std::vector<IdRows::Lasts> lasts;
+    for (const auto& question : *asked) {
+      auto last = store.last_events(question.partition, question.ids);
+      if (!last) return std::unexpected(last.error());
+      lasts.push_back(std::move(*last));
+    }
+    return lasts;
+  };
+  auto then = [this, alive = lane_.alive(), few = for_few_, asked,
+               is_for_few](Result<std::vector<IdRows::Lasts>> lasts) {
+    if (!lasts && *alive) lane_.fail(lasts.error());
+    if (is_for_few) few->asking = false;
+    answer(*asked, std::move(lasts));
+    if (!is_for_few || few->asking || few->waiting.empty()) return;
+    if (*alive) return ask_next();
+    auto left = std::exchange(few->waiting, {});
+    answer(left, fail(Errc::exhausted, "the pending store has stopped"));
+  };
+  try {
+    background_.run(work, std::move(then));
+  } catch (const std::exception&) {
+    if (is_for_few) for_few_->asking = false;
+    answer(*asked, fail(Errc::exhausted, no_memory_for_ids));
+  }
+}
+
+void IdReader::answer(Questions& asked, Result<std::vector<IdRows::Lasts>> lasts) {
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (!lasts) {
+      asked[i].answer(std::unexpected(lasts.error()));
+      continue;
+    }
+    asked[i].rows.set_last(std::move((*lasts)[i]));
+    asked[i].answer(std::move(asked[i].rows));
+  }
+}
+
+std::optional<ScheduleEvent> IdReader::last_event(const TopicPartition& partition,
+                                                  std::string_view id, const IdRows& rows,
+                                                  std::size_t at) const {
+  if (dropped_.contains(partition.topic)) return std::nullopt;
+  if (const auto* const last = unwritten_.last(partition, id, rows.since())) return *last;
+  return rows.last(at);
+}
+
+void IdReader::forget_ended() {
+  for (; !held_.empty() && held_.front().first.expired(); held_.pop_front())
+    memory_ -= held_.front().second;
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,145 @@
+#include "delay/lookups.h"
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <utility>
+
+namespace tarry::delay {
+
+namespace {
+
+constexpr const char* too_many_lookups = "too many requests wait for the disk; try again";
+
+// One piece of work has at most so many lookups.
+constexpr std::size_t max_at_once = 1'024;
+// They bring so many bytes of records into memory, and one record more; the others are looked up
+// again.
+constexpr std::size_t max_found_bytes = 8u << 20;
+
+}  // namespace
+
+struct Lookups::Asked {
+  std::vector<Lookup> lookups;
+  std::vector<PendingKey> keys;
+  std::vector<std::optional<storage::PendingRecord>> records;
+  std::vector<std::size_t> left;  // The numbers of those that are looked up again.
+  std::vector<IdLookup> ids;
+  std::vector<std::vector<storage::ScheduleEvent>> events;
+};
+
+// The record that is pending under a key, if memory knows it; empty: the disk has to be asked.
+std::optional<std::optional<storage::PendingRecord>> Lookups::known(const PendingKey& key) const {
+  const auto view = memory_.homes.read(key);
+  if (view && !memory_.dropped.contains(view->partition.topic)) return view->owned();
+  // Before the horizon everything that is pending is in memory.
+  if (key < memory_.horizon.at() || memory_.homes.is_gone(key) ||
+      !memory_.homes.may_be_on_disk(key))
+    return std::optional<storage::PendingRecord>();
+  return std::nullopt;
+}
+
+void Lookups::find(const PendingKey& key, Found found) {
+  if (auto now = known(key)) return found(std::move(*now));
+  // Each holds a request, whose client would otherwise wait with all the others.
+  if (waiting_.size() >= max_waiting) return found(fail(Errc::exhausted, too_many_lookups));
+  waiting_.push_back({key, std::move(found), false});
+  begin_if_idle();
+}
+
+void Lookups::find_handle(const PendingKey& handle, Found found) {
+  if (const auto* const moved = memory_.unwritten.forwarded(handle)) {
+    if (!*moved) return found(std::optional<storage::PendingRecord>());
+    return find(**moved, unless_moved(handle, **moved, std::move(found)));
+  }
+  if (auto now = known(handle); now && *now) return found(std::move(*now));
+  if (waiting_.size() >= max_waiting) return found(fail(Errc::exhausted, too_many_lookups));
+  waiting_.push_back({handle, std::move(found), true});
+  begin_if_idle();
+}
+
+// The record of a handle is looked up where it was last, and it may be moved again before it is
+// found.
+Lookups::Found Lookups::unless_moved(const PendingKey& handle, const PendingKey& at, Found found) {
+  return [=, this, found = std::move(found)](auto record) mutable {
+    const auto* const now = memory_.unwritten.forwarded(handle);
+    const bool is_gone_for_good = now != nullptr && (!*now || **now == at);
+    if (!record || *record || is_gone_for_good) return found(std::move(record));
+    find_handle(handle, std::move(found));
+  };
+}
+
+void Lookups::find_id(const TopicPartition& partition, std::string id, Events events) {
+  if (waiting_ids_.size() >= max_waiting) return events(fail(Errc::exhausted, too_many_lookups));
+  waiting_ids_.push_back({partition, std::move(id), std::move(events)});
+  begin_if_idle();
+}
+
+bool Lookups::begin() {
+  if (waiting_.empty() && waiting_ids_.empty()) return false;
+  // The chunks of a foreign home belong to no shard, so the store would not find the record there.
+  for (const auto& lookup : waiting_) {
+    const auto home = memory_.homes.foreign_home(lookup.key);
+    if (home) return adopt_(*home), true;
+  }
+  auto asked = std::make_shared<Asked>();
+  for (; !waiting_.empty() && asked->lookups.size() < max_at_once; waiting_.pop_front())
+    asked->lookups.push_back(std::move(waiting_.front()));
+  for (; !waiting_ids_.empty() && asked->ids.size() < max_at_once; waiting_ids_.pop_front())
+    asked->ids.push_back(std::move(waiting_ids_.front()));
+  lane_.run<void>([&store = store_, owner = owner_, asked] { return read(store, owner, *asked); },
+                  [this, asked] { answer(*asked); });
+  return true;
+}
+
+// On the Background, where it may outlive the tier.
+Result<> Lookups::read(storage::BucketStore& store, storage::Owner owner, Asked& asked) {
+  for (const auto& lookup : asked.lookups) {
+    asked.keys.push_back(lookup.key);
+    if (!lookup.by_handle) continue;
+    const auto moved = store.forward(lookup.key);
+    if (!moved) return std::unexpected(moved.error());
+    if (*moved) asked.keys.back() = **moved;
+  }
+  auto found = store.find(owner, asked.keys, max_found_bytes, &asked.left);
+  if (!found) return std::unexpected(found.error());
+  asked.records = std::move(*found);
+  for (const auto& lookup : asked.ids) {
+    auto events = store.id_events(lookup.partition, lookup.id);
+    if (!events) return std::unexpected(events.error());
+    asked.events.push_back(std::move(*events));
+  }
+  return {};
+}
+
+// Memory may have learned more meanwhile: what it knows counts.
+void Lookups::answer(Asked& asked) {
+  const std::set<std::size_t> left(asked.left.begin(), asked.left.end());
+  for (std::size_t i = 0; i < asked.lookups.size(); ++i) {
+    Lookup& lookup = asked.lookups[i];
+    const PendingKey& at = asked.keys[i];
+    if (left.contains(i))
+      waiting_.push_back(std::move(lookup));
+    else if (lookup.by_handle && memory_.unwritten.forwarded(lookup.key) != nullptr)
+      find_handle(lookup.key, std::move(lookup.found));
+    else if (memory_.homes.foreign_home(at))
+      waiting_.push_back({at,
+                          lookup.by_handle ? unless_moved(lookup.key, at, std::move(lookup.found))
+                                           : std::move(lookup.found),
+                          false});
+    else if (auto now = known(at))
+      lookup.found(std::move(*now));
+    else
+      lookup.found(std::move(asked.records[i]));
+  }
+  for (std::size_t i = 0; i < asked.ids.size(); ++i) {
+    IdLookup& lookup = asked.ids[i];
+    auto& events = asked.events[i];
+    if (memory_.dropped.contains(lookup.partition.topic)) events.clear();
+    if (const auto* const more = memory_.unwritten.newest(lookup.partition, lookup.id))
+      events.insert(events.end(), more->begin(), more->end());
+    lookup.events(std::move(events));
+  }
+}
+
+}  // namespace tarry::delay
