@@ -1,6 +1,7 @@
 #include "storage/log_import.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::string_view imported_from_name = "imported-from";
 constexpr std::size_t max_imported_from_bytes = 4096;
+constexpr Offset max_index_reach = std::numeric_limits<std::int32_t>::max();
 
 // The broker's own leader epoch.
 constexpr std::int32_t imported_leader_epoch = 0;
@@ -27,7 +29,8 @@ std::string imported_from_text(const std::string& kafka_id) {
   return fmt::format("version: 0\nkafka_topic_id: {}\n", kafka_id);
 }
 
-// Writes kept batches one after the other, in segments that begin where Kafka's did.
+// Writes kept batches one after the other, in segments that begin where Kafka's did, as far as they
+// have any.
 class ImportedLog {
  public:
   ImportedLog(Disk& disk, const std::string& directory) : writer_(disk, directory, config_) {}
@@ -35,6 +38,10 @@ class ImportedLog {
   Result<> begin(Offset base) { return writer_.begin(base); }
 
   Result<> add(std::size_t segment, Offset segment_base, const records::BatchView& batch) {
+    // The first segment's base is the log's start, and its index may not reach this batch.
+    if (writer_.state().empty() && batch.last_offset() - writer_.state().base > max_index_reach) {
+      if (auto filled = writer_.append_hole(writer_.state().base + 1); !filled) return filled;
+    }
     const bool rolls = segment != segment_ && !writer_.state().empty();
     segment_ = segment;
     if (rolls || must_roll(writer_.state(), config_, batch.size(), batch.last_offset(), {})) {

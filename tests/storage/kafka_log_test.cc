@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -387,6 +391,34 @@ TEST_CASE("what an import that was cut short has left is nobody's, and the next 
   CHECK_FALSE(target.find("other", "").value());
   CHECK_FALSE(std::filesystem::exists(fixture.data + "/logs/other-0"));
   CHECK(std::filesystem::exists(log_directory));
+}
+
+TEST_CASE("a log of Kafka may begin or end far from its records") {
+  constexpr Offset far = Offset{1} << 40;
+  ImportFixture fixture;
+  fixture.source.put(7, ".log", {});
+  fixture.source.put(far, ".log", {kafka_batch({far}), kafka_batch({far + 10})});
+  fixture.source.put(2 * far, ".log", {});
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  const auto id = fixture.open().add(fixture.topic(log), from_ms(1), {});
+  if (!id) FAIL(id.error().message);
+  auto opened = Log::open(fixture.disk, fixture.data + "/logs/orders-0", *id, {});
+  REQUIRE(opened);
+  CHECK_FALSE(opened->damage);
+  CHECK(opened->log.start_offset() == 7);
+  CHECK(opened->log.end_offset() == 2 * far);
+  std::vector<Offset> bases;
+  for (Offset from = 7; from < 2 * far;) {
+    auto read = opened->log.read(from, 2 * far, 1, true);
+    const auto got = std::get<DiskRead>(read).run();
+    REQUIRE(got);
+    REQUIRE_FALSE(got->empty());
+    const auto view = records::next_batch(got->front().view());
+    REQUIRE(view);
+    if (!view->is_control()) bases.push_back(view->base_offset());
+    from = view->next_offset();
+  }
+  CHECK(bases == std::vector<Offset>{far, far + 10});
 }
 
 }  // namespace

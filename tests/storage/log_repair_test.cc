@@ -329,6 +329,18 @@ TEST_CASE("batches that a start has saved are put back into the log") {
   CHECK(log.inspect().findings().empty());
 }
 
+TEST_CASE("a hole may be longer than a segment's index reaches") {
+  DamagedLogFixture log;
+  log.facts.config.index_interval_bytes = 0;
+  constexpr Offset far = Offset{1} << 40;
+  log.facts.journal_from = far;
+  log.repair();
+  auto opened = log.open();
+  CHECK(opened.end_offset() == far);
+  CHECK(log.read_from(opened, 80) == std::vector<Offset>{80, 90});
+  CHECK(log.everything().size() < 20);
+}
+
 TEST_CASE(
     "a partition.metadata that is missing or unreadable is written again, one of another "
     "topic is not touched") {
