@@ -15,7 +15,8 @@
 // records: a client may have stored what looks like a batch.
 //
 // A log never ends lower than before: lost offsets at its end are a hole too, as far as anything
-// tells of them; consumers pass over it (hole_batch.h).
+// tells of them; consumers pass over it (hole_batch.h).  What a start has saved from the journal is
+// put back wherever the log lacks it, and holes are only around it.
 //
 // Nothing is deleted, and nothing that is whole is touched.  The steps are in an order in which a
 // kill between any two leaves the same damage or less; running it again does the rest.
