@@ -28,6 +28,7 @@ constexpr std::size_t copy_piece_bytes = 1 << 20;
 constexpr std::uint64_t batches_a_step = 1000;  // Progress is told so often.
 constexpr std::size_t max_index_file_bytes = std::size_t{1} << 30;
 constexpr int max_set_aside = 1000;  // Files of one name.
+constexpr std::size_t max_file_name_bytes = 255;
 
 // Whole batches one behind the other.
 struct Run {
@@ -304,6 +305,25 @@ Result<std::optional<Run>> run_between(const SavedFile& saved, Offset from, Offs
   return run;
 }
 
+// "NAME.ID.damaged" beside it, or with a number where that is there.
+Result<std::string> name_for_directory(Disk& disk, const std::string& directory,
+                                       const TopicId& owner) {
+  const auto parent = directory_of(directory);
+  auto name = directory.substr(directory.rfind('/') + 1);
+  for (int number = 1; number < max_set_aside; ++number) {
+    const auto ending = number == 1 ? fmt::format(".{}.damaged", owner.text())
+                                    : fmt::format(".{}.damaged-{}", owner.text(), number);
+    if (name.size() > max_file_name_bytes - ending.size())
+      name.erase(0, name.size() - (max_file_name_bytes - ending.size()));
+    auto path = fmt::format("{}/{}{}", parent, name, ending);
+    const auto there = disk.list(path);
+    if (!there && there.error().code == Errc::not_found) return path;
+    if (!there) return std::unexpected(there.error());
+  }
+  return fail(Errc::exists, fmt::format("{}.{}.damaged: too many directories of that name",
+                                        directory, owner.text()));
+}
+
 }  // namespace
 
 Result<std::string> keep_damaged(Disk& disk, const File& from, std::uint64_t position,
@@ -365,7 +385,9 @@ class LogInspection {
     std::ranges::sort(bases_);
     if (auto opened = open_saved(); !opened) return std::unexpected(opened.error());
     if (auto looked = look_at_metadata(); !looked) return std::unexpected(looked.error());
-    if (auto looked = look_at_start(); !looked) return std::unexpected(looked.error());
+    if (!is_missing_) {
+      if (auto looked = look_at_start(); !looked) return std::unexpected(looked.error());
+    }
     for (std::size_t i = 0; i < bases_.size(); ++i) {
       // What recovery cuts off whole need not be whole.
       if (i > 0 && facts_.journal_from && bases_[i] >= *facts_.journal_from) break;
@@ -390,12 +412,8 @@ class LogInspection {
     if (whose && *whose && **whose == facts_.topic) return {};
     if (whose && !*whose && bases_.empty()) return {};  // Not made yet.
     if (!whose && whose.error().code != Errc::corrupt) return std::unexpected(whose.error());
+    if (whose && *whose) return set_aside(**whose);
     RepairFinding finding{Kind::metadata, path, {}, {}};
-    if (whose && *whose) {
-      finding.problem = fmt::format("says that the log belongs to the topic id {}, not to {}",
-                                    (*whose)->text(), facts_.topic.text());
-      return add(std::move(finding)), Result<>();
-    }
     finding.problem = whose ? "is missing, although there are segments" : "is not readable";
     finding.repair = fmt::format("is written again with the topic id {}", facts_.topic.text());
     add(std::move(finding));
@@ -403,6 +421,28 @@ class LogInspection {
       if (auto kept = keep_whole_file(*disk, path); !kept) return kept;
       return replace_file(*disk, path, as_bytes(fmt::format("version: 0\ntopic_id: {}\n", id)));
     });
+    return {};
+  }
+
+  // A start would take the whole directory for a deleted topic's and remove it.
+  Result<> set_aside(const TopicId& owner) {
+    const auto aside = name_for_directory(disk_, directory_, owner);
+    if (!aside) return std::unexpected(aside.error());
+    const auto name = facts_.name_of ? facts_.name_of(owner) : std::string();
+    add({Kind::directory, directory_,
+         fmt::format("holds the log of the topic id {} ({}), not of {}; a start would delete it",
+                     owner.text(), name.empty() ? "no topic has it" : "topic " + name,
+                     facts_.topic.text()),
+         fmt::format(
+             "is set aside as {}; if somebody moved it, move it to where it belongs instead",
+             *aside)});
+    first_steps_.emplace_back(
+        [disk = &disk_, directory = directory_, aside = *aside]() -> Result<> {
+          if (auto renamed = disk->rename(directory, aside); !renamed) return renamed;
+          return disk->sync_directory(directory_of(directory));
+        });
+    bases_.clear();
+    is_missing_ = true;
     return {};
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batches.h"
@@ -449,9 +450,7 @@ TEST_CASE("a hole may be longer than a segment's index reaches") {
   CHECK(log.everything().size() < 20);
 }
 
-TEST_CASE(
-    "a partition.metadata that is missing or unreadable is written again, one of another "
-    "topic is not touched") {
+TEST_CASE("a partition.metadata that is missing or unreadable is written again") {
   for (const char* text : {"", "nonsense"}) {
     DamagedLogFixture log;
     const auto name = DamagedLogFixture::path("partition.metadata");
@@ -461,14 +460,48 @@ TEST_CASE(
     log.repair();
     CHECK(log.open().end_offset() == 100);
   }
+}
+
+TEST_CASE("another topic's log is set aside whole, and the partition goes on at its own end") {
   DamagedLogFixture log;
-  log.facts.topic = log.random.topic_id();
+  const auto owner = std::exchange(log.facts.topic, log.random.topic_id());
+  log.facts.name_of = [&](const TopicId& id) {
+    return id == owner ? std::string("payments") : std::string();
+  };
+  log.facts.appended_end = 30;
+  log.put(DamagedLogFixture::path("start-offset"), as_bytes("version: 0\nstart_offset: 70\n"));
   const auto before = log.everything();
-  auto found = log.inspect();
-  REQUIRE(found.findings().size() == 1);
-  CHECK_FALSE(found.findings().front().can_repair());
-  REQUIRE(found.run());
-  CHECK(log.everything() == before);
+  for (const char* ending : {".damaged", ".damaged-2"}) {
+    const auto aside = fmt::format("{}.{}{}", repaired_directory, owner.text(), ending);
+    const auto found = log.inspect();
+    REQUIRE(found.findings().size() == 2);
+    const auto& finding = found.findings().front();
+    CHECK(finding.file == repaired_directory);
+    CHECK(finding.problem.contains("topic payments"));
+    CHECK(finding.repair.contains(aside));
+    CHECK(found.findings().back().kind == RepairFinding::Kind::log_end);
+    log.repair();
+    const auto entries = log.disk.list(aside);
+    REQUIRE(entries);
+    std::map<std::string, Buffer> kept;
+    for (const auto& entry : *entries) kept[entry.name] = log.get(aside + "/" + entry.name);
+    CHECK(kept == before);
+    auto opened = log.open();
+    CHECK(opened.start_offset() == 0);
+    CHECK(opened.end_offset() == 30);
+    // The same again.
+    const auto names = log.everything();
+    for (const auto& [name, bytes] : names) REQUIRE(log.disk.remove(DamagedLogFixture::path(name)));
+    for (const auto& [name, bytes] : before) log.put(DamagedLogFixture::path(name), bytes);
+  }
+  // As long a name as a topic may have.
+  const auto longest = fmt::format("logs/{}-0", std::string(249, 't'));
+  REQUIRE(log.disk.rename(repaired_directory, longest));
+  auto found = LogRepair::inspect(log.disk, longest, log.facts);
+  REQUIRE(found);
+  const auto& repair = found->findings().front().repair;
+  const auto name = repair.substr(repair.find('/') + 1);
+  CHECK(name.substr(0, name.find(';')).size() <= 255);
 }
 
 TEST_CASE("a read that fails ends the work, and is never taken for damage") {
