@@ -307,6 +307,63 @@ struct ImportFixture {
   }
 };
 
+TEST_CASE("a compaction that Kafka has to end is refused, one that it throws away is not read") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/orders-0");
+  directory.put(0, ".log", {kafka_batch({0}), kafka_batch({10})});
+  directory.put(0, ".log.cleaned", {kafka_batch({10})});
+  directory.put(20, ".log.deleted", {kafka_batch({20})});
+  {
+    KafkaLog log(disk, directory.path, std::nullopt);
+    REQUIRE(log.survey({}));
+    CHECK(kept_of(log) == std::vector<Offset>{0, 10});
+  }
+  for (const char* suffix : {".log.swap", ".txnindex.swap"}) {
+    directory.put(0, suffix, {kafka_batch({10})});
+    KafkaLog log(disk, directory.path, std::nullopt);
+    const auto survey = log.survey({});
+    REQUIRE_FALSE(survey);
+    CHECK(survey.error().message.contains(segment_path(directory.path, 0, suffix)));
+    CHECK(survey.error().message.contains("start it, stop it in order"));
+    REQUIRE(disk.remove(segment_path(directory.path, 0, suffix)));
+  }
+}
+
+TEST_CASE("a batch whose offsets leave no room for another one is broken") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/orders-0");
+  auto batch = kafka_batch({.records = 1});
+  store_be(batch.data() + records::field::base_offset, std::numeric_limits<Offset>::max());
+  directory.put(0, ".log", {batch});
+  KafkaLog log(disk, directory.path, std::nullopt);
+  CHECK(log.survey({}).error().code == Errc::corrupt);
+}
+
+struct ImportFixture {
+  ScratchDirectory scratch;
+  PosixDisk disk;
+  SeededRandom random{5};
+  KafkaDirectory source{disk, scratch.path("kafka/orders-0")};
+  std::string data = scratch.path("data");
+
+  ImportedTopic topic(KafkaLog& log) {
+    const auto survey = log.survey({});
+    if (!survey) FAIL(survey.error().message);
+    return {"orders",
+            "Vf3kPzqXQy6bYH0nS8rQ0w",
+            {{"retention.ms", "-1"}},
+            {{&log, *survey}},
+            {{"billing", 0, 53, "m"}}};
+  }
+  LogImport open() {
+    auto opened = LogImport::open(disk, data, "", random);
+    if (!opened) FAIL(opened.error().message);
+    return std::move(*opened);
+  }
+};
+
 TEST_CASE("an imported log has the kept batches with their offsets and ends where Kafka's ended") {
   ImportFixture fixture;
   put_transactions(fixture.source);
