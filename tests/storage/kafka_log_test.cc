@@ -281,31 +281,34 @@ TEST_CASE("the last commit of a group counts, and one without a value removes it
   CHECK(groups.of_topic("order").empty());
   CHECK(groups.take(key("a", 2), std::nullopt));           // A group's members.
   CHECK_FALSE(groups.take(key("a"), Bytes(value(7, 5))));  // A later format.
-  CHECK_FALSE(groups.take(key("a", 9), std::nullopt));
+  CHECK_FALSE(groups.take(key("a", -1), std::nullopt));
+  CHECK_FALSE(groups.take({}, std::nullopt));
+  CHECK(groups.take(key("b"), Bytes(value(-1, 3))));  // None, to a consumer.
+  CHECK(groups.of_topic("orders").empty());
 }
 
-struct ImportFixture {
-  ScratchDirectory scratch;
-  PosixDisk disk;
-  SeededRandom random{5};
-  KafkaDirectory source{disk, scratch.path("kafka/orders-0")};
-  std::string data = scratch.path("data");
-
-  ImportedTopic topic(KafkaLog& log) {
-    const auto survey = log.survey({});
-    if (!survey) FAIL(survey.error().message);
-    return {"orders",
-            "Vf3kPzqXQy6bYH0nS8rQ0w",
-            {{"retention.ms", "-1"}},
-            {{&log, *survey}},
-            {{"billing", 0, 53, "m"}}};
+TEST_CASE("records of the newer kinds of groups are skipped and counted, and are nothing unknown") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/__consumer_offsets-0");
+  records::BatchOptions options;
+  records::BatchBuilder builder(options);
+  // A group's members, then those of consumer, share and streams groups, and their assignments.
+  for (std::int16_t version = 2; version < 26; ++version) {
+    Buffer key;
+    append_be(key, version);
+    append_be(key, std::int16_t{1});
+    append_bytes(key, as_bytes("g"));
+    builder.append(from_ms(1), Bytes(key), Bytes(key));
   }
-  LogImport open() {
-    auto opened = LogImport::open(disk, data, "", random);
-    if (!opened) FAIL(opened.error().message);
-    return std::move(*opened);
-  }
-};
+  directory.put(0, ".log", {builder.finish()});
+  KafkaLog log(disk, directory.path, std::nullopt);
+  REQUIRE(log.survey({}));
+  KafkaGroups groups;
+  REQUIRE(groups.read(log));
+  CHECK(groups.unknown() == 0);
+  CHECK(groups.skipped() == 23);
+}
 
 TEST_CASE("a compaction that Kafka has to end is refused, one that it throws away is not read") {
   SeededRandom random{1};
