@@ -153,7 +153,7 @@ Result<std::optional<LogImport::Present>> LogImport::find(const std::string& nam
   return Present{text && !kafka_id.empty() && as_text(*text) == imported_from_text(kafka_id)};
 }
 
-// Removes what an import that was killed has left, or a topic that was deleted.
+// Removes what an import that was killed has left.
 Result<> LogImport::make_room(const std::string& directory) const {
   const auto whose = topic_of_log(*disk_, directory);
   if (!whose) return std::unexpected(whose.error());
@@ -163,12 +163,28 @@ Result<> LogImport::make_room(const std::string& directory) const {
                   fmt::format("{} belongs to the topic id {}, which another topic has", directory,
                               (*whose)->text()));
     }
-    return LogRemoval(*disk_, directory, **whose).run();
   }
   const auto entries = disk_->list(directory);
   if (!entries && entries.error().code == Errc::not_found) return {};
   if (!entries) return std::unexpected(entries.error());
-  if (entries->empty()) return {};
+  const auto has = [&](const auto& matches) { return std::ranges::any_of(*entries, matches); };
+  if (*whose) {
+    // Our own files tell of their origin before they have records.  Others may be those of another
+    // data directory whose logs somebody has named.
+    const bool is_ours =
+        has([](const auto& entry) { return entry.name == imported_from_name; }) ||
+        !has([](const auto& entry) { return segment_base(entry.name).has_value(); });
+    if (is_ours) return LogRemoval(*disk_, directory, **whose).run();
+    return fail(Errc::exists,
+                fmt::format("{} has records of the topic id {}, which this data directory does not "
+                            "know; move it away if nobody needs it",
+                            directory, (*whose)->text()));
+  }
+  // An import that was killed before its first file had its name.
+  const auto is_begun = [](const auto& entry) {
+    return entry.name == fmt::format("{}.tmp", partition_metadata_name);
+  };
+  if (std::ranges::all_of(*entries, is_begun)) return {};
   return fail(Errc::exists,
               fmt::format("{} is not empty and belongs to no topic; move it away", directory));
 }

@@ -8,7 +8,7 @@
 //
 // The flush is what makes the topic appear.  Until then its directories belong to an id that nobody
 // knows: a broker that starts sees nothing of the topic, and the next import, or a topic of that
-// name, removes them.
+// name, removes them.  An import removes no directory that an import has not made.
 //
 // The id is a new one: the catalog must never see one again that was deleted.  Kafka's is noted in
 // the file imported-from, by which a second run recognizes what it has imported already.

@@ -432,6 +432,7 @@ TEST_CASE("what an import that was cut short has left is nobody's, and the next 
     REQUIRE(
         replace_file(fixture.disk, log_directory + "/partition.metadata",
                      as_bytes("version: 0\ntopic_id: " + fixture.random.topic_id().text() + "\n")));
+    REQUIRE(replace_file(fixture.disk, log_directory + "/imported-from", {}));
     REQUIRE(replace_file(fixture.disk, segment_path(log_directory, 500, ".log"), {}));
     CHECK_FALSE(target.find("orders", "").value());
     KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
@@ -451,6 +452,40 @@ TEST_CASE("what an import that was cut short has left is nobody's, and the next 
   CHECK_FALSE(target.find("other", "").value());
   CHECK_FALSE(std::filesystem::exists(fixture.data + "/logs/other-0"));
   CHECK(std::filesystem::exists(log_directory));
+}
+
+TEST_CASE("an import that was killed before its first file had its name can be repeated") {
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string log_directory = fixture.data + "/logs/orders-0";
+  auto target = fixture.open();
+  REQUIRE(fixture.disk.make_directories(log_directory));
+  const auto begun = fixture.disk.open(log_directory + "/partition.metadata.tmp",
+                                       {.write = true, .create = OpenOptions::Create::if_absent});
+  REQUIRE(begun);
+  REQUIRE((*begun)->pwrite(0, as_bytes("version: 0\ntopic")));
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  const auto added = target.add(fixture.topic(log), from_ms(1), {});
+  if (!added) FAIL(added.error().message);
+  CHECK(*topic_of_log(fixture.disk, log_directory) == *added);
+}
+
+TEST_CASE("an import removes no directory with records that no import has made") {
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string log_directory = fixture.data + "/logs/orders-0";
+  auto target = fixture.open();
+  REQUIRE(fixture.disk.make_directories(log_directory));
+  REQUIRE(
+      replace_file(fixture.disk, log_directory + "/partition.metadata",
+                   as_bytes("version: 0\ntopic_id: " + fixture.random.topic_id().text() + "\n")));
+  const auto file = segment_path(log_directory, 0, ".log");
+  REQUIRE(replace_file(fixture.disk, file, kafka_batch({0})));
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  const auto added = target.add(fixture.topic(log), from_ms(1), {});
+  REQUIRE_FALSE(added);
+  CHECK(added.error().message.contains("move it away"));
+  CHECK(fixture.disk.open(file, {}));
 }
 
 TEST_CASE("a log of Kafka may begin or end far from its records") {
