@@ -106,8 +106,17 @@ Result<std::optional<LogImport>> LogImport::look(Disk& disk, const std::string& 
 Result<> LogImport::load_catalog(Result<std::unique_ptr<Database>> meta) {
   if (!meta) return std::unexpected(meta.error());
   meta_ = std::move(*meta);
-  catalog_ = std::make_unique<Catalog>(*meta_);
-  return catalog_->load();
+  auto catalog = std::make_unique<Catalog>(*meta_);
+  if (auto loaded = catalog->load(); !loaded) return loaded;
+  catalog_ = std::move(catalog);
+  return {};
+}
+
+Result<> LogImport::must_be_open() const {
+  if (catalog_) return {};
+  return fail(Errc::io, fmt::format("{}/db/meta could not be opened again after an error; run this "
+                                    "again",
+                                    data_));
 }
 
 Result<> LogImport::open_stores() {
@@ -144,6 +153,7 @@ Result<> LogImport::must_be_settled() const {
 
 Result<std::optional<LogImport::Present>> LogImport::find(const std::string& name,
                                                           const std::string& kafka_id) const {
+  if (auto usable = must_be_open(); !usable) return std::unexpected(usable.error());
   const auto image = catalog_->image();
   if (!image->find(name)) return std::nullopt;
   const auto text =
@@ -223,6 +233,7 @@ Result<> LogImport::copy(const ImportedTopic& topic, const TopicId& id, std::siz
 
 Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
                                const std::function<void(std::uint64_t)>& step) {
+  if (auto usable = must_be_open(); !usable) return std::unexpected(usable.error());
   const TopicId id = random_->topic_id();
   const auto write = [&]() -> Result<> {
     for (std::size_t i = 0; i < topic.partitions.size(); ++i)
@@ -233,15 +244,31 @@ Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
     if (auto free = make_room(directory_of_partition(topic.name, i)); !free)
       return std::unexpected(free.error());
   }
-  if (auto written = write(); !written) {
+  const auto remove = [&] {
     for (std::size_t i = 0; i < topic.partitions.size(); ++i) {
       // What cannot be removed now, the next run removes.
       static_cast<void>(LogRemoval(*disk_, directory_of_partition(topic.name, i), id).run());
     }
+  };
+  if (auto written = write(); !written) {
+    remove();
     return std::unexpected(written.error());
   }
+  if (auto published = publish(topic, id, committed); !published) {
+    // The rows are in memory, and the next topic's flush would publish them.
+    catalog_.reset();
+    meta_.reset();
+    const auto again = load_catalog(Database::open(directory_->meta_database()));
+    if (again && catalog_->has_topic(id)) return id;  // The flush did reach the disk.
+    // Without a look at what is there, the logs may be those of a topic.
+    if (again) remove();
+    return std::unexpected(published.error());
+  }
+  return id;
+}
 
-  // One flush for all of it, which is there wholly or not at all.
+// One flush for all of it, which is there wholly or not at all.
+Result<> LogImport::publish(const ImportedTopic& topic, const TopicId& id, WallTime committed) {
   OffsetStore store(*meta_);
   std::map<std::string, OffsetsCommitted> groups;
   for (const auto& offset : topic.offsets) {
@@ -253,13 +280,12 @@ Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
                              .metadata = offset.metadata});
   }
   for (const auto& [name, offsets] : groups)
-    if (auto applied = store.apply(offsets); !applied) return std::unexpected(applied.error());
+    if (auto applied = store.apply(offsets); !applied) return applied;
   if (auto applied = catalog_->apply(TopicCreated{
           id, static_cast<std::int32_t>(topic.partitions.size()), topic.name, topic.configs});
       !applied)
-    return std::unexpected(applied.error());
-  if (auto flushed = meta_->flush(); !flushed) return std::unexpected(flushed.error());
-  return id;
+    return applied;
+  return meta_->flush();
 }
 
 }  // namespace tarry::storage

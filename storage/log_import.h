@@ -91,9 +91,11 @@ class LogImport {
   Result<> open_stores();
   Result<> load_catalog(Result<std::unique_ptr<Database>> meta);
   Result<> must_be_settled() const;
+  Result<> must_be_open() const;
   Result<> make_room(const std::string& directory) const;
   Result<> copy(const ImportedTopic& topic, const TopicId& id, std::size_t partition,
                 const std::function<void(std::uint64_t)>& step) const;
+  Result<> publish(const ImportedTopic& topic, const TopicId& id, WallTime committed);
   std::string directory_of_partition(const std::string& topic, std::size_t partition) const;
 
   Disk* disk_;
@@ -102,7 +104,7 @@ class LogImport {
   Random* random_ = nullptr;
   std::optional<DirectoryLock> lock_;  // Of look().
   std::unique_ptr<Database> meta_;
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<Catalog> catalog_;  // Null after an error that meta_ was not opened again from.
 };
 
 }  // namespace tarry::storage

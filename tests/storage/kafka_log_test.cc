@@ -516,6 +516,71 @@ TEST_CASE("a log of Kafka may begin or end far from its records") {
   CHECK(bases == std::vector<Offset>{far, far + 10});
 }
 
+// No file grows beyond `bytes` while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    ::rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*const handler_)(int);
+  ::rlimit before_{};
+};
+
+TEST_CASE("a topic whose rows could not be written is not published by the next one") {
+  constexpr std::size_t limit = 1 << 20;
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string meta = fixture.data + "/db/meta";
+  std::string large;
+  for (std::size_t at = 0; at < 4 * limit; ++at)
+    large.push_back(static_cast<char>('0' + fixture.random.u64() % 64));
+  {
+    auto target = fixture.open();
+    KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+    auto refused = fixture.topic(log);
+    refused.configs["large"] = large;
+    {
+      const FileSizeLimit small(limit);
+      CHECK_FALSE(target.add(refused, from_ms(1), {}));
+    }
+    CHECK_FALSE(target.find("orders", "").value());
+    CHECK_FALSE(std::filesystem::exists(fixture.data + "/logs/orders-0"));
+    KafkaLog again(fixture.disk, fixture.source.path, std::nullopt);
+    auto next = fixture.topic(again);
+    next.name = "next";
+    const auto added = target.add(next, from_ms(1), {});
+    if (!added) FAIL(added.error().message);
+  }
+  {
+    auto target = fixture.open();
+    CHECK(target.find("next", "").value());
+    CHECK_FALSE(target.find("orders", "").value());
+    // Without its database an import knows nothing, and goes on with nothing.
+    std::filesystem::rename(meta, meta + ".away");
+    KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+    CHECK_FALSE(target.add(fixture.topic(log), from_ms(1), {}));
+    std::filesystem::rename(meta + ".away", meta);
+    KafkaLog again(fixture.disk, fixture.source.path, std::nullopt);
+    CHECK_FALSE(target.add(fixture.topic(again), from_ms(1), {}));
+    CHECK_FALSE(target.find("orders", ""));
+  }
+  auto target = fixture.open();
+  CHECK_FALSE(target.find("orders", "").value());
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  CHECK(target.add(fixture.topic(log), from_ms(1), {}));
+}
+
 }  // namespace
 }  // namespace tarry::storage
 
