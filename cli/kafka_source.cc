@@ -31,6 +31,9 @@ constexpr std::size_t max_partitions_told = 10;
 
 constexpr std::size_t max_metadata_bytes = 4096;
 
+// Kafka's offsets.topic.num.partitions, which hardly anybody sets.
+constexpr std::int64_t default_offsets_partitions = 50;
+
 struct FoundPartition {
   std::string directory;
   std::optional<Offset> start;
@@ -117,12 +120,17 @@ Result<> look_into(storage::Disk& disk, const std::string& directory,
   return {};
 }
 
-// Partitions are numbered without a gap; empty when they are.
-std::string missing_partitions(const FoundTopic& topic) {
+std::int64_t count_by_last(const FoundTopic& topic) {
+  return std::int64_t{topic.partitions.rbegin()->first} + 1;
+}
+
+// Those below `partitions`; empty when all are there.
+std::string missing_partitions(const FoundTopic& topic, std::int64_t partitions) {
   std::string missing;
   std::size_t count = 0;
-  for (PartitionIndex index = 0; index < topic.partitions.rbegin()->first; ++index) {
-    if (topic.partitions.contains(index)) continue;
+  // A name may give any number, so it does not count all that are missing.
+  for (std::int64_t index = 0; index < partitions && count <= max_partitions_told; ++index) {
+    if (topic.partitions.contains(static_cast<PartitionIndex>(index))) continue;
     if (++count <= max_partitions_told)
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", index);
   }
@@ -133,10 +141,39 @@ std::string missing_partitions(const FoundTopic& topic) {
       missing, count > max_partitions_told ? " ..." : "");
 }
 
+// What is wrong with the directories of one topic; empty: nothing.
+std::string directory_problem_of(const FoundTopic& topic, std::int64_t partitions) {
+  if (!topic.problem.empty()) return topic.problem;
+  if (topic.ids.size() > 1) {
+    return fmt::format("its partitions belong to several topics, with the ids {} and {}",
+                       cell(*topic.ids.begin()), cell(*topic.ids.rbegin()));
+  }
+  return missing_partitions(topic, partitions);
+}
+
+// The same for __consumer_offsets, whose last partitions may be missing too.
+std::string offsets_problem_of(const FoundTopic& topic, std::optional<PartitionIndex> wanted) {
+  const auto there = count_by_last(topic);
+  if (wanted && there > *wanted) {
+    return fmt::format("there is a partition {}, but --offsets-partitions says that there are {}",
+                       there - 1, *wanted);
+  }
+  auto problem =
+      directory_problem_of(topic, wanted ? *wanted : std::max(there, default_offsets_partitions));
+  if (!wanted && there < default_offsets_partitions && directory_problem_of(topic, there).empty()) {
+    problem += fmt::format(
+        "; if {} is all that Kafka has (offsets.topic.num.partitions), say so by "
+        "--offsets-partitions",
+        there);
+  }
+  return problem;
+}
+
 }  // namespace
 
 Result<KafkaSource> KafkaSource::open(storage::Disk& disk,
-                                      const std::vector<std::string>& directories) {
+                                      const std::vector<std::string>& directories,
+                                      std::optional<PartitionIndex> offsets_partitions) {
   std::map<std::string, FoundTopic> topics;
   KafkaSource out;
   for (const auto& directory : directories) {
@@ -153,17 +190,15 @@ Result<KafkaSource> KafkaSource::open(storage::Disk& disk,
           std::make_unique<storage::KafkaLog>(disk, partition.directory, partition.start));
     if (std::ranges::find(internal_topics, name) != internal_topics.end()) {
       out.internal.push_back(name);
-      if (name == offsets_topic) out.offsets = std::move(logs);
+      if (name == offsets_topic) {
+        out.offsets = std::move(logs);
+        out.offsets_problem = offsets_problem_of(found, offsets_partitions);
+      }
       continue;
     }
-    KafkaSourceTopic topic{name, found.ids.empty() ? std::string() : *found.ids.begin(),
-                           std::move(logs), found.is_compacted, found.problem};
-    if (topic.problem.empty() && found.ids.size() > 1) {
-      topic.problem = fmt::format("its partitions belong to several topics, with the ids {} and {}",
-                                  cell(*found.ids.begin()), cell(*found.ids.rbegin()));
-    }
-    if (topic.problem.empty()) topic.problem = missing_partitions(found);
-    out.topics.push_back(std::move(topic));
+    out.topics.push_back({name, found.ids.empty() ? std::string() : *found.ids.begin(),
+                          std::move(logs), found.is_compacted,
+                          directory_problem_of(found, count_by_last(found))});
   }
   return out;
 }

@@ -11,9 +11,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/result.h"
 #include "storage/file.h"
 #include "storage/kafka_log.h"
@@ -32,9 +34,13 @@ struct KafkaSource {
   std::vector<KafkaSourceTopic> topics;                     // By name, without the internal ones.
   std::vector<std::string> internal;                        // Their names.
   std::vector<std::unique_ptr<storage::KafkaLog>> offsets;  // Of __consumer_offsets.
-  std::vector<std::shared_ptr<void>> locks;                 // Of the directories.
+  std::string offsets_problem;               // Why they are not all; empty: they are, or are none.
+  std::vector<std::shared_ptr<void>> locks;  // Of the directories.
 
-  static Result<KafkaSource> open(storage::Disk& disk, const std::vector<std::string>& directories);
+  // Nothing in the files says how many partitions __consumer_offsets has (Kafka's
+  // offsets.topic.num.partitions); empty: as by default, or as many as are there.
+  static Result<KafkaSource> open(storage::Disk& disk, const std::vector<std::string>& directories,
+                                  std::optional<PartitionIndex> offsets_partitions);
 };
 
 }  // namespace tarry::cli

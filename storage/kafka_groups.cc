@@ -14,7 +14,8 @@ namespace {
 // More than any batch of committed offsets unpacks to.
 constexpr std::size_t max_unpacked_offsets_bytes = std::size_t{64} << 20;
 
-// Kafka's versions of keys and values.
+// Kafka's versions of keys and values.  Every kind of record has a version of the key of its own: 0
+// and 1 are offsets, 2 a group's members, 3 to 23 the newer kinds of groups.
 constexpr std::int16_t last_offset_key = 1, group_key_version = 2;
 constexpr std::int16_t first_value_with_epoch = 3, first_compact_value = 4, last_value = 4;
 
@@ -34,16 +35,21 @@ std::string_view compact_text(Fields& fields) {
 bool KafkaGroups::take(Bytes key, std::optional<Bytes> value) {
   Fields names(key);
   const auto version = names.number<std::int16_t>();
-  if (version < 0 || version > last_offset_key) return version == group_key_version;
+  if (version > last_offset_key) {
+    if (version > group_key_version) ++skipped_;
+    return true;
+  }
+  if (version < 0) return false;
   std::string group(names.short_text());
   std::string topic(names.short_text());
   const auto partition = names.number<PartitionIndex>();
   if (!names.good()) return false;
   Key place{std::move(topic), partition, std::move(group)};
-  if (!value) {
+  const auto remove = [&] {
     committed_.erase(place);
     return true;
-  }
+  };
+  if (!value) return remove();
   Fields fields(*value);
   const auto format = fields.number<std::int16_t>();
   if (format < 0 || format > last_value) return false;
@@ -52,7 +58,8 @@ bool KafkaGroups::take(Bytes key, std::optional<Bytes> value) {
   if (format >= first_value_with_epoch) fields.number<std::int32_t>();
   committed.metadata = format >= first_compact_value ? compact_text(fields) : fields.short_text();
   // Times follow, which count from the import instead.
-  if (!fields.whole() || committed.offset < 0) return false;
+  if (!fields.whole()) return false;
+  if (committed.offset < 0) return remove();  // To a consumer this is none.
   committed_.insert_or_assign(std::move(place), std::move(committed));
   return true;
 }

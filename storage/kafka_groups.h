@@ -3,8 +3,8 @@
 // KafkaGroups: what consumer groups have committed, by the logs of __consumer_offsets.
 //
 // The topic is compacted, and a group's records stand in one partition: the last one of a key
-// counts, and one without a value removes it.  Members and generations are not read: a group joins
-// anew.
+// counts, and one without a value removes it.  Members, generations and assignments are not read: a
+// group joins anew.
 //
 // Blocks; one thread.
 
@@ -33,11 +33,13 @@ class KafkaGroups {
 
   // Adds the records of one partition, after the log's survey.
   Result<> read(KafkaLog& log);
-  // One record; false: it is none that tells of an offset, or has a later format.
+  // One record; false: it tells of an offset in a form that is not known.
   bool take(Bytes key, std::optional<Bytes> value);
 
   std::vector<Committed> of_topic(const std::string& topic) const;
-  std::uint64_t unknown() const { return unknown_; }  // Records of a later format.
+  std::uint64_t unknown() const { return unknown_; }  // For which take() was false.
+  // Records of the newer kinds of groups (consumer, share, streams), but for their offsets.
+  std::uint64_t skipped() const { return skipped_; }
 
  private:
   struct Value {
@@ -47,7 +49,7 @@ class KafkaGroups {
   using Key = std::tuple<std::string, PartitionIndex, std::string>;  // Topic, partition, group.
 
   std::map<Key, Value> committed_;
-  std::uint64_t unknown_ = 0;
+  std::uint64_t unknown_ = 0, skipped_ = 0;
 };
 
 }  // namespace tarry::storage

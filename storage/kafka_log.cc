@@ -20,6 +20,7 @@ constexpr std::size_t aborted_entry_bytes = 2 + 4 * 8;
 constexpr std::size_t max_aborted_index_bytes = std::size_t{256} << 20;
 constexpr std::size_t max_checkpoint_bytes = std::size_t{64} << 20;
 constexpr std::int16_t abort_marker = 0;
+constexpr std::string_view swap_suffix = ".swap";
 
 std::string_view take_line(std::string_view& text) {
   const auto line = text.substr(0, text.find('\n'));
@@ -110,8 +111,15 @@ std::optional<PartitionName> parse_partition_directory(std::string_view name) {
 Result<> KafkaLog::list_segments() {
   const auto entries = disk_.list(directory_);
   if (!entries) return std::unexpected(entries.error());
-  for (const auto& entry : *entries)
+  for (const auto& entry : *entries) {
+    if (entry.name.ends_with(swap_suffix)) {
+      return fail(Errc::invalid,
+                  fmt::format("{}/{}: Kafka was killed while it replaced segments by compacted "
+                              "ones; start it, stop it in order, and run this again",
+                              directory_, entry.name));
+    }
     if (const auto base = segment_base(entry.name)) bases_.push_back(*base);
+  }
   std::ranges::sort(bases_);
   log_start_ = bases_.empty() ? start_.value_or(0) : std::max(start_.value_or(0), bases_.front());
   // Those that lie wholly before the start are deleted records.
@@ -154,7 +162,9 @@ Result<> KafkaLog::for_each_batch(
       const auto bytes = scanner.bytes();
       if (!bytes) return std::unexpected(bytes.error());
       const auto batch = records::BatchView::parse(*bytes);
-      const bool in_order = (*place)->first >= std::max(next, bases_[i]);
+      // The offset behind it has to be one too.
+      const bool in_order = (*place)->first >= std::max(next, bases_[i]) &&
+                            (*place)->last < std::numeric_limits<Offset>::max();
       if (!batch || !batch->crc_matches() || !in_order) {
         return std::unexpected(unreadable(
             **file, position,

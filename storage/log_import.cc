@@ -1,6 +1,7 @@
 #include "storage/log_import.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::string_view imported_from_name = "imported-from";
 constexpr std::size_t max_imported_from_bytes = 4096;
+constexpr Offset max_index_reach = std::numeric_limits<std::int32_t>::max();
 
 // The broker's own leader epoch.
 constexpr std::int32_t imported_leader_epoch = 0;
@@ -27,7 +29,8 @@ std::string imported_from_text(const std::string& kafka_id) {
   return fmt::format("version: 0\nkafka_topic_id: {}\n", kafka_id);
 }
 
-// Writes kept batches one after the other, in segments that begin where Kafka's did.
+// Writes kept batches one after the other, in segments that begin where Kafka's did, as far as they
+// have any.
 class ImportedLog {
  public:
   ImportedLog(Disk& disk, const std::string& directory) : writer_(disk, directory, config_) {}
@@ -35,6 +38,10 @@ class ImportedLog {
   Result<> begin(Offset base) { return writer_.begin(base); }
 
   Result<> add(std::size_t segment, Offset segment_base, const records::BatchView& batch) {
+    // The first segment's base is the log's start, and its index may not reach this batch.
+    if (writer_.state().empty() && batch.last_offset() - writer_.state().base > max_index_reach) {
+      if (auto filled = writer_.append_hole(writer_.state().base + 1); !filled) return filled;
+    }
     const bool rolls = segment != segment_ && !writer_.state().empty();
     segment_ = segment;
     if (rolls || must_roll(writer_.state(), config_, batch.size(), batch.last_offset(), {})) {
@@ -99,8 +106,17 @@ Result<std::optional<LogImport>> LogImport::look(Disk& disk, const std::string& 
 Result<> LogImport::load_catalog(Result<std::unique_ptr<Database>> meta) {
   if (!meta) return std::unexpected(meta.error());
   meta_ = std::move(*meta);
-  catalog_ = std::make_unique<Catalog>(*meta_);
-  return catalog_->load();
+  auto catalog = std::make_unique<Catalog>(*meta_);
+  if (auto loaded = catalog->load(); !loaded) return loaded;
+  catalog_ = std::move(catalog);
+  return {};
+}
+
+Result<> LogImport::must_be_open() const {
+  if (catalog_) return {};
+  return fail(Errc::io, fmt::format("{}/db/meta could not be opened again after an error; run this "
+                                    "again",
+                                    data_));
 }
 
 Result<> LogImport::open_stores() {
@@ -137,6 +153,7 @@ Result<> LogImport::must_be_settled() const {
 
 Result<std::optional<LogImport::Present>> LogImport::find(const std::string& name,
                                                           const std::string& kafka_id) const {
+  if (auto usable = must_be_open(); !usable) return std::unexpected(usable.error());
   const auto image = catalog_->image();
   if (!image->find(name)) return std::nullopt;
   const auto text =
@@ -146,7 +163,7 @@ Result<std::optional<LogImport::Present>> LogImport::find(const std::string& nam
   return Present{text && !kafka_id.empty() && as_text(*text) == imported_from_text(kafka_id)};
 }
 
-// Removes what an import that was killed has left, or a topic that was deleted.
+// Removes what an import that was killed has left.
 Result<> LogImport::make_room(const std::string& directory) const {
   const auto whose = topic_of_log(*disk_, directory);
   if (!whose) return std::unexpected(whose.error());
@@ -156,12 +173,28 @@ Result<> LogImport::make_room(const std::string& directory) const {
                   fmt::format("{} belongs to the topic id {}, which another topic has", directory,
                               (*whose)->text()));
     }
-    return LogRemoval(*disk_, directory, **whose).run();
   }
   const auto entries = disk_->list(directory);
   if (!entries && entries.error().code == Errc::not_found) return {};
   if (!entries) return std::unexpected(entries.error());
-  if (entries->empty()) return {};
+  const auto has = [&](const auto& matches) { return std::ranges::any_of(*entries, matches); };
+  if (*whose) {
+    // Our own files tell of their origin before they have records.  Others may be those of another
+    // data directory whose logs somebody has named.
+    const bool is_ours =
+        has([](const auto& entry) { return entry.name == imported_from_name; }) ||
+        !has([](const auto& entry) { return segment_base(entry.name).has_value(); });
+    if (is_ours) return LogRemoval(*disk_, directory, **whose).run();
+    return fail(Errc::exists,
+                fmt::format("{} has records of the topic id {}, which this data directory does not "
+                            "know; move it away if nobody needs it",
+                            directory, (*whose)->text()));
+  }
+  // An import that was killed before its first file had its name.
+  const auto is_begun = [](const auto& entry) {
+    return entry.name == fmt::format("{}.tmp", partition_metadata_name);
+  };
+  if (std::ranges::all_of(*entries, is_begun)) return {};
   return fail(Errc::exists,
               fmt::format("{} is not empty and belongs to no topic; move it away", directory));
 }
@@ -200,6 +233,7 @@ Result<> LogImport::copy(const ImportedTopic& topic, const TopicId& id, std::siz
 
 Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
                                const std::function<void(std::uint64_t)>& step) {
+  if (auto usable = must_be_open(); !usable) return std::unexpected(usable.error());
   const TopicId id = random_->topic_id();
   const auto write = [&]() -> Result<> {
     for (std::size_t i = 0; i < topic.partitions.size(); ++i)
@@ -210,15 +244,31 @@ Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
     if (auto free = make_room(directory_of_partition(topic.name, i)); !free)
       return std::unexpected(free.error());
   }
-  if (auto written = write(); !written) {
+  const auto remove = [&] {
     for (std::size_t i = 0; i < topic.partitions.size(); ++i) {
       // What cannot be removed now, the next run removes.
       static_cast<void>(LogRemoval(*disk_, directory_of_partition(topic.name, i), id).run());
     }
+  };
+  if (auto written = write(); !written) {
+    remove();
     return std::unexpected(written.error());
   }
+  if (auto published = publish(topic, id, committed); !published) {
+    // The rows are in memory, and the next topic's flush would publish them.
+    catalog_.reset();
+    meta_.reset();
+    const auto again = load_catalog(Database::open(directory_->meta_database()));
+    if (again && catalog_->has_topic(id)) return id;  // The flush did reach the disk.
+    // Without a look at what is there, the logs may be those of a topic.
+    if (again) remove();
+    return std::unexpected(published.error());
+  }
+  return id;
+}
 
-  // One flush for all of it, which is there wholly or not at all.
+// One flush for all of it, which is there wholly or not at all.
+Result<> LogImport::publish(const ImportedTopic& topic, const TopicId& id, WallTime committed) {
   OffsetStore store(*meta_);
   std::map<std::string, OffsetsCommitted> groups;
   for (const auto& offset : topic.offsets) {
@@ -230,13 +280,12 @@ Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
                              .metadata = offset.metadata});
   }
   for (const auto& [name, offsets] : groups)
-    if (auto applied = store.apply(offsets); !applied) return std::unexpected(applied.error());
+    if (auto applied = store.apply(offsets); !applied) return applied;
   if (auto applied = catalog_->apply(TopicCreated{
           id, static_cast<std::int32_t>(topic.partitions.size()), topic.name, topic.configs});
       !applied)
-    return std::unexpected(applied.error());
-  if (auto flushed = meta_->flush(); !flushed) return std::unexpected(flushed.error());
-  return id;
+    return applied;
+  return meta_->flush();
 }
 
 }  // namespace tarry::storage

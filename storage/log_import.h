@@ -8,7 +8,7 @@
 //
 // The flush is what makes the topic appear.  Until then its directories belong to an id that nobody
 // knows: a broker that starts sees nothing of the topic, and the next import, or a topic of that
-// name, removes them.
+// name, removes them.  An import removes no directory that an import has not made.
 //
 // The id is a new one: the catalog must never see one again that was deleted.  Kafka's is noted in
 // the file imported-from, by which a second run recognizes what it has imported already.
@@ -91,9 +91,11 @@ class LogImport {
   Result<> open_stores();
   Result<> load_catalog(Result<std::unique_ptr<Database>> meta);
   Result<> must_be_settled() const;
+  Result<> must_be_open() const;
   Result<> make_room(const std::string& directory) const;
   Result<> copy(const ImportedTopic& topic, const TopicId& id, std::size_t partition,
                 const std::function<void(std::uint64_t)>& step) const;
+  Result<> publish(const ImportedTopic& topic, const TopicId& id, WallTime committed);
   std::string directory_of_partition(const std::string& topic, std::size_t partition) const;
 
   Disk* disk_;
@@ -102,7 +104,7 @@ class LogImport {
   Random* random_ = nullptr;
   std::optional<DirectoryLock> lock_;  // Of look().
   std::unique_ptr<Database> meta_;
-  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<Catalog> catalog_;  // Null after an error that meta_ was not opened again from.
 };
 
 }  // namespace tarry::storage

@@ -28,6 +28,7 @@ constexpr std::size_t copy_piece_bytes = 1 << 20;
 constexpr std::uint64_t batches_a_step = 1000;  // Progress is told so often.
 constexpr std::size_t max_index_file_bytes = std::size_t{1} << 30;
 constexpr int max_set_aside = 1000;  // Files of one name.
+constexpr std::size_t max_file_name_bytes = 255;
 
 // Whole batches one behind the other.
 struct Run {
@@ -38,6 +39,20 @@ struct Broken {
   std::uint64_t begin = 0, end = 0;
   Offset after = 0;  // Behind the last whole batch before it.
   std::string why;
+};
+// What becomes a segment of its own: a run of a file or, without a file, a hole.
+struct NewSegment {
+  std::shared_ptr<const File> file;
+  Run run;
+};
+// Whole batches that a start has saved from the journal.
+struct SavedFile {
+  std::string path;
+  std::shared_ptr<const File> file;
+  std::uint64_t end = 0;  // Of the whole batches.
+  Offset first = 0, next = 0;
+  std::string wrong;  // What follows them instead of a batch; empty: nothing.
+  bool is_used = false;
 };
 struct CheckedSegment {
   Offset base = 0;
@@ -249,6 +264,66 @@ Result<> write_hole(Disk& disk, const std::string& directory, Offset from, Offse
   return writer.finish();
 }
 
+Result<> write_new_segment(Disk& disk, const std::string& directory, const NewSegment& piece,
+                           const LogConfig& config) {
+  if (!piece.file) return write_hole(disk, directory, piece.run.first, piece.run.next, config);
+  return write_run(disk, directory, *piece.file, piece.run, config);
+}
+
+// Reads all of it, and stops where it is no row of whole batches.
+Result<> read_saved(SavedFile& saved) {
+  const auto size = saved.file->size();
+  if (!size) return std::unexpected(size.error());
+  const auto damage = scan_segment(*saved.file, 0, *size, [&](const BatchPlace& batch) {
+    if (saved.end > 0 && batch.first < saved.next) {
+      saved.wrong = fmt::format("the batch at position {} does not belong there", batch.position);
+      return false;
+    }
+    if (saved.end == 0) saved.first = batch.first;
+    saved.end = batch.position + batch.bytes;
+    saved.next = batch.last + 1;
+    return true;
+  });
+  if (!damage) return std::unexpected(damage.error());
+  if (*damage) saved.wrong = (*damage)->message;
+  return {};
+}
+
+// The batches of it that lie between two offsets; empty: none.
+Result<std::optional<Run>> run_between(const SavedFile& saved, Offset from, Offset until) {
+  if (saved.next <= from || saved.first >= until) return std::nullopt;
+  std::optional<Run> run;
+  const auto damage = scan_segment(*saved.file, 0, saved.end, [&](const BatchPlace& batch) {
+    if (batch.first < from) return true;
+    if (batch.last >= until) return false;
+    if (!run) run = Run{batch.position, 0, batch.first, 0};
+    run->end = batch.position + batch.bytes;
+    run->next = batch.last + 1;
+    return true;
+  });
+  if (!damage) return std::unexpected(damage.error());
+  return run;
+}
+
+// "NAME.ID.damaged" beside it, or with a number where that is there.
+Result<std::string> name_for_directory(Disk& disk, const std::string& directory,
+                                       const TopicId& owner) {
+  const auto parent = directory_of(directory);
+  auto name = directory.substr(directory.rfind('/') + 1);
+  for (int number = 1; number < max_set_aside; ++number) {
+    const auto ending = number == 1 ? fmt::format(".{}.damaged", owner.text())
+                                    : fmt::format(".{}.damaged-{}", owner.text(), number);
+    if (name.size() > max_file_name_bytes - ending.size())
+      name.erase(0, name.size() - (max_file_name_bytes - ending.size()));
+    auto path = fmt::format("{}/{}{}", parent, name, ending);
+    const auto there = disk.list(path);
+    if (!there && there.error().code == Errc::not_found) return path;
+    if (!there) return std::unexpected(there.error());
+  }
+  return fail(Errc::exists, fmt::format("{}.{}.damaged: too many directories of that name",
+                                        directory, owner.text()));
+}
+
 }  // namespace
 
 Result<std::string> keep_damaged(Disk& disk, const File& from, std::uint64_t position,
@@ -308,14 +383,19 @@ class LogInspection {
         if (const auto base = segment_base(entry.name)) bases_.push_back(*base);
     }
     std::ranges::sort(bases_);
+    if (auto opened = open_saved(); !opened) return std::unexpected(opened.error());
     if (auto looked = look_at_metadata(); !looked) return std::unexpected(looked.error());
-    if (auto looked = look_at_start(); !looked) return std::unexpected(looked.error());
+    if (!is_missing_) {
+      if (auto looked = look_at_start(); !looked) return std::unexpected(looked.error());
+    }
     for (std::size_t i = 0; i < bases_.size(); ++i) {
       // What recovery cuts off whole need not be whole.
       if (i > 0 && facts_.journal_from && bases_[i] >= *facts_.journal_from) break;
       if (auto looked = look_at_segment(i); !looked) return std::unexpected(looked.error());
     }
     if (auto looked = look_at_end(); !looked) return std::unexpected(looked.error());
+    add_renames();
+    out_.steps_.insert(out_.steps_.begin(), first_steps_.begin(), first_steps_.end());
     return std::move(out_);
   }
 
@@ -332,12 +412,8 @@ class LogInspection {
     if (whose && *whose && **whose == facts_.topic) return {};
     if (whose && !*whose && bases_.empty()) return {};  // Not made yet.
     if (!whose && whose.error().code != Errc::corrupt) return std::unexpected(whose.error());
+    if (whose && *whose) return set_aside(**whose);
     RepairFinding finding{Kind::metadata, path, {}, {}};
-    if (whose && *whose) {
-      finding.problem = fmt::format("says that the log belongs to the topic id {}, not to {}",
-                                    (*whose)->text(), facts_.topic.text());
-      return add(std::move(finding)), Result<>();
-    }
     finding.problem = whose ? "is missing, although there are segments" : "is not readable";
     finding.repair = fmt::format("is written again with the topic id {}", facts_.topic.text());
     add(std::move(finding));
@@ -346,6 +422,88 @@ class LogInspection {
       return replace_file(*disk, path, as_bytes(fmt::format("version: 0\ntopic_id: {}\n", id)));
     });
     return {};
+  }
+
+  // A start would take the whole directory for a deleted topic's and remove it.
+  Result<> set_aside(const TopicId& owner) {
+    const auto aside = name_for_directory(disk_, directory_, owner);
+    if (!aside) return std::unexpected(aside.error());
+    const auto name = facts_.name_of ? facts_.name_of(owner) : std::string();
+    add({Kind::directory, directory_,
+         fmt::format("holds the log of the topic id {} ({}), not of {}; a start would delete it",
+                     owner.text(), name.empty() ? "no topic has it" : "topic " + name,
+                     facts_.topic.text()),
+         fmt::format(
+             "is set aside as {}; if somebody moved it, move it to where it belongs instead",
+             *aside)});
+    first_steps_.emplace_back(
+        [disk = &disk_, directory = directory_, aside = *aside]() -> Result<> {
+          if (auto renamed = disk->rename(directory, aside); !renamed) return renamed;
+          return disk->sync_directory(directory_of(directory));
+        });
+    bases_.clear();
+    is_missing_ = true;
+    return {};
+  }
+
+  Result<> open_saved() {
+    for (const auto& path : facts_.saved) {
+      auto file = disk_.open(path, {});
+      if (!file && file.error().code == Errc::not_found) continue;  // Put back already.
+      if (!file) return std::unexpected(file.error());
+      SavedFile saved{.path = path, .file = std::move(*file), .wrong = {}};
+      if (auto read = read_saved(saved); !read) return read;
+      if (saved.end > 0) saved_.push_back(std::move(saved));
+    }
+    return {};
+  }
+
+  // What a start has saved of the offsets between two, with a hole in front of each part that does
+  // not follow what is before it.  `from` becomes the end of the last part.
+  Result<std::vector<NewSegment>> take_saved(Offset& from, Offset until) {
+    std::vector<NewSegment> pieces;
+    for (auto& saved : saved_) {
+      const auto run = run_between(saved, from, until);
+      if (!run) return std::unexpected(run.error());
+      if (!*run) continue;
+      saved.is_used = true;
+      add({Kind::saved,
+           saved.path,
+           fmt::format("has the records from offset {} to {}, which a start has saved and the log "
+                       "lacks{}",
+                       (*run)->first, (*run)->next - 1,
+                       saved.wrong.empty() ? "" : "; behind them it is broken: " + saved.wrong),
+           "is put back into the log",
+           {},
+           from,
+           (*run)->first});
+      if (from < (*run)->first) pieces.push_back({nullptr, {0, 0, from, (*run)->first}});
+      pieces.push_back({saved.file, **run});
+      from = (*run)->next;
+    }
+    return pieces;
+  }
+
+  void add_pieces(const std::vector<NewSegment>& pieces) {
+    for (const auto& piece : pieces) {
+      add_step([disk = &disk_, directory = directory_, piece, config = facts_.config] {
+        return write_new_segment(*disk, directory, piece, config);
+      });
+    }
+  }
+
+  // The last steps, because one file may have parts of several gaps.
+  void add_renames() {
+    for (const auto& saved : saved_) {
+      if (!saved.is_used) continue;
+      add_step([disk = &disk_, path = saved.path]() -> Result<> {
+        const auto name =
+            free_name(*disk, path, "restored", [](const File&) { return Result<bool>(false); });
+        if (!name) return std::unexpected(name.error());
+        if (auto renamed = disk->rename(path, *name); !renamed) return renamed;
+        return disk->sync_directory(directory_of(path));
+      });
+    }
   }
 
   Result<> look_at_start() {
@@ -499,12 +657,41 @@ class LogInspection {
     auto checked = check(**file, *size, base, below);
     if (!checked) return std::unexpected(checked.error());
     end_ = std::max(end_, checked->next());
+    const bool ends_broken =
+        !checked->broken.empty() &&
+        (checked->runs.empty() || checked->broken.back().begin > checked->runs.back().begin);
     if (!checked->broken.empty()) {
       if (auto noted = cut_at(*checked, std::move(*file), *size, below); !noted) return noted;
     } else if (!checked->reached_journal && !checked->runs.empty()) {
       look_at_indexes(*checked);
     }
+    if (below && !ends_broken && !checked->reached_journal) {
+      const auto pieces = take_saved(end_, std::min(*below, journal_from()));
+      if (!pieces) return std::unexpected(pieces.error());
+      add_pieces(*pieces);
+    }
     last_ = std::move(*checked);
+    return {};
+  }
+
+  // Where the journal has the log from; without it behind all offsets.
+  Offset journal_from() const {
+    return facts_.journal_from.value_or(std::numeric_limits<Offset>::max());
+  }
+
+  // Notes the end of what is lost by a broken part that no whole batch follows, in this segment and
+  // in others; what a start has saved from there on is put back behind it.
+  Result<> note_broken_tail(RepairFinding& finding, const File& file, std::uint64_t size) {
+    const auto claimed = claimed_end(file, *finding.position, size, finding.lost_from);
+    if (!claimed) return std::unexpected(claimed.error());
+    claimed_end_ = std::max({claimed_end_, *claimed, last_index_end_});
+    finding.lost_until = std::max(*claimed, last_index_end_);
+    for (const auto& saved : saved_) {
+      const auto run = run_between(saved, finding.lost_from, std::numeric_limits<Offset>::max());
+      if (!run) return std::unexpected(run.error());
+      if (*run) finding.lost_until = std::min(finding.lost_until, (*run)->first);
+    }
+    tail_finding_ = out_.findings_.size();
     return {};
   }
 
@@ -513,30 +700,30 @@ class LogInspection {
                   std::optional<Offset> below) {
     const auto path = segment_path(directory_, segment.base, ".log");
     const std::uint64_t cut = segment.broken.front().begin;
-    const auto moved = fmt::format("{}.{}", path, cut);
-    std::vector<Run> behind;
-    std::vector<std::pair<Offset, Offset>> holes;
+    const std::shared_ptr<const File> shared = std::move(file);
+    std::vector<NewSegment> pieces;
     for (const auto& run : segment.runs)
-      if (run.begin > cut) behind.push_back(run);
+      if (run.begin > cut) pieces.push_back({shared, run});
+    const bool any_follows = !pieces.empty();
     for (const auto& broken : segment.broken) {
-      const auto next =
-          std::ranges::find_if(behind, [&](const Run& run) { return run.begin >= broken.end; });
+      const auto next = std::ranges::find_if(
+          segment.runs, [&](const Run& run) { return run.begin >= broken.end; });
       RepairFinding finding{Kind::segment, path, broken.why, {}, broken.begin};
       finding.lost_from = broken.after;
-      if (next != behind.end()) {
-        finding.lost_until = next->first;
-      } else if (below || facts_.journal_from) {
-        const Offset end = std::numeric_limits<Offset>::max();
-        finding.lost_until = std::min(below.value_or(end), facts_.journal_from.value_or(end));
+      if (next == segment.runs.end() && !below && !facts_.journal_from) {
+        if (auto noted = note_broken_tail(finding, *shared, size); !noted) return noted;
       } else {
-        const auto claimed = claimed_end(*file, broken.begin, size, broken.after);
-        if (!claimed) return std::unexpected(claimed.error());
-        tail_is_broken_ = true;
-        finding.lost_until = std::max(*claimed, last_index_end_);
+        const Offset until = next != segment.runs.end()
+                                 ? next->first
+                                 : std::min(below.value_or(journal_from()), journal_from());
+        const auto saved = take_saved(finding.lost_from, until);
+        if (!saved) return std::unexpected(saved.error());
+        pieces.insert(pieces.end(), saved->begin(), saved->end());
+        finding.lost_until = until;
       }
       finding.lost_until = std::max(finding.lost_until, finding.lost_from);
       if (finding.lost_until > finding.lost_from)
-        holes.emplace_back(finding.lost_from, finding.lost_until);
+        pieces.push_back({nullptr, {0, 0, finding.lost_from, finding.lost_until}});
       end_ = std::max(end_, finding.lost_until);
       finding.repair =
           broken.begin == cut
@@ -544,50 +731,41 @@ class LogInspection {
                     "is cut at position {}, behind offset {}; {} become segments of their "
                     "own, and the indexes are made anew",
                     cut, broken.after - 1,
-                    behind.empty() ? "no whole batches follow, so none"
-                                   : "the whole batches that follow")
+                    any_follows ? "the whole batches that follow"
+                                : "no whole batches follow, so none")
               : "is left out of what follows the cut";
       if (broken.begin == cut) {
         finding.moved_bytes = size - cut;
-        finding.moved_to = moved + ".damaged";
+        finding.moved_to = fmt::format("{}.{}.damaged", path, cut);
       }
       add(std::move(finding));
     }
-    add_step(
-        cut_step(segment.base, std::move(file), cut, size, std::move(behind), std::move(holes)));
+    std::ranges::sort(pieces, {}, [](const NewSegment& piece) { return piece.run.first; });
+    add_step(cut_step(segment.base, shared, cut, size, std::move(pieces)));
     return {};
   }
 
   // Keeps what is cut off, makes segments of what is whole in it and of the holes, and cuts.
-  std::function<Result<>()> cut_step(Offset base, std::unique_ptr<File> file, std::uint64_t cut,
-                                     std::uint64_t size, std::vector<Run> behind,
-                                     std::vector<std::pair<Offset, Offset>> holes) {
-    std::shared_ptr<File> shared = std::move(file);
-    return [disk = &disk_, directory = directory_, shared, cut, size, behind = std::move(behind),
-            holes = std::move(holes), base, config = facts_.config]() -> Result<> {
+  std::function<Result<>()> cut_step(Offset base, std::shared_ptr<const File> file,
+                                     std::uint64_t cut, std::uint64_t size,
+                                     std::vector<NewSegment> pieces) {
+    return [disk = &disk_, directory = directory_, file = std::move(file), cut, size,
+            pieces = std::move(pieces), base, config = facts_.config]() -> Result<> {
       const auto path = segment_path(directory, base, ".log");
       const auto moved = fmt::format("{}.{}", path, cut);
-      if (const auto kept = keep_damaged(*disk, *shared, cut, size - cut, moved); !kept)
+      if (const auto kept = keep_damaged(*disk, *file, cut, size - cut, moved); !kept)
         return std::unexpected(kept.error());
       // Before the cut, which takes away the evidence for them, and from the back: a segment that
       // is there bounds what the next repair finds in this one, if there has to be one.
-      auto run = behind.rbegin();
-      auto hole = holes.rbegin();
-      while (run != behind.rend() || hole != holes.rend()) {
-        const bool is_run =
-            hole == holes.rend() || (run != behind.rend() && run->first > hole->first);
-        Result<> written;
-        if (is_run) {
-          written = write_run(*disk, directory, *shared, *run++, config);
-        } else if (const auto [from, until] = *hole++; from != base) {
-          written = write_hole(*disk, directory, from, until, config);
-        }
-        if (!written) return written;
+      for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
+        if (auto written = write_new_segment(*disk, directory, *piece, config); !written)
+          return written;
       }
-      // Nothing is whole in front of the cut: the hole, or nothing, takes the segment's place.
       if (cut == 0) {
-        const bool has_hole = !holes.empty() && holes.front().first == base;
-        return write_hole(*disk, directory, base, has_hole ? holes.front().second : base, config);
+        // Nothing is whole in front of the cut: the first piece, or nothing, takes the segment's
+        // place.
+        const bool is_replaced = !pieces.empty() && pieces.front().run.first == base;
+        return is_replaced ? Result<>() : write_hole(*disk, directory, base, base, config);
       }
       // The indexes first: an entry must never say more than there is.
       if (auto made = rebuild_indexes(*disk, directory, base, cut, config); !made) return made;
@@ -619,18 +797,19 @@ class LogInspection {
   }
 
   Result<> look_at_end() {
-    if (!facts_.journal_from) {
-      if (auto looked = look_at_saved(); !looked) return looked;
-    }
+    const Offset end_before = end_;
+    const auto saved = take_saved(end_, journal_from());
+    if (!saved) return std::unexpected(saved.error());
+    add_pieces(*saved);
     Offset wanted = end_;
     if (facts_.journal_from) {
       wanted = std::max(wanted, *facts_.journal_from);
     } else {
-      wanted = std::max({wanted, facts_.appended_end, start_});
-      if (tail_is_broken_ && facts_.seen_end <= wanted + max_believed_gap)
+      wanted = std::max({wanted, facts_.appended_end, start_, claimed_end_});
+      if (tail_finding_ && facts_.seen_end <= wanted + max_believed_gap)
         wanted = std::max(wanted, facts_.seen_end);
     }
-    if (is_missing_ && (wanted > end_ || took_saved_)) add_directory();
+    if (is_missing_ && (wanted > end_ || !saved->empty())) add_directory();
     if (wanted > end_) {
       add({Kind::log_end,
            directory_,
@@ -643,84 +822,34 @@ class LogInspection {
            {},
            end_,
            wanted});
-      // Before a cut takes away what tells of it.
-      out_.steps_.insert(
-          out_.steps_.begin() + (is_missing_ ? 1 : 0),
+      // Before a cut takes away what tells of it.  What was saved lies before it and is written
+      // later; until then there is a gap, which the next repair fills.
+      first_steps_.emplace_back(
           [disk = &disk_, directory = directory_, from = end_, wanted, config = facts_.config] {
             return write_hole(*disk, directory, from, wanted, config);
           });
-    } else if (tail_is_broken_ &&
-               out_.findings_.back().lost_until <= out_.findings_.back().lost_from) {
-      out_.findings_.back().repair += fmt::format(
-          "; nothing says which offsets were given out from {} on, so they may be given "
-          "out again",
-          end_);
+    } else if (tail_finding_ && end_ == end_before) {
+      auto& finding = out_.findings_[*tail_finding_];
+      if (finding.lost_until <= finding.lost_from) {
+        finding.repair += fmt::format(
+            "; nothing says which offsets were given out from {} on, so they may be given "
+            "out again",
+            end_);
+      }
     }
     // What follows the last segment closes it.
-    if ((wanted > end_ || took_saved_) && last_ && last_->broken.empty() && !last_->runs.empty())
+    if (wanted > end_before && last_ && last_->broken.empty() && !last_->runs.empty())
       add_rebuild(*last_);
     return {};
   }
 
-  // A step before all others: the directory that is missing.
   void add_directory() {
-    out_.steps_.insert(
-        out_.steps_.begin(),
+    first_steps_.emplace_back(
         [disk = &disk_, directory = directory_, id = facts_.topic.text()]() -> Result<> {
           if (auto made = disk->make_directories(directory); !made) return made;
           return replace_file(*disk, fmt::format("{}/{}", directory, partition_metadata_name),
                               as_bytes(fmt::format("version: 0\ntopic_id: {}\n", id)));
         });
-  }
-
-  Result<> look_at_saved() {
-    for (const auto& path : facts_.saved) {
-      auto file = disk_.open(path, {});
-      if (!file && file.error().code == Errc::not_found) continue;  // Put back already.
-      if (!file) return std::unexpected(file.error());
-      const auto size = (*file)->size();
-      if (!size) return std::unexpected(size.error());
-      Run run;
-      const auto damage = scan_segment(**file, 0, *size, [&](const BatchPlace& batch) {
-        if (batch.first < end_) return true;  // The log has it, or something else in its place.
-        if (run.end == 0) {
-          run.begin = batch.position;
-          run.first = batch.first;
-        }
-        run.end = batch.position + batch.bytes;
-        run.next = batch.last + 1;
-        return true;
-      });
-      if (!damage) return std::unexpected(damage.error());
-      if (run.end == 0) continue;
-      took_saved_ = true;
-      add({Kind::saved,
-           path,
-           fmt::format("has the records from offset {} to {}, which a start has saved, because the "
-                       "log ends at {}",
-                       run.first, run.next - 1, end_),
-           "is put back into the log",
-           {},
-           end_,
-           run.first});
-      const Offset hole = std::exchange(end_, run.next);
-      std::shared_ptr<File> shared = std::move(*file);
-      add_step([disk = &disk_, directory = directory_, shared, run, config = facts_.config, path,
-                hole]() -> Result<> {
-        if (hole < run.first) {
-          if (auto written = write_hole(*disk, directory, hole, run.first, config); !written)
-            return written;
-        }
-        if (auto written = write_run(*disk, directory, *shared, run, config); !written)
-          return written;
-        const auto name =
-            free_name(*disk, path, "restored", [](const File&) { return Result<bool>(false); });
-        if (!name) return std::unexpected(name.error());
-        if (auto renamed = disk->rename(path, *name); !renamed) return renamed;
-        return disk->sync_directory(directory_of(path));
-      });
-    }
-    return {};
   }
 
   Disk& disk_;
@@ -731,10 +860,12 @@ class LogInspection {
   Offset start_ = 0;           // As start-offset has it.
   Offset end_ = 0;             // Of the log, as it will be when what was found is repaired.
   Offset last_index_end_ = 0;  // Of the segment that was checked last.
+  Offset claimed_end_ = 0;     // By what is left of a broken end.
   bool is_missing_ = false;    // The directory.
-  bool tail_is_broken_ = false;
-  bool took_saved_ = false;
+  std::optional<std::size_t> tail_finding_;  // Of the broken end.
   std::optional<CheckedSegment> last_;
+  std::vector<SavedFile> saved_;                        // In the order of their offsets.
+  std::vector<std::function<Result<>()>> first_steps_;  // Before those of out_.
   LogRepair out_;
 };
 

@@ -15,7 +15,10 @@
 // records: a client may have stored what looks like a batch.
 //
 // A log never ends lower than before: lost offsets at its end are a hole too, as far as anything
-// tells of them; consumers pass over it (hole_batch.h).
+// tells of them; consumers pass over it (hole_batch.h).  What a start has saved from the journal is
+// put back wherever the log lacks it, and holes are only around it.
+//
+// A directory that holds another topic's log is set aside, because a start would delete it.
 //
 // Nothing is deleted, and nothing that is whole is touched.  The steps are in an order in which a
 // kill between any two leaves the same damage or less; running it again does the rest.
@@ -50,6 +53,8 @@ struct LogFacts {
   Offset seen_end = 0;
   // Files of whole batches that a start has saved from the journal, in the order of their offsets.
   std::vector<std::string> saved = {};
+  // The name of a topic that is there, or empty; may be null.
+  std::function<std::string(const TopicId&)> name_of = {};
 };
 
 class LogRepair {

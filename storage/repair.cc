@@ -192,6 +192,10 @@ Result<LogFacts> Repair::facts_of(const TopicPartition& partition, const KnownTo
   auto saved = saved_of(partition);
   if (!saved) return std::unexpected(saved.error());
   facts.saved = std::move(*saved);
+  facts.name_of = [this](const TopicId& id) {
+    const auto found = topics_.find(id);
+    return found == topics_.end() ? std::string() : found->second.name;
+  };
   return facts;
 }
 

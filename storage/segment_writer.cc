@@ -1,6 +1,7 @@
 #include "storage/segment_writer.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/core.h>
@@ -50,6 +51,15 @@ Result<> SegmentWriter::append(Bytes batch, Offset first, Offset last, std::int6
 }
 
 Result<> SegmentWriter::append_hole(Offset until) {
+  if (until > state_.next && until - 1 - state_.base > std::numeric_limits<std::int32_t>::max()) {
+    // The segment may be the first, whose base is the log's start, and is never left empty.
+    if (state_.empty()) {
+      if (auto added = append_hole(state_.base + 1); !added) return added;
+    }
+    const Offset base = std::max(state_.next, until - max_hole_offsets);
+    if (auto finished = finish(); !finished) return finished;
+    if (auto begun = begin(base); !begun) return begun;
+  }
   while (state_.next < until) {
     const Offset first = state_.next;
     const Offset end = std::min(until, first + max_hole_offsets);

@@ -41,11 +41,15 @@ struct ImportOptions {
   std::string logs;
   std::vector<std::string> topics;
   std::vector<std::string> configs;
-  bool dry_run = false, json = false;
+  std::optional<PartitionIndex> offsets_partitions;
+  bool no_offsets = false, dry_run = false, json = false;
 };
 
 // As much stays free as a broker keeps back by default (tarry.disk.reserve.bytes).
 constexpr std::uint64_t reserve_bytes = std::uint64_t{256} << 20;
+
+// More than anybody gives __consumer_offsets.
+constexpr PartitionIndex max_offsets_partitions = 100'000;
 
 // What came of one topic.
 struct Outcome {
@@ -119,7 +123,9 @@ class Importer {
   }
 
  private:
-  Result<KafkaSource> storage_source() { return KafkaSource::open(disk_, directories_); }
+  Result<KafkaSource> storage_source() {
+    return KafkaSource::open(disk_, directories_, options_.offsets_partitions);
+  }
 
   bool is_wanted(const std::string& topic) const {
     if (options_.topics.empty()) return true;
@@ -190,9 +196,10 @@ class Importer {
     }
     progress.clear();
     if (outcomes_.empty()) return failure("no topic matches --topic in these directories");
-    read_groups(step);
+    if (!options_.no_offsets) read_groups(step);
     progress.clear();
-    return std::nullopt;
+    if (groups_problem_.empty() || options_.dry_run) return std::nullopt;
+    return failure(groups_problem_);
   }
 
   storage::Configs configs_of(const KafkaSourceTopic& topic, Outcome& outcome) {
@@ -224,21 +231,30 @@ class Importer {
     }
   }
 
-  // An error in there costs the committed offsets, not the topics.
+  // What groups have committed cannot be added to topics that are there: all of it is read, or
+  // nothing is imported.
+  static Result<> read_offsets(KafkaSource& source, storage::KafkaGroups& groups,
+                               const std::function<void(std::uint64_t)>& step) {
+    if (!source.offsets_problem.empty()) return fail(Errc::invalid, source.offsets_problem);
+    for (auto& log : source.offsets) {
+      if (const auto seen = log->survey(step); !seen) return std::unexpected(seen.error());
+      if (auto read = groups.read(*log); !read) return read;
+    }
+    if (groups.unknown() == 0) return {};
+    return fail(Errc::unsupported, fmt::format("{} in a format that is not known",
+                                               counted(groups.unknown(), "offset", "offsets")));
+  }
+
   void read_groups(const std::function<void(std::uint64_t)>& step) {
     storage::KafkaGroups groups;
-    for (auto& log : source_.offsets) {
-      const auto seen = log->survey(step);
-      const auto read = seen ? groups.read(*log) : Result<>(std::unexpected(seen.error()));
-      if (!read) {
-        groups_problem_ = read.error().message;
-        return;
-      }
+    if (const auto read = read_offsets(source_, groups, step); !read) {
+      groups_problem_ = fmt::format(
+          "__consumer_offsets: {}; nothing is imported, because committed offsets cannot be "
+          "imported later (--no-offsets imports the topics without them)",
+          read.error().message);
+      return;
     }
-    if (groups.unknown() > 0) {
-      groups_problem_ = fmt::format("{} of __consumer_offsets have a format that is not known",
-                                    counted(groups.unknown(), "record", "records"));
-    }
+    group_records_skipped_ = groups.skipped();
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       for (auto& each : groups.of_topic(wanted_[i].name)) {
         if (static_cast<std::size_t>(each.partition) >= wanted_[i].partitions.size()) continue;
@@ -335,6 +351,7 @@ class Importer {
     }
     if (options_.json) {
       Json last{{"needed_bytes", needed_}, {"free_bytes", free_}, {"internal", source_.internal}};
+      last["group_records_skipped"] = group_records_skipped_;
       if (!groups_problem_.empty()) last["committed_offsets_error"] = groups_problem_;
       if (!space_problem_.empty()) last["space_error"] = space_problem_;
       out.line(text_of(last));
@@ -354,6 +371,16 @@ class Importer {
       for (const auto& note : outcome.notes) complain(outcome.topic + ": " + note);
     for (const auto& name : source_.internal)
       complain(name + ": is Kafka's own and is not imported as a topic");
+    if (options_.no_offsets) {
+      complain("committed offsets are left out (--no-offsets)");
+    } else if (source_.offsets.empty()) {
+      complain("no directory has __consumer_offsets: there are no committed offsets to import");
+    }
+    if (group_records_skipped_ > 0) {
+      complain(
+          fmt::format("__consumer_offsets: {} of members and assignments skipped: groups join anew",
+                      counted(group_records_skipped_, "record", "records")));
+    }
     complain(fmt::format("{} bytes {}, {} were free", grouped(needed_),
                          options_.dry_run ? "would be copied" : "to copy", grouped(free_)));
   }
@@ -368,6 +395,7 @@ class Importer {
   std::vector<storage::ImportedTopic> wanted_;
   std::string groups_problem_, space_problem_;
   std::uint64_t needed_ = 0, free_ = 0;
+  std::uint64_t group_records_skipped_ = 0;
 };
 
 int import_log(const ImportOptions& options) {
@@ -398,6 +426,14 @@ void add_import_log(CLI::App& program, Chosen& chosen) {
   add_repeated(*command, "--config", options->configs, "A config of all imported topics")
       ->option_text("KEY=VALUE")
       ->check(is_key_value);
+  command->add_flag("--no-offsets", options->no_offsets,
+                    "Leaves out what consumer groups have committed");
+  command
+      ->add_option("--offsets-partitions", options->offsets_partitions,
+                   "How many partitions __consumer_offsets has in Kafka, if its "
+                   "offsets.topic.num.partitions is not 50")
+      ->option_text("N")
+      ->check(CLI::Range(1, max_offsets_partitions));
   command->add_flag("--dry-run", options->dry_run,
                     "Checks everything and tells what would be imported; makes nothing");
   command->add_flag("--json", options->json, "Prints JSON, one object per line");

@@ -78,6 +78,8 @@ def kafka_logs(ctx):
     offsets = [committed_record("billing", "orders", 0, 13), committed_record("gone", "orders", 0, 12), committed_record("gone", "orders", 0, None),
                committed_record("billing", "orders", 1, 6), committed_record("billing", "unknown", 0, 6)]
     kafka.partition("__consumer_offsets", 0, {0: [wire.batch(offsets, base_offset=0, leader_epoch=3)]})
+    for number in range(1, 50):
+        kafka.partition("__consumer_offsets", number, {0: []})
     kafka.partition("__transaction_state", 0, {0: []})
     return kafka
 
@@ -149,6 +151,35 @@ def _(ctx):
     assert broker.stop() == 0
     checked = broker.cli("repair", broker.data, "--dry-run")
     assert "0 places damaged" in checked.stdout, checked.stdout
+
+
+@case("committed offsets that cannot be read whole stop an import before anything is written, and can be left out")
+def _(ctx):
+    kafka = KafkaDirectory(ctx.directory / "kafka")
+    kafka.partition("orders", 0, {0: [batch(0, "a", "b")]})
+    newer = wire.Record(b"\0\0", wire.i16(3) + wire.string("new"), [], 1_700_000_000_000)  # A group of Kafka's newer protocol.
+    first = kafka.partition("__consumer_offsets", 0, {0: [wire.batch([committed_record("billing", "orders", 0, 1), newer], base_offset=0, leader_epoch=3)]})
+    broker = ctx.broker(start=False)
+    code, _, _, said = import_log(ctx, broker, kafka.path)
+    assert code == 1 and "partitions 1, 2, 3" in said and "--offsets-partitions" in said and "--no-offsets" in said, said
+    assert not broker.data.exists()
+    code, topics, summary, said = import_log(ctx, broker, kafka.path, "--dry-run")
+    assert code == 1 and "partitions 1, 2, 3" in summary["committed_offsets_error"] and topics["orders"]["state"] == "would be imported", summary
+    log = first / f"{0:020}.log"
+    right = log.read_bytes()
+    log.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    code, _, _, said = import_log(ctx, broker, kafka.path, "--offsets-partitions", "1")
+    assert code == 1 and str(log) in said and not broker.data.exists(), said
+    log.write_bytes(right)
+    code, topics, summary, said = import_log(ctx, broker, kafka.path, "--offsets-partitions", "1", "--dry-run")
+    assert code == 0 and topics["orders"]["committed_offsets"] == 1 and summary["group_records_skipped"] == 1, said
+    log.write_bytes(right[:-1])
+    code, topics, summary, said = import_log(ctx, broker, kafka.path, "--no-offsets")
+    assert code == 0 and topics["orders"]["state"] == "imported" and topics["orders"]["committed_offsets"] == 0, said
+    (kafka.partition("orders", 1, {0: [batch(0, "x")]}) / f"{0:020}.log.swap").write_bytes(b"")
+    other = ctx.broker(start=False)
+    code, topics, _, said = import_log(ctx, other, kafka.path, "--no-offsets")
+    assert code == 1 and ".log.swap" in topics["orders"]["error"] and "start it, stop it in order" in topics["orders"]["error"], topics
 
 
 @case("an import into a directory with topics adds to them, is repeated without harm, and overwrites nothing")

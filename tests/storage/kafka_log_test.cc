@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -277,7 +281,67 @@ TEST_CASE("the last commit of a group counts, and one without a value removes it
   CHECK(groups.of_topic("order").empty());
   CHECK(groups.take(key("a", 2), std::nullopt));           // A group's members.
   CHECK_FALSE(groups.take(key("a"), Bytes(value(7, 5))));  // A later format.
-  CHECK_FALSE(groups.take(key("a", 9), std::nullopt));
+  CHECK_FALSE(groups.take(key("a", -1), std::nullopt));
+  CHECK_FALSE(groups.take({}, std::nullopt));
+  CHECK(groups.take(key("b"), Bytes(value(-1, 3))));  // None, to a consumer.
+  CHECK(groups.of_topic("orders").empty());
+}
+
+TEST_CASE("records of the newer kinds of groups are skipped and counted, and are nothing unknown") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/__consumer_offsets-0");
+  records::BatchOptions options;
+  records::BatchBuilder builder(options);
+  // A group's members, then those of consumer, share and streams groups, and their assignments.
+  for (std::int16_t version = 2; version < 26; ++version) {
+    Buffer key;
+    append_be(key, version);
+    append_be(key, std::int16_t{1});
+    append_bytes(key, as_bytes("g"));
+    builder.append(from_ms(1), Bytes(key), Bytes(key));
+  }
+  directory.put(0, ".log", {builder.finish()});
+  KafkaLog log(disk, directory.path, std::nullopt);
+  REQUIRE(log.survey({}));
+  KafkaGroups groups;
+  REQUIRE(groups.read(log));
+  CHECK(groups.unknown() == 0);
+  CHECK(groups.skipped() == 23);
+}
+
+TEST_CASE("a compaction that Kafka has to end is refused, one that it throws away is not read") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/orders-0");
+  directory.put(0, ".log", {kafka_batch({0}), kafka_batch({10})});
+  directory.put(0, ".log.cleaned", {kafka_batch({10})});
+  directory.put(20, ".log.deleted", {kafka_batch({20})});
+  {
+    KafkaLog log(disk, directory.path, std::nullopt);
+    REQUIRE(log.survey({}));
+    CHECK(kept_of(log) == std::vector<Offset>{0, 10});
+  }
+  for (const char* suffix : {".log.swap", ".txnindex.swap"}) {
+    directory.put(0, suffix, {kafka_batch({10})});
+    KafkaLog log(disk, directory.path, std::nullopt);
+    const auto survey = log.survey({});
+    REQUIRE_FALSE(survey);
+    CHECK(survey.error().message.contains(segment_path(directory.path, 0, suffix)));
+    CHECK(survey.error().message.contains("start it, stop it in order"));
+    REQUIRE(disk.remove(segment_path(directory.path, 0, suffix)));
+  }
+}
+
+TEST_CASE("a batch whose offsets leave no room for another one is broken") {
+  SeededRandom random{1};
+  MemoryDisk disk{random};
+  KafkaDirectory directory(disk, "kafka/orders-0");
+  auto batch = kafka_batch({.records = 1});
+  store_be(batch.data() + records::field::base_offset, std::numeric_limits<Offset>::max());
+  directory.put(0, ".log", {batch});
+  KafkaLog log(disk, directory.path, std::nullopt);
+  CHECK(log.survey({}).error().code == Errc::corrupt);
 }
 
 struct ImportFixture {
@@ -368,6 +432,7 @@ TEST_CASE("what an import that was cut short has left is nobody's, and the next 
     REQUIRE(
         replace_file(fixture.disk, log_directory + "/partition.metadata",
                      as_bytes("version: 0\ntopic_id: " + fixture.random.topic_id().text() + "\n")));
+    REQUIRE(replace_file(fixture.disk, log_directory + "/imported-from", {}));
     REQUIRE(replace_file(fixture.disk, segment_path(log_directory, 500, ".log"), {}));
     CHECK_FALSE(target.find("orders", "").value());
     KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
@@ -387,6 +452,133 @@ TEST_CASE("what an import that was cut short has left is nobody's, and the next 
   CHECK_FALSE(target.find("other", "").value());
   CHECK_FALSE(std::filesystem::exists(fixture.data + "/logs/other-0"));
   CHECK(std::filesystem::exists(log_directory));
+}
+
+TEST_CASE("an import that was killed before its first file had its name can be repeated") {
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string log_directory = fixture.data + "/logs/orders-0";
+  auto target = fixture.open();
+  REQUIRE(fixture.disk.make_directories(log_directory));
+  const auto begun = fixture.disk.open(log_directory + "/partition.metadata.tmp",
+                                       {.write = true, .create = OpenOptions::Create::if_absent});
+  REQUIRE(begun);
+  REQUIRE((*begun)->pwrite(0, as_bytes("version: 0\ntopic")));
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  const auto added = target.add(fixture.topic(log), from_ms(1), {});
+  if (!added) FAIL(added.error().message);
+  CHECK(*topic_of_log(fixture.disk, log_directory) == *added);
+}
+
+TEST_CASE("an import removes no directory with records that no import has made") {
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string log_directory = fixture.data + "/logs/orders-0";
+  auto target = fixture.open();
+  REQUIRE(fixture.disk.make_directories(log_directory));
+  REQUIRE(
+      replace_file(fixture.disk, log_directory + "/partition.metadata",
+                   as_bytes("version: 0\ntopic_id: " + fixture.random.topic_id().text() + "\n")));
+  const auto file = segment_path(log_directory, 0, ".log");
+  REQUIRE(replace_file(fixture.disk, file, kafka_batch({0})));
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  const auto added = target.add(fixture.topic(log), from_ms(1), {});
+  REQUIRE_FALSE(added);
+  CHECK(added.error().message.contains("move it away"));
+  CHECK(fixture.disk.open(file, {}));
+}
+
+TEST_CASE("a log of Kafka may begin or end far from its records") {
+  constexpr Offset far = Offset{1} << 40;
+  ImportFixture fixture;
+  fixture.source.put(7, ".log", {});
+  fixture.source.put(far, ".log", {kafka_batch({far}), kafka_batch({far + 10})});
+  fixture.source.put(2 * far, ".log", {});
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  const auto id = fixture.open().add(fixture.topic(log), from_ms(1), {});
+  if (!id) FAIL(id.error().message);
+  auto opened = Log::open(fixture.disk, fixture.data + "/logs/orders-0", *id, {});
+  REQUIRE(opened);
+  CHECK_FALSE(opened->damage);
+  CHECK(opened->log.start_offset() == 7);
+  CHECK(opened->log.end_offset() == 2 * far);
+  std::vector<Offset> bases;
+  for (Offset from = 7; from < 2 * far;) {
+    auto read = opened->log.read(from, 2 * far, 1, true);
+    const auto got = std::get<DiskRead>(read).run();
+    REQUIRE(got);
+    REQUIRE_FALSE(got->empty());
+    const auto view = records::next_batch(got->front().view());
+    REQUIRE(view);
+    if (!view->is_control()) bases.push_back(view->base_offset());
+    from = view->next_offset();
+  }
+  CHECK(bases == std::vector<Offset>{far, far + 10});
+}
+
+// No file grows beyond `bytes` while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    ::rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  void (*const handler_)(int);
+  ::rlimit before_{};
+};
+
+TEST_CASE("a topic whose rows could not be written is not published by the next one") {
+  constexpr std::size_t limit = 1 << 20;
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string meta = fixture.data + "/db/meta";
+  std::string large;
+  for (std::size_t at = 0; at < 4 * limit; ++at)
+    large.push_back(static_cast<char>('0' + fixture.random.u64() % 64));
+  {
+    auto target = fixture.open();
+    KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+    auto refused = fixture.topic(log);
+    refused.configs["large"] = large;
+    {
+      const FileSizeLimit small(limit);
+      CHECK_FALSE(target.add(refused, from_ms(1), {}));
+    }
+    CHECK_FALSE(target.find("orders", "").value());
+    CHECK_FALSE(std::filesystem::exists(fixture.data + "/logs/orders-0"));
+    KafkaLog again(fixture.disk, fixture.source.path, std::nullopt);
+    auto next = fixture.topic(again);
+    next.name = "next";
+    const auto added = target.add(next, from_ms(1), {});
+    if (!added) FAIL(added.error().message);
+  }
+  {
+    auto target = fixture.open();
+    CHECK(target.find("next", "").value());
+    CHECK_FALSE(target.find("orders", "").value());
+    // Without its database an import knows nothing, and goes on with nothing.
+    std::filesystem::rename(meta, meta + ".away");
+    KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+    CHECK_FALSE(target.add(fixture.topic(log), from_ms(1), {}));
+    std::filesystem::rename(meta + ".away", meta);
+    KafkaLog again(fixture.disk, fixture.source.path, std::nullopt);
+    CHECK_FALSE(target.add(fixture.topic(again), from_ms(1), {}));
+    CHECK_FALSE(target.find("orders", ""));
+  }
+  auto target = fixture.open();
+  CHECK_FALSE(target.find("orders", "").value());
+  KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+  CHECK(target.add(fixture.topic(log), from_ms(1), {}));
 }
 
 }  // namespace

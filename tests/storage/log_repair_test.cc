@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batches.h"
@@ -329,9 +330,127 @@ TEST_CASE("batches that a start has saved are put back into the log") {
   CHECK(log.inspect().findings().empty());
 }
 
-TEST_CASE(
-    "a partition.metadata that is missing or unreadable is written again, one of another "
-    "topic is not touched") {
+TEST_CASE("a hole never takes the place of what a start has saved, wherever a repair was killed") {
+  std::uint64_t kills = 0;
+  for (const bool tail_is_broken : {false, true}) {
+    bool killed = true;
+    for (std::uint64_t call = 1; killed; ++call) {
+      CAPTURE(tail_is_broken);
+      CAPTURE(call);
+      DamagedLogFixture log;
+      REQUIRE(log.disk.make_directories("kept"));
+      const std::string saved = "kept/orders-0-00000000000000000120.log";
+      Buffer bytes = log.batch(120);
+      append_bytes(bytes, log.batch(130));
+      log.put(saved, bytes);
+      log.facts.saved = {saved};
+      log.facts.appended_end = 150;
+      if (tail_is_broken) log.flip(90, 70);
+      auto found = log.inspect();
+      log.disk.crash_call(call);
+      killed = false;
+      try {
+        static_cast<void>(found.run());
+      } catch (const MemoryDisk::PowerCut&) {
+        killed = true;
+      }
+      log.disk.heal();
+      if (killed) {
+        ++kills;
+        if (call % 2 == 0) {
+          log.disk.kill();
+        } else {
+          log.disk.cut_power();
+        }
+      }
+      log.repair();
+      auto opened = log.open();
+      CHECK(opened.end_offset() == 150);
+      const auto expected = tail_is_broken ? std::vector<Offset>{70, 80, 120, 130}
+                                           : std::vector<Offset>{70, 80, 90, 120, 130};
+      CHECK(log.read_from(opened, 70) == expected);
+    }
+  }
+  CHECK(kills > 30);
+}
+
+TEST_CASE("a broken batch costs nothing if a start has saved its records") {
+  struct Case {
+    std::vector<Offset> broken, saved;
+  };
+  // The end that a kill has torn, a batch with others behind it, one at a segment's beginning, the
+  // end of a segment that is not the last, and several in one file.
+  for (const Case& one :
+       {Case{{90}, {90, 100}}, Case{{60}, {60, 70}}, Case{{50}, {50}}, Case{{40}, {40, 50}},
+        Case{{10, 30, 90}, {10, 20, 30, 40, 50, 60, 70, 80, 90, 100}}}) {
+    CAPTURE(one.broken.front());
+    DamagedLogFixture log;
+    for (const Offset first : one.broken) log.flip(first, 70);
+    REQUIRE(log.disk.make_directories("kept"));
+    const auto path = fmt::format("kept/orders-0-{:020}.log", one.saved.front());
+    Buffer bytes;
+    for (const Offset first : one.saved) append_bytes(bytes, log.batch(first));
+    log.put(path, bytes);
+    log.facts.saved = {path};
+    for (const auto& finding : log.inspect().findings())
+      CHECK(finding.lost_from == finding.lost_until);
+    log.repair();
+    auto opened = log.open();
+    std::vector<Offset> expected;
+    const Offset end = one.saved.back() == 100 ? 110 : 100;
+    for (Offset first = 0; first < end; first += batch_records) expected.push_back(first);
+    CHECK(opened.end_offset() == end);
+    CHECK(log.read_from(opened, 0) == expected);
+    CHECK(log.get(path + ".restored") == bytes);
+  }
+}
+
+TEST_CASE("what a start has saved fills a gap between two segments, and only what fits there") {
+  DamagedLogFixture log;
+  for (const char* suffix : {".log", ".index", ".timeindex"})
+    REQUIRE(log.disk.remove(segment_path(repaired_directory, 50, suffix)));
+  log.write_segment_of(80, 100);
+  REQUIRE(log.disk.make_directories("kept"));
+  const std::string path = "kept/orders-0-00000000000000000060.log";
+  Buffer bytes;
+  for (const Offset first : {60, 70, 80}) append_bytes(bytes, log.batch(first));
+  // Its last batch is broken, and the log has that one.
+  bytes.back() ^= 1;
+  log.put(path, bytes);
+  log.facts.saved = {path};
+  const auto found = log.inspect();
+  REQUIRE(found.findings().size() == 1);
+  CHECK(found.findings().front().problem.contains("behind them it is broken"));
+  CHECK(found.findings().front().lost_from == 50);
+  CHECK(found.findings().front().lost_until == 60);
+  log.repair();
+  auto opened = log.open();
+  CHECK(log.read_from(opened, 30) == std::vector<Offset>{30, 40, 60, 70, 80, 90});
+}
+
+TEST_CASE("a batch that does not belong at a segment's beginning costs none of those behind it") {
+  DamagedLogFixture log;
+  Buffer bytes = log.batch(40);
+  append_bytes(bytes, log.get(DamagedLogFixture::log_of(50)));
+  log.put(DamagedLogFixture::log_of(50), bytes);
+  log.repair();
+  auto opened = log.open();
+  CHECK(log.read_from(opened, 0) == std::vector<Offset>{0, 10, 20, 30, 40, 50, 60, 70, 80, 90});
+}
+
+TEST_CASE("a hole may be longer than a segment's index reaches") {
+  DamagedLogFixture log;
+  log.facts.config.index_interval_bytes = 0;
+  constexpr Offset far = Offset{1} << 40;
+  log.facts.journal_from = far;
+  log.repair();
+  auto opened = log.open();
+  CHECK(opened.end_offset() == far);
+  CHECK(log.read_from(opened, 80) == std::vector<Offset>{80, 90});
+  CHECK(log.everything().size() < 20);
+}
+
+TEST_CASE("a partition.metadata that is missing or unreadable is written again") {
   for (const char* text : {"", "nonsense"}) {
     DamagedLogFixture log;
     const auto name = DamagedLogFixture::path("partition.metadata");
@@ -341,14 +460,48 @@ TEST_CASE(
     log.repair();
     CHECK(log.open().end_offset() == 100);
   }
+}
+
+TEST_CASE("another topic's log is set aside whole, and the partition goes on at its own end") {
   DamagedLogFixture log;
-  log.facts.topic = log.random.topic_id();
+  const auto owner = std::exchange(log.facts.topic, log.random.topic_id());
+  log.facts.name_of = [&](const TopicId& id) {
+    return id == owner ? std::string("payments") : std::string();
+  };
+  log.facts.appended_end = 30;
+  log.put(DamagedLogFixture::path("start-offset"), as_bytes("version: 0\nstart_offset: 70\n"));
   const auto before = log.everything();
-  auto found = log.inspect();
-  REQUIRE(found.findings().size() == 1);
-  CHECK_FALSE(found.findings().front().can_repair());
-  REQUIRE(found.run());
-  CHECK(log.everything() == before);
+  for (const char* ending : {".damaged", ".damaged-2"}) {
+    const auto aside = fmt::format("{}.{}{}", repaired_directory, owner.text(), ending);
+    const auto found = log.inspect();
+    REQUIRE(found.findings().size() == 2);
+    const auto& finding = found.findings().front();
+    CHECK(finding.file == repaired_directory);
+    CHECK(finding.problem.contains("topic payments"));
+    CHECK(finding.repair.contains(aside));
+    CHECK(found.findings().back().kind == RepairFinding::Kind::log_end);
+    log.repair();
+    const auto entries = log.disk.list(aside);
+    REQUIRE(entries);
+    std::map<std::string, Buffer> kept;
+    for (const auto& entry : *entries) kept[entry.name] = log.get(aside + "/" + entry.name);
+    CHECK(kept == before);
+    auto opened = log.open();
+    CHECK(opened.start_offset() == 0);
+    CHECK(opened.end_offset() == 30);
+    // The same again.
+    const auto names = log.everything();
+    for (const auto& [name, bytes] : names) REQUIRE(log.disk.remove(DamagedLogFixture::path(name)));
+    for (const auto& [name, bytes] : before) log.put(DamagedLogFixture::path(name), bytes);
+  }
+  // As long a name as a topic may have.
+  const auto longest = fmt::format("logs/{}-0", std::string(249, 't'));
+  REQUIRE(log.disk.rename(repaired_directory, longest));
+  auto found = LogRepair::inspect(log.disk, longest, log.facts);
+  REQUIRE(found);
+  const auto& repair = found->findings().front().repair;
+  const auto name = repair.substr(repair.find('/') + 1);
+  CHECK(name.substr(0, name.find(';')).size() <= 255);
 }
 
 TEST_CASE("a read that fails ends the work, and is never taken for damage") {
