@@ -106,7 +106,7 @@ void WaitingOrders::tell_looks(const Assignment& assignment, bool is_full) {
   for (auto& each : waiting_) {
     if (each.is_over || !each.is_look()) continue;
     const auto assigned = assignment.find(each.ordered.source);
-    if (assigned == assignment.end() || assigned->second.stage != Stage::owned) continue;
+    if (assigned == assignment.end() || !assigned->second.may_deliver()) continue;
     if (!assigned->second.has_taken(each.target) && !is_full) continue;
     each.is_over = true;
     each.ordered.told(delay::Controlled{});
