@@ -126,13 +126,18 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   return relay;
 }
 
-Result<> Relay::run(const std::function<bool()>& is_over, const std::function<void()>& ready) {
-  bool was_ready = false;
+Result<> Relay::run(Stop& stop, const std::function<void()>& ready) {
+  bool was_ready = false, is_owner = false;
   Result<> done;
   try {
-    while (!is_over()) {
+    while (!stop.is_asked()) {
       member_->step(longest_wait);
-      if (was_ready || (has_sources_ && !member_->is_ready())) continue;
+      if (!is_owner && member_->is_ready()) {
+        is_owner = true;
+        // From now on there are partitions to give up, and perhaps a transaction to end.
+        stop.allow(Stop::owner_limit);
+      }
+      if (was_ready || (has_sources_ && !is_owner)) continue;
       was_ready = true;
       ready();
     }
