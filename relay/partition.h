@@ -53,9 +53,9 @@
 #include "base/result.h"
 #include "delay/schedule.h"
 #include "relay/cluster.h"
+#include "relay/delivered_ids.h"
 #include "relay/order.h"
 #include "relay/pending.h"
-#include "relay/remembered.h"
 
 namespace tarry::relay {
 
@@ -209,7 +209,7 @@ class Partition {
   Offset loaded_ = 0;         // Behind the last row that was loaded.
   WallTime running_since_{};  // For missed runs of recurring records.
   std::map<Offset, Refusal> refused_;
-  Remembered delivered_;
+  DeliveredIds delivered_;
 };
 
 }  // namespace tarry::relay

@@ -55,6 +55,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
 
 void TakeOver::begin_all() {
   const MonoTime mono = parts_.clock.mono();
+  // Reading begins anew from where the store is, which may be before what was read last.
   for (auto& [source, assigned] : parts_.assignment) parts_.cluster.stop_rows(source);
   const std::lock_guard lock(parts_.guard);
   for (auto& [source, assigned] : parts_.assignment) begin(assigned, mono);
