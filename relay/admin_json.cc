@@ -19,6 +19,7 @@ template <typename Number>
 std::optional<Number> number_in_text(std::string_view text) {
   Number number{};
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  // A text that goes on behind its number is nothing that this admin has given out.
   if (read.ec != std::errc{} || read.ptr != text.data() + text.size()) return std::nullopt;
   return number;
 }
@@ -27,6 +28,7 @@ Json member_json(const Peer& peer, const Json& relay, const Json& delayed) {
   Json member{{"instance", peer.instance}, {"address", peer.address}};
   for (const char* name : {"state", "stalled", "owned", "standby", "transactions_total"}) {
     const Json& part = field_of(relay, name);
+    // Only plain values are shown of another member's answer, which may be anything.
     if (part.is_primitive() && relay.contains(name)) member[name] = part;
   }
   member["pending"] = integer_in(delayed, "pending");
@@ -60,6 +62,7 @@ Json record_json(const PendingShown& shown, bool has_value) {
   const auto body = delay::PendingRecordBody::parse(shown.record.body);
   // A record of a newer version is listed as far as its row says: an operator has to find it.
   if (!body) return json;
+  // A relay accepts nothing itself: the time is that from which x-delay counts.
   json["accepted_ms"] = to_ms(body->original);
   const bool expires = shown.record.expires != storage::never_expires;
   json["expires_ms"] = ms_json(expires ? std::optional(shown.record.expires) : std::nullopt);
@@ -74,6 +77,7 @@ Json record_json(const PendingShown& shown, bool has_value) {
     json["headers"].push_back(std::move(each));
   }
   json["recurring"] = !body->recurrence.empty();
+  // Lists leave values out unless they are asked for: they are most of the bytes, and seldom read.
   if (has_value) {
     json["timestamp_ms"] = to_ms(body->original);
     json["value"] = nullptr;
@@ -83,6 +87,7 @@ Json record_json(const PendingShown& shown, bool has_value) {
 }
 
 std::string state_of(const MemberStatus& status, bool is_ready) {
+  // The reason to stand still comes first, because it is mostly the cause of the other two.
   if (!status.stalled.empty()) return "stalled";
   if (status.is_full) return "full";
   return is_ready ? "running" : "taking over";
@@ -117,6 +122,7 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
   status.report_delayed(pending);
   Json delayed = pending.object();
   relay["members"] = Json::array({member_json(facts.self, relay, delayed)});
+  // Empty lists are there as well, so that a script need not ask for the field first.
   relay["missing"] = Json::array();
   return {
       {"version", facts.version},
@@ -170,6 +176,8 @@ bool is_status(const Json& answer) {
 void add_status(Json& to, const Peer& peer, const Json& from) {
   const Json& relay = field_of(from, "relay");
   const Json& delayed = field_of(from, "delayed");
+  // Everything is looked for with a function that finds nothing in the wrong kind of value, because
+  // the other member may be of another version.
   to["relay"]["members"].push_back(member_json(peer, relay, delayed));
   for (const auto& each : field_of(relay, "partitions")) to["relay"]["partitions"].push_back(each);
   for (const auto& [name, value] : delayed.items()) {

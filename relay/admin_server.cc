@@ -37,6 +37,7 @@ using web::Needs;
 using web::Refused;
 using web::Reply;
 
+// Each time Kafka is asked for the whole group; a copy that begins a few seconds later is as good.
 constexpr milliseconds standby_interval{2'000};
 
 enum class Does {
@@ -163,6 +164,7 @@ const std::string& AdminServer::address() const {
 Result<> AdminServer::start(Member& member, Directory& directory, const Clock& clock,
                             Random& random, PeerKey key, MemberFacts facts) {
   Impl& in = *impl_;
+  // Beside the store, because whoever can read that directory has the pending records anyway.
   auto token = web::Token::open(facts.data + "/admin.token", random);
   if (!token) return std::unexpected(token.error());
   auto read_token = web::Token::open(facts.data + "/admin.read.token", random);
@@ -232,6 +234,7 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
   } catch (const Refused& refused) {
     co_return web::refusal(refused.status, refused.why);
   } catch (const std::exception& failure) {
+    // One request that fails must not end the thread that answers all others.
     log_error("relay", "{}: {}", what, failure.what());
   }
   co_return web::refusal(500, "the request failed; the log of the member says why");
@@ -244,6 +247,7 @@ awaitable<Reply> AdminServer::Impl::handle(Does does, const Call& call) {
     case Does::ready: {
       const bool is_ready = member->is_ready();
       const std::string state = state_of(member->status(), is_ready);
+      // Probes look at the number alone; the word is for people.
       co_return json_reply({{"status", state}}, is_ready ? 200 : 503);
     }
     case Does::proof:
@@ -287,6 +291,7 @@ Reply AdminServer::Impl::get_metrics(const Call& call) const {
   text.gauge({"tarry_relay_ready",
               "1: the member owns all partitions that the group has assigned to it; 0: not yet."},
              member->is_ready());
+  // Of this member alone: whoever scrapes asks each of them, and adds up.
   status.report_member(text);
   status.report_delayed(text);
   const auto format = web::MetricsText::format_for(call.accept);
@@ -302,6 +307,7 @@ Reply AdminServer::Impl::get_metrics(const Call& call) const {
 awaitable<void> AdminServer::Impl::follow_standby() {
   for (;;) {
     const auto known = co_await peers->listing();
+    // Without an answer the copies of the last one go on: beginning them anew would cost more.
     if (known) {
       auto wanted = standby_of(*known, facts.self.key, facts.standby);
       if (wanted) member->keep_warm(std::move(*wanted));

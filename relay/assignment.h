@@ -38,9 +38,13 @@ struct AssignedPartition {
   std::optional<std::int64_t> take_over_ms;  // How long it took.
   MonoTime stage_since{};                    // The last attempt or progress in this stage.
   Offset target = -1;       // loading, reading: the offset to which the log has to be read.
-  MonoTime target_asked{};  // reading: when that end was asked for.
-  Offset committed = 0;     // loading: the source offset.
-  WallTime complete_at{};   // loading: when the rows in the store were complete.
+  MonoTime target_asked{};  // reading: when that end was asked for, and
+  WallTime target_at{};     // the wall time of that moment.
+  // reading: all that was acknowledged by then is taken in, so what was due by then may leave.
+  // Zero: this is not known of any time.
+  WallTime read_until{};
+  Offset committed = 0;    // loading: the source offset.
+  WallTime complete_at{};  // loading: when the rows in the store were complete.
   std::string last_owner;
   // The source and the state partition were read to these offsets, as Kafka said.
   Offset read_end = -1, rows_end = -1;
@@ -53,6 +57,10 @@ struct AssignedPartition {
   Retry ends;  // Retries the question for its end, for orders.
   std::string ends_error;
 
+  // Its pending records are those that they should be, up to `read_until` or altogether.
+  bool may_deliver() const {
+    return stage == Stage::owned || (stage == Stage::reading && read_until != WallTime{});
+  }
   bool reads_rows() const {
     return stage == Stage::loading || (stage == Stage::finding && is_warm);
   }

@@ -19,6 +19,7 @@ Closer::~Closer() {
   if (left > 0)
     log_warn("relay", "{} clients of Kafka have not ended within {} ms, and are left behind", left,
              limit_.count());
+  // Joining them might take for ever, which the limit is to prevent.
   for (auto& each : closing_) each.thread.detach();
 }
 
@@ -27,6 +28,7 @@ void Closer::close(std::move_only_function<void()> end) {
   auto signal = std::make_shared<Signal>();
   std::thread thread([signal, end = std::move(end)]() mutable {
     end();
+    // What it holds ends on this thread too: a client ends in its destructor.
     end = nullptr;
     const std::lock_guard lock(signal->mutex);
     signal->has_ended = true;

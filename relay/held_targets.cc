@@ -9,6 +9,7 @@ namespace tarry::relay {
 void HeldTargets::hold(const std::string& topic, std::string why, MonoTime mono,
                        std::chrono::milliseconds first, std::chrono::milliseconds longest) {
   const auto [held, is_new] = held_.try_emplace(topic);
+  // The first time counts, also when the reason changes: operators ask how long it has lasted.
   if (is_new) held->second.since = mono;
   // Once for each reason: it is tried again every few seconds, perhaps for days.
   if (held->second.why != why) log_error("relay", "records for {} wait: {}", topic, why);

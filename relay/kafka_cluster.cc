@@ -21,6 +21,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
+// A broker that is silent for so long although it was asked is away, whatever its connection says.
+// librdkafka looks once in a second, so a source's leader that hangs is noticed after 7 s at most;
+// with its default of 60 s the partition would look idle, and cancellations in it would come late.
+constexpr auto max_silence = 6s;
 // The work of a member between two polls takes less (member.h), unless librdkafka hangs.
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
@@ -102,6 +106,11 @@ bool may_be_source(const std::string& glob, const std::string& topic) {
          !topic.ends_with(invalid_suffix) && !topic.starts_with("__");
 }
 
+bool is_outage(rd_kafka_resp_err_t error) {
+  return error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || error == RD_KAFKA_RESP_ERR__TRANSPORT ||
+         error == RD_KAFKA_RESP_ERR__TIMED_OUT;
+}
+
 KafkaCluster::KafkaCluster(KafkaOptions options)
     : options_(std::move(options)), producers_(options_) {
   ticking_ = std::jthread([this](const std::stop_token& stop) {
@@ -142,6 +151,7 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
       "reconnect.backoff.max.ms=1000",   "topic.metadata.refresh.interval.ms=10000",
       "metadata.max.age.ms=30000",       "fetch.wait.max.ms=100",
       "session.timeout.ms=10000",        "queued.max.messages.kbytes=32768"};
+  properties.push_back(fmt::format("socket.timeout.ms={}", milliseconds(max_silence).count()));
   properties.push_back(poll_interval_property(options_.properties));
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   for (const char* fixed :
@@ -168,8 +178,7 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
                  void* us) { static_cast<KafkaCluster*>(us)->on_rebalance(what, partitions); });
     rd_kafka_conf_set_error_cb(conf, [](rd_kafka_t*, int error, const char* reason, void* us) {
       auto& cluster = *static_cast<KafkaCluster*>(us);
-      if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || error == RD_KAFKA_RESP_ERR__TRANSPORT)
-        cluster.polled_.disturbed = true;
+      if (is_outage(static_cast<rd_kafka_resp_err_t>(error))) cluster.polled_.disturbed = true;
       log_debug("relay", "kafka: {}", printable(reason, 400));
     });
   });
@@ -511,6 +520,9 @@ Result<Offset> KafkaCluster::end_of(rd_kafka_t* client, const std::string& topic
   const auto error = rd_kafka_query_watermark_offsets(client, topic.c_str(), partition, &low, &high,
                                                       in_ms(for_end_.wait()));
   note_end_answer(error, begun);
+  // librdkafka's word for it, "Local: Timed out", says nothing of what was asked.
+  if (error == RD_KAFKA_RESP_ERR__TIMED_OUT)
+    return fail(Errc::io, fmt::format("the leader of {}-{} does not answer", topic, partition));
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, fmt::format("{}-{}", topic, partition)));
   return high;

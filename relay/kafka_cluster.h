@@ -49,6 +49,11 @@ bool may_be_source(const std::string& glob, const std::string& topic);
 // a session.timeout.ms among `properties`.
 std::string poll_interval_property(std::span<const std::string> properties);
 
+// Whether this error of a client means that a broker was away: records of its partitions may have
+// been acknowledged that were not fetched.  A connection that stays open without an answer counts
+// too, and librdkafka has a word of its own for it.
+bool is_outage(rd_kafka_resp_err_t error);
+
 class KafkaCluster final : public Cluster {
  public:
   // Connects, and joins the group.  The error names what Kafka does not allow.

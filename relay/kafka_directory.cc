@@ -57,6 +57,8 @@ Result<> KafkaDirectory::list_members(Listing& listing) {
     const auto members = rd_kafka_ConsumerGroupDescription_member_count(groups[i]);
     for (std::size_t j = 0; j < members; ++j) {
       const auto* member = rd_kafka_ConsumerGroupDescription_member(groups[i], j);
+      // The client id is all that a member can tell about itself through Kafka, so it has the
+      // address.
       const char* id = rd_kafka_MemberDescription_client_id(member);
       auto peer = peer_of(id == nullptr ? "" : id);
       if (!peer) {

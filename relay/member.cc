@@ -319,14 +319,15 @@ void Member::work(WallTime now) {
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
     limits.held_targets = &held;
+    if (assigned.stage != Stage::owned) limits.last_due = assigned.read_until;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
     std::vector<Waiting*> asked;
-    if (assigned.stage == Stage::owned) asked = orders_.ready_for(assigned, status_.is_full);
+    if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
-    Work each = assigned.partition.plan(now, assigned.stage == Stage::owned, limits, orders);
+    Work each = assigned.partition.plan(now, assigned.may_deliver(), limits, orders);
     note_held(assigned, each.held_by);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
@@ -376,8 +377,7 @@ void Member::confirm() {
   if (is_confirmed_) return;
   Transaction transaction;
   for (const auto& [source, assigned] : assignment_)
-    if (assigned.stage == Stage::owned)
-      transaction.offsets.push_back({source, assigned.partition.next()});
+    if (assigned.may_deliver()) transaction.offsets.push_back({source, assigned.partition.next()});
   if (transaction.empty()) return;
   if (!commit(transaction)) return;
   const std::lock_guard lock(mutex_);

@@ -12,8 +12,10 @@
 //             it is, this member writes its producers' names with it, for the next owner
 //   loading   the rows that the store does not have are read, to where the state partition ended
 //             when the offset was stable: then all that the last owner did is there
-//   reading   records are taken in and none is delivered, until the source was read to where it
-//             ended: an acknowledged cancellation in it counts
+//   reading   records are taken in until the source was read to where it ended: an acknowledged
+//             cancellation in it counts.  Only what was due when such an end was asked for is
+//             delivered, when the source has been read to it: so it goes on through stalls that
+//             come again and again
 //   owned     records are taken in and delivered
 //
 // Rows are in a store of this member (pending.h), with the offset up to which it has them.  It

@@ -18,6 +18,8 @@ std::optional<WallTime> MemberStatus::next_due() const {
 }
 
 void MemberStatus::report_member(MetricSink& sink) const {
+  // No figure has a label for its partition: a thousand of them would be a thousand lines at each
+  // scrape, and /status lists them.
   sink.gauge({"tarry_relay_owned", "Source partitions that this member owns."}, owned);
   sink.gauge({"tarry_relay_standby",
               "Source partitions of other members of which this member keeps a warm copy."},
@@ -41,6 +43,7 @@ void MemberStatus::report_member(MetricSink& sink) const {
 
 void MemberStatus::report_delayed(MetricSink& sink) const {
   sink.gauge({"tarry_relay_pending", "Pending records."}, pending());
+  // The due time itself, because what is left until then would be wrong when it is read.
   sink.gauge({"tarry_relay_next_due_seconds", "Due time of the next pending record.", "next_due"},
              next_due());
   sink.counter({"tarry_relay_taken_total", "Records taken from sources."}, counts.taken);

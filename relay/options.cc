@@ -47,6 +47,7 @@ Result<> check(const RelayOptions& options) {
 
 Result<DataDirectory> DataDirectory::open(const std::string& path, std::uint64_t random) {
   std::error_code wrong;
+  // The name in the log and in /status has to hold wherever it is read.
   const auto absolute = std::filesystem::absolute(path, wrong).lexically_normal();
   std::filesystem::create_directories(absolute, wrong);
   if (wrong) return fail(Errc::io, fmt::format("--data {}: {}", printable(path), wrong.message()));

@@ -159,6 +159,7 @@ awaitable<Json> Orders::take(const Json& body) {
         {{each.value("topic", ""), each.value("partition", 0)}, each.value("name", "")});
   std::vector<Wanted*> all;
   for (auto& each : wanted) all.push_back(&each);
+  // Bounded, because an order is kept for as long as its sender says.
   const milliseconds time(
       std::clamp<std::int64_t>(body.value("time_ms", std::int64_t{0}), 0, 60'000));
   const auto told = co_await obey_here(order, all, clock_.mono() + time, grace_time);
@@ -216,6 +217,7 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wante
     if (open > 0) co_await all_told.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     if (std::ranges::none_of(wanted, is_open) || clock_.mono() + order_again >= deadline) co_return;
     peers_.forget_listing();
+    // The first time at once: the listing may just have been old.
     if (!is_first) co_await peers_.sleep(order_again);
   }
 }
@@ -224,6 +226,7 @@ awaitable<void> Orders::look(const PendingQuery& query) {
   std::vector<Wanted> wanted;
   for (const auto& each : member_.status().partitions)
     if (each.stage == Stage::owned && query.wants(each.source)) wanted.push_back({each.source, ""});
+  // What others own they look at themselves, when they are asked for their parts.
   if (wanted.empty()) co_return;
   std::vector<Wanted*> all;
   for (auto& each : wanted) all.push_back(&each);

@@ -414,9 +414,10 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
 WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
   // In a full store nothing is taken, so waiting for what stays behind would end all deliveries.
   const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
-  if (planning.work.taken == arrived_.size() || is_full) return planning.now;
+  const WallTime last = std::min(planning.now, limits.last_due);
+  if (planning.work.taken == arrived_.size() || is_full) return last;
   const WallTime next = arrived_[planning.work.taken].timestamp;
-  return to_ms(next) < 0 ? planning.now : std::min(planning.now, next);
+  return to_ms(next) < 0 ? last : std::min(last, next);
 }
 
 void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {

@@ -53,9 +53,9 @@
 #include "base/result.h"
 #include "delay/schedule.h"
 #include "relay/cluster.h"
+#include "relay/delivered_ids.h"
 #include "relay/order.h"
 #include "relay/pending.h"
-#include "relay/remembered.h"
 
 namespace tarry::relay {
 
@@ -90,8 +90,10 @@ struct Limits {
   std::size_t bytes = 8u << 20;
   // Above it no record is taken in; those that are due leave.
   std::size_t pending_bytes = std::numeric_limits<std::size_t>::max();
-  // Targets that take nothing now; null: all do.  What is due behind a record for one of them waits
-  // with it.
+  // What is due later is not delivered: a cancellation of it may not have been read yet.
+  WallTime last_due = WallTime::max();
+  // These targets take nothing now; null means that there are none.  What is due behind a record
+  // for one of them waits with it.
   const std::set<std::string>* held_targets = nullptr;
 };
 
@@ -207,7 +209,7 @@ class Partition {
   Offset loaded_ = 0;         // Behind the last row that was loaded.
   WallTime running_since_{};  // For missed runs of recurring records.
   std::map<Offset, Refusal> refused_;
-  Remembered delivered_;
+  DeliveredIds delivered_;
 };
 
 }  // namespace tarry::relay

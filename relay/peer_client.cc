@@ -47,6 +47,8 @@ asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
   request.version(11);
   request.set(http::field::host, asked.address);
   request.set(http::field::authorization, asked.authorization);
+  // Members ask each other seldom, and a connection that is kept may have gone unnoticed: the
+  // request would be repeated without knowing whether it was carried out.
   request.set(http::field::connection, "close");
   request.body() = std::move(asked.body);
   request.prepare_payload();

@@ -61,15 +61,15 @@ struct Peers::Slots {
   std::size_t free;
   asio::steady_timer freed;
 
-  class Taken {
+  class Slot {
    public:
-    explicit Taken(std::shared_ptr<Slots> slots) : slots_(std::move(slots)) { --slots_->free; }
-    ~Taken() {
+    explicit Slot(std::shared_ptr<Slots> slots) : slots_(std::move(slots)) { --slots_->free; }
+    ~Slot() {
       ++slots_->free;
       slots_->freed.cancel();
     }
-    Taken(const Taken&) = delete;
-    Taken& operator=(const Taken&) = delete;
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
 
    private:
     const std::shared_ptr<Slots> slots_;
@@ -155,7 +155,7 @@ awaitable<PeerTold> Peers::ask(Peer peer, std::string method, std::string target
                                milliseconds timeout) {
   // Everyone that waits is woken for one free slot.
   while (questions_->free == 0) co_await wait_for(questions_->freed);
-  const Slots::Taken slot(questions_);
+  const Slots::Slot slot(questions_);
   // Signed only now, because a signature grows old while it waits for a slot.
   const std::string nonce = fmt::format("{:016x}{:016x}", random_.u64(), random_.u64());
   std::string signature =
@@ -209,7 +209,7 @@ awaitable<void> Peers::ask_some(std::shared_ptr<Round> round, std::string target
 
 awaitable<std::vector<PeerTold>> Peers::ask_all(const Listing& known, std::string target) {
   while (rounds_->free == 0) co_await wait_for(rounds_->freed);
-  const Slots::Taken slot(rounds_);
+  const Slots::Slot slot(rounds_);
   const auto round = std::make_shared<Round>(io_);
   for (const auto& peer : known.peers)
     if (!is_us(peer)) round->to_ask.push_back(peer);

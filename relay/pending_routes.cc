@@ -57,6 +57,7 @@ Reply reply_of(Json body, const Json& lacks) {
                   lacks.size(), first.value("topic", ""), first.value("partition", 0),
                   member.is_string() ? "member " + member.get<std::string>() : "nobody",
                   first.value("error", ""));
+  // A script that looks at the status alone would take a part for the whole.
   return json_reply(body, 503);
 }
 
@@ -106,6 +107,7 @@ Json missing_json(const Listing& known, const PendingQuery& asked, const std::se
         if (std::ranges::find(peer.assigned, source) == peer.assigned.end()) continue;
         each["member"] = fmt::format("{} at {}", peer.instance, peer.address);
         each["error"] = "the member is taking it over";
+        // What it said, or why it said nothing, is a better reason.
         for (const auto& one : told)
           if (one.peer.key == peer.key && !one.json) each["error"] = one.json.error().message;
       }
@@ -138,6 +140,8 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
 
 awaitable<Reply> PendingRoutes::get_wheel(const Call& call) {
   const auto status = member_.status();
+  // A relay has no wheel of due times.  The fields are those of the broker's page, for programs
+  // that read both.
   Json here{{"timers", status.pending()},
             {"next_due_ms", ms_json(status.next_due())},
             {"levels", Json::array()},
@@ -290,6 +294,7 @@ awaitable<Reply> PendingRoutes::get_one(const Call& call) {
     for (auto& record : part["records"]) records.emplace_back(place_of(record), std::move(record));
   std::ranges::sort(records, {}, &std::pair<PendingPlace, Json>::first);
   if (records.empty()) {
+    // The record may be in a partition that is missing, so nobody knows that it is not there.
     if (!lacks.empty()) co_return reply_of(Json::object(), lacks);
     throw Refused{404, fmt::format("nothing is pending under '{}' in topic {}",
                                    printable(call.target.path[2]), printable(call.target.path[1]))};
@@ -328,6 +333,7 @@ awaitable<Reply> PendingRoutes::control_one(const Call& call, Order::Kind kind) 
   for (const auto& each : wanted) {
     if (!each.told || !*each.told) {
       const Error error = each.told ? each.told->error() : Error{Errc::io, "no answer"};
+      // The record is there and the request does not fit it: no other partition changes that.
       if (error.code == Errc::invalid) throw Refused{409, error.message};
       lacks.push_back({{"topic", topic},
                        {"partition", each.source.partition},

@@ -12,6 +12,7 @@ class Questions::Asking {
   }
   ~Asking() {
     const MonoTime mono = questions_.clock_.mono();
+    // The time of the answer is not counted as a gap: this thread has waited, and not stood still.
     questions_.seen_at_ = mono;
     set({{}, mono});
   }

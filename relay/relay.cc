@@ -63,6 +63,8 @@ bool are_brokers_elsewhere(std::string_view brokers) {
 Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const std::string& version,
                                            const Clock& clock, Random& random) {
   if (const auto checked = check(options); !checked) return std::unexpected(checked.error());
+  // What belongs to this machine comes first: a directory or a port that is in use would otherwise
+  // be found out by a member that the group already waits for.
   auto data = DataDirectory::open(options.data, random.u64());
   if (!data) return std::unexpected(data.error());
   auto admin = AdminServer::open(options.admin_host, options.admin_port);
@@ -84,6 +86,8 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
              facts.self.address);
   facts.version = version;
   facts.data = relay->data_.path();
+  // New at each start, or a member that is started again would fence itself, and no other member
+  // could end what it has left open.
   facts.owner = fmt::format("{}-{}-{:016x}", options.group, facts.self.instance, random.u64());
   facts.group = options.group;
   facts.delivery = options.delivery == Delivery::exactly_once ? "exactly-once" : "at-least-once";
@@ -126,13 +130,18 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   return relay;
 }
 
-Result<> Relay::run(const std::function<bool()>& is_over, const std::function<void()>& ready) {
-  bool was_ready = false;
+Result<> Relay::run(Stop& stop, const std::function<void()>& ready) {
+  bool was_ready = false, is_owner = false;
   Result<> done;
   try {
-    while (!is_over()) {
+    while (!stop.is_asked()) {
       member_->step(longest_wait);
-      if (was_ready || (has_sources_ && !member_->is_ready())) continue;
+      if (!is_owner && member_->is_ready()) {
+        is_owner = true;
+        // From now on there are partitions to give up, and perhaps a transaction to end.
+        stop.allow(Stop::owner_limit);
+      }
+      if (was_ready || (has_sources_ && !is_owner)) continue;
       was_ready = true;
       ready();
     }
@@ -141,6 +150,8 @@ Result<> Relay::run(const std::function<bool()>& is_over, const std::function<vo
     if (failed.is_damage()) storage::DiskRows::condemn(data_.path() + "/pending");
     done = fail(Errc::io, failed.what());
   }
+  // The group is left last, so that no other member delivers while this one still answers for its
+  // partitions.
   member_->refuse_orders("the member is stopping");
   admin_->stop();
   cluster_->leave();

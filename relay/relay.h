@@ -3,7 +3,7 @@
 // Relay: a member of the relay's group with its admin: what `tarry relay` runs.
 //
 //   open()   takes the data directory and the admin's address, connects, joins the group
-//   run()    until `is_over` says so; then leaves the group in order
+//   run()    until a stop is asked for; then leaves the group in order
 
 #include <functional>
 #include <memory>
@@ -17,6 +17,7 @@
 #include "relay/kafka_directory.h"
 #include "relay/member.h"
 #include "relay/options.h"
+#include "relay/stop.h"
 #include "storage/sorted_rows.h"
 
 namespace tarry::relay {
@@ -30,7 +31,7 @@ class Relay {
 
   // `ready` is called once: when the first assignment is complete, or at once if there is no source
   // topic.  The error: this member cannot go on, and others take over.
-  Result<> run(const std::function<bool()>& is_over, const std::function<void()>& ready);
+  Result<> run(Stop& stop, const std::function<void()>& ready);
 
   const std::string& admin() const { return admin_->address(); }
   const std::string& data() const { return data_.path(); }

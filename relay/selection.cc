@@ -16,6 +16,8 @@ using delay::ControlOutcome;
 using web::Refused;
 using web::Reply;
 
+// As many as a partition takes in one transaction (waiting_orders.cc); a line of progress follows
+// each time.
 constexpr std::size_t ordered_at_once = 1'000;
 // All of them are found before one is moved.
 constexpr std::size_t max_moved_at_once = 100'000;
@@ -39,6 +41,7 @@ awaitable<std::optional<std::string>> Selection::next() {
     if (found_all_ || !is_all_first) co_await order_some();
     is_over_ = found_all_ && found_.empty();
   } catch (const Refused& refused) {
+    // The answer has begun with its status, so an error can only be a field of its last line.
     error_ = refused.why;
     is_over_ = true;
   }
@@ -65,6 +68,7 @@ awaitable<void> Selection::find_some() {
 
 awaitable<void> Selection::order_some() {
   std::vector<Wanted> some;
+  // From the back, where taking some moves none of the others.
   const auto count = std::min(found_.size(), ordered_at_once);
   std::move(found_.end() - static_cast<std::ptrdiff_t>(count), found_.end(),
             std::back_inserter(some));

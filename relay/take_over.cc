@@ -18,6 +18,8 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 
 // While a partition is taken over, its logs are looked at this often.
 constexpr milliseconds look_again{20};
+// An end that has not been reached for so long is asked for again.
+constexpr milliseconds check_end_again{5'000};
 // poll() waits for source records, and rows come through another queue, so it must not wait long.
 constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
@@ -45,6 +47,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.since = mono;
   assigned.stage_since = mono;
   assigned.target = assigned.rows_end = -1;
+  assigned.read_until = {};
   assigned.is_warm = false;
   assigned.waits.clear();
   assigned.bad_row.clear();
@@ -52,22 +55,19 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
 
 void TakeOver::begin_all() {
   const MonoTime mono = parts_.clock.mono();
+  // Reading begins anew from where the store is, which may be before what was read last.
   for (auto& [source, assigned] : parts_.assignment) parts_.cluster.stop_rows(source);
   const std::lock_guard lock(parts_.guard);
   for (auto& [source, assigned] : parts_.assignment) begin(assigned, mono);
   prepared_.clear();
 }
 
-// After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.
+// After a stall or an outage: what was acknowledged meanwhile may be behind what has been read.  An
+// end that is being read to is kept, because it says something about the time of its question: a
+// member that has a stall in each step would otherwise begin again and again, and deliver nothing.
 void TakeOver::read_anew(MonoTime mono) {
   const std::lock_guard lock(parts_.guard);
   for (auto& [source, assigned] : parts_.assignment) {
-    // An end that was asked for afterwards holds.
-    if (assigned.stage == Stage::reading &&
-        assigned.target_asked <= parts_.questions.disturbed_at()) {
-      assigned.target = -1;
-      assigned.stage_since = {};
-    }
     if (assigned.stage != Stage::owned) continue;
     assigned.stage = Stage::reading;
     assigned.since = assigned.stage_since = mono;
@@ -240,31 +240,51 @@ void TakeOver::free_log(AssignedPartition& assigned, MonoTime mono) {
 }
 
 void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
-  if (assigned.target < 0) {
-    if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < look_again) return;
-    // One whose leader is away takes a while to say nothing: no other is asked in this step.
-    if (parts_.questions.asked_in_vain() || parts_.questions.is_late() || !assigned.find.may(mono))
-      return;
-    const MonoTime asked = parts_.clock.mono();
-    const auto end = parts_.questions.source_end(assigned.partition.source());
-    if (!end) return wait_with(assigned, end.error().message);
-    const std::lock_guard lock(parts_.guard);
-    assigned.waits.clear();
-    assigned.find.reset();
-    assigned.stage_since = mono;
-    assigned.target = *end;
-    assigned.target_asked = asked;
-    return;
-  }
   const bool was_read =
-      std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target;
+      assigned.target >= 0 &&
+      std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target &&
+      !assigned.partition.has_arrived_before(assigned.target);
   // When no record can be taken in for lack of room, only delivery makes room.
-  if (!is_full && (!was_read || assigned.partition.has_arrived_before(assigned.target))) return;
+  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono);
+  {
+    const std::lock_guard lock(parts_.guard);
+    if (assigned.target_asked >= parts_.questions.disturbed_at()) {
+      assigned.stage = Stage::owned;
+      assigned.take_over_ms = ms_between(assigned.since, mono);
+      log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
+               *assigned.take_over_ms, assigned.partition.pending().size());
+      return;
+    }
+    // There was another stall or outage meanwhile, which takes nothing from what is known of the
+    // time before the question.
+    assigned.read_until = std::max(assigned.read_until, assigned.target_at);
+    assigned.target = -1;
+    assigned.stage_since = {};
+  }
+  ask_end(assigned, mono);
+}
+
+// Asks where the source has to be read to; and now and then again, because Kafka may have gone back
+// in an outage, and an end that is not there any more would be waited for in vain.
+void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
+  const auto wait = assigned.target < 0 ? look_again : check_end_again;
+  if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < wait) return;
+  // One whose leader is away takes a while to say nothing: no other is asked in this step.
+  if (parts_.questions.asked_in_vain() || parts_.questions.is_late() || !assigned.find.may(mono))
+    return;
+  const MonoTime asked = parts_.clock.mono();
+  const WallTime at = parts_.clock.wall();
+  const auto end = parts_.questions.source_end(assigned.partition.source());
+  if (!end) return wait_with(assigned, end.error().message);
   const std::lock_guard lock(parts_.guard);
-  assigned.stage = Stage::owned;
-  assigned.take_over_ms = ms_between(assigned.since, mono);
-  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
-           *assigned.take_over_ms, assigned.partition.pending().size());
+  assigned.waits.clear();
+  assigned.find.reset();
+  assigned.stage_since = mono;
+  // A later end would be moved on and on where records come without a pause.
+  if (assigned.target >= 0 && *end >= assigned.target) return;
+  assigned.target = *end;
+  assigned.target_asked = asked;
+  assigned.target_at = at;
 }
 
 // The others go on without it.

@@ -11,6 +11,8 @@
 // Invariants
 //   - Whatever an owner before us did is committed or will never be, before a row is counted on:
 //     first the committed offset is stable, then the end of the state partition is asked for.
+//   - However often this member stands still, it goes on: what was due when an end was asked for
+//     leaves when the source has been read to that end, whatever happens meanwhile.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
@@ -74,6 +76,7 @@ class TakeOver {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
+  void ask_end(AssignedPartition& assigned, MonoTime mono);
   void wait_with(AssignedPartition& assigned, std::string why);
   void find_failed(std::string why);
 

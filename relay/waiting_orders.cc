@@ -32,6 +32,7 @@ bool WaitingOrders::give(std::vector<Ordered> orders) {
     if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
   }
   if (why.empty()) return true;
+  // Outside the lock, because what is told may give the next order.
   for (auto& each : orders) each.told(fail(Errc::io, why));
   return false;
 }
@@ -71,6 +72,8 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
   std::vector<Ordered> later;
   for (auto& each : given) {
     const auto end = ends.find(each.source);
+    // An end that was not asked for is asked for in the next step: another leader has used up the
+    // time of this one.
     if (end == ends.end() && sources.contains(each.source) && mono < each.deadline) {
       later.push_back(std::move(each));
     } else if (end != ends.end() && !end->second) {
@@ -106,7 +109,7 @@ void WaitingOrders::tell_looks(const Assignment& assignment, bool is_full) {
   for (auto& each : waiting_) {
     if (each.is_over || !each.is_look()) continue;
     const auto assigned = assignment.find(each.ordered.source);
-    if (assigned == assignment.end() || assigned->second.stage != Stage::owned) continue;
+    if (assigned == assignment.end() || !assigned->second.may_deliver()) continue;
     if (!assigned->second.has_taken(each.target) && !is_full) continue;
     each.is_over = true;
     each.ordered.told(delay::Controlled{});
@@ -142,6 +145,7 @@ void WaitingOrders::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>
     asked[i]->is_over = true;
     auto& [told, from] = answers[i];
     const Ordered& ordered = asked[i]->ordered;
+    // What was done is settled only when the producers are renewed, and nobody waits for that.
     if (done.outcome == Outcome::unknown) {
       told =
           fail(Errc::io, "Kafka has not confirmed whether this was done; ask again: " + done.error);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -24,10 +25,14 @@
 #include "cli/options.h"
 #include "relay/options.h"
 #include "relay/relay.h"
+#include "relay/stop.h"
 #include "server/system_clock.h"
 
 namespace tarry::cli {
 namespace {
+
+// A log that nobody reads must not keep the process.
+constexpr std::chrono::milliseconds log_patience{300};
 
 struct RelayCommand {
   relay::RelayOptions relay;
@@ -46,6 +51,21 @@ std::optional<std::size_t> bytes_in(std::string_view text) {
     if (unit == name && number <= (std::size_t{1} << 50) >> shift) return number << shift;
   }
   return std::nullopt;
+}
+
+int stopped() {
+  log_info("relay", "stopped in order");
+  return done;
+}
+
+// The main thread may be inside librdkafka, so nothing is destroyed: the store is as after a crash,
+// which its next start expects.
+void end_at_once() {
+  log_warn("relay",
+           "stopped without leaving the group, because Kafka did not answer in time: the others "
+           "wait for this member until its session has ended");
+  flush_log(log_patience);
+  ::_exit(done);
 }
 
 int run(const RelayCommand& command) {
@@ -84,19 +104,21 @@ int run(const RelayCommand& command) {
   // Before the group is joined: a member that leaves in order gives its partitions to the others at
   // once.
   end_in_order_on_signals();
+  relay::Stop stop(was_interrupted, end_at_once);
   const server::SystemClock clock;
   server::SystemRandom random;
   auto member = relay::Relay::open(options, TARRY_VERSION, clock, random);
+  // A cluster that could not be used matters to nobody who has ended the start.
+  if (!member && was_interrupted()) return stopped();
   if (!member) return failure(member.error().message);
-  const auto ended = (*member)->run(was_interrupted, [&] {
+  const auto ended = (*member)->run(stop, [&] {
     fmt::print("relay ready brokers={} admin={} data={} group={} pid={}\n", options.brokers,
                (*member)->admin(), (*member)->data(), options.group, ::getpid());
     // A program that has started this one waits for the line, and a pipe is not flushed by itself.
     std::fflush(stdout);
   });
   if (!ended) return failure(ended.error().message);
-  log_info("relay", "stopped in order");
-  return done;
+  return stopped();
 }
 
 }  // namespace

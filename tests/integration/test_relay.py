@@ -50,6 +50,25 @@ def _(ctx):
             relay.wait()
 
 
+@case("a relay whose cluster does not answer its start ends soon after one SIGTERM, with status 0")
+def _(ctx):
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as cluster:
+        relay = subprocess.Popen([ctx.options.binary, "relay", "--data", str(ctx.directory / "relay"), "--admin", "127.0.0.1:0",
+                                  "-b", "127.0.0.1:%d" % cluster.getsockname()[1]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            status = pathlib.Path(f"/proc/{relay.pid}/status")
+            eventually(lambda: int(re.search(r"^SigCgt:\t(\w+)$", status.read_text(), re.M)[1], 16) & 1 << signal.SIGTERM - 1,
+                       "the relay takes SIGTERM")
+            relay.send_signal(signal.SIGTERM)
+            # By itself the first question would end after 10 s, and the process with status 1.
+            log = relay.communicate(timeout=6)[1]
+            assert relay.returncode == 0, (relay.returncode, log)
+            assert "Kafka did not answer in time" in log, log
+        finally:
+            relay.kill()
+            relay.wait()
+
+
 @case("the checker of the soak on a real Kafka finds records that are lost, early, delivered twice or out of order")
 def _(ctx):
     soak = pathlib.Path(__file__).parents[1] / "relay/with_kafka.py"

@@ -6,9 +6,13 @@
 //   no-fencing   offsets are committed as by a consumer outside the group, which Kafka accepts
 //   tombstones   rows are removed before the transaction that delivers their records
 //   no-waiting   each offset counts as stable, and a state partition ends where it is stable
+//   waiting      nothing is taken away, with the transactions of no-waiting
 //
 // Each transaction begins 100 ms late, so that a signal often comes between a plan and its
-// transaction.  There is no admin.
+// transaction.  For no-waiting it has to come inside the transaction, behind the offsets, and the
+// member has to commit when the group has long moved on.  So its producers have a queue of one
+// record, which waits in it for a while: a transaction of a few records takes a second or two from
+// its offsets to its commit, and it may take longer than in the product.  There is no admin.
 
 #include <algorithm>
 #include <atomic>
@@ -34,6 +38,12 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds late_by{100};
 constexpr std::size_t store_memory = 64u << 20;
+// no-waiting: the time of each record but the last between the offsets and the commit, and how many
+// of each kind a transaction has, so that it ends well before transaction.timeout.ms.
+constexpr milliseconds record_takes{150};
+constexpr std::size_t few_records = 4;
+// A member that stood still in a transaction for longer than a session still commits it.
+constexpr milliseconds long_transaction{20'000};
 
 std::atomic<bool> is_told_to_end = false;
 
@@ -137,6 +147,15 @@ int run(const std::string& control, const std::string& brokers, const std::strin
       group + "-" + std::to_string(::getpid()) + "-" + std::to_string(to_ms(clock.wall()));
   options.client_id = options.member_id = "relay-control";
   options.has_sender = true;
+  MemberOptions with;
+  with.rules = options.rules;
+  if (control == "no-waiting" || control == "waiting") {
+    options.properties = {"queue.buffering.max.messages=1",
+                          "linger.ms=" + std::to_string(record_takes.count()),
+                          "session.timeout.ms=6000", "heartbeat.interval.ms=1000"};
+    options.transaction_limit = long_transaction;
+    with.limits.arrivals = with.limits.deliveries = few_records;
+  }
   const auto store = storage::DiskRows::open(data, "control " + group, store_memory);
   auto kafka = KafkaCluster::open(options);
   if (!store || !kafka) {
@@ -144,8 +163,6 @@ int run(const std::string& control, const std::string& brokers, const std::strin
     return 1;
   }
   LamedCluster cluster(**kafka, options, control);
-  MemberOptions with;
-  with.rules = options.rules;
   Member member(cluster, clock, **store, with);
   while (!is_told_to_end) member.step(milliseconds(100));
   (*kafka)->leave();
@@ -157,11 +174,13 @@ int run(const std::string& control, const std::string& brokers, const std::strin
 
 int main(int count, char** arguments) {
   const std::vector<std::string> given(arguments + 1, arguments + count);
-  const std::vector<std::string> controls{"none", "no-fencing", "tombstones", "no-waiting"};
+  const std::vector<std::string> controls{"none", "no-fencing", "tombstones", "no-waiting",
+                                          "waiting"};
   if (given.size() != 5 || std::ranges::find(controls, given[0]) == controls.end()) {
-    std::fprintf(stderr,
-                 "usage: relay_control none|no-fencing|tombstones|no-waiting BROKERS SOURCE GROUP "
-                 "DATA\n");
+    std::fprintf(
+        stderr,
+        "usage: relay_control none|no-fencing|tombstones|no-waiting|waiting BROKERS SOURCE GROUP "
+        "DATA\n");
     return 2;
   }
   std::signal(SIGTERM, [](int) { tarry::relay::is_told_to_end = true; });

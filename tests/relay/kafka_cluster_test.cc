@@ -23,4 +23,13 @@ TEST_CASE("a group waits 30 s for a member that hangs, or for as long as its ses
   CHECK_FALSE(open_client(RD_KAFKA_CONSUMER, all).has_value());
 }
 
+TEST_CASE("a broker that answers nothing in time was away, and one that refuses a topic was not") {
+  // librdkafka's error for a connection that stays open without an answer.
+  CHECK(is_outage(RD_KAFKA_RESP_ERR__TIMED_OUT));
+  CHECK(is_outage(RD_KAFKA_RESP_ERR__TRANSPORT));
+  CHECK(is_outage(RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN));
+  CHECK_FALSE(is_outage(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED));
+  CHECK_FALSE(is_outage(RD_KAFKA_RESP_ERR_NO_ERROR));
+}
+
 }  // namespace tarry::relay

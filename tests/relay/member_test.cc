@@ -34,6 +34,7 @@ class RefusingCluster final : public ModelCluster {
     polled_at_ = kafka_.now;
     Polled polled = ModelCluster::poll(wait, take_records);
     if (behind_fetch) std::exchange(behind_fetch, {})();
+    polled.disturbed = polled.disturbed || std::exchange(broker_went_away, false);
     return polled;
   }
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
@@ -69,9 +70,13 @@ class RefusingCluster final : public ModelCluster {
   Result<Offset> source_end(const Source& source) override {
     ++ends_asked;
     kafka_.now += answer_takes;
-    if (!without_leader.contains(source)) return ModelCluster::source_end(source);
+    if (!without_leader.contains(source)) {
+      auto end = ModelCluster::source_end(source);
+      if (end) *end += end_is_ahead_by;
+      return end;
+    }
     ++asked_in_vain;
-    return fail(Errc::io, "no leader");
+    return fail(Errc::io, "the leader of " + source.text() + " does not answer");
   }
 
   Result<> renew() override {
@@ -142,6 +147,8 @@ class RefusingCluster final : public ModelCluster {
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
   int targets_prepared = 0;
   std::set<Source> without_leader;
+  bool broker_went_away = false;
+  Offset end_is_ahead_by = 0;
   bool offsets_come_late = false;  // So that nobody knows whether they are stable.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
@@ -406,6 +413,68 @@ TEST_CASE("after a stall of its own a member delivers nothing before it has read
   one.kafka.now += milliseconds(2'000);
   one.steps(50);
   CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a member that has a stall in each step delivers, and still nothing that was cancelled") {
+  for (const auto delivery : {Delivery::exactly_once, Delivery::at_least_once}) {
+    OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1, delivery);
+    one.steps(20);
+    const Source source{"o.delayed", 0};
+    one.send(source, "a", {{"x-delay", "10000"}});
+    one.send(source, "b", {{"x-delay", "10000"}, {"x-schedule-id", "i"}});
+    int told = 0;
+    for (int i = 0; i < 80; ++i) {
+      one.kafka.now += milliseconds(600);
+      // Records come without a pause, more than one poll brings.
+      for (int k = 0; k < 20 && i < 40; ++k) one.send(source, "x", {{"x-delay", "1h"}});
+      if (i == 5) one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+      if (i == 30) {
+        one.send(source, "c", {{"x-delay", "1h"}, {"x-schedule-id", "k"}});
+        std::vector<Ordered> orders;
+        orders.push_back(
+            {source, {Order::Kind::deliver, "k"}, MonoTime::max(), [&](const OrderTold& answer) {
+               told += answer && answer->outcome == delay::ControlOutcome::done;
+             }});
+        one.member.give(std::move(orders));
+      }
+      one.step();
+    }
+    CHECK(one.in("o") == "a c");
+    CHECK(told == 1);
+    CHECK_FALSE(one.member.is_ready());
+    one.steps(100);
+    CHECK(one.member.is_ready());
+  }
+}
+
+TEST_CASE("an end that Kafka has gone back from in an outage is not waited for") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.cluster.end_is_ahead_by = 100;
+  one.send(source, "a", {{"x-delay", "1"}});
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  one.cluster.end_is_ahead_by = 0;
+  one.steps(300);
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a leader that is silent is named in the status while its partition waits for it") {
+  OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
+  one.steps(20);
+  one.cluster.without_leader = {{"o.delayed", 1}};
+  // Its connection has ended because it answered nothing in time.
+  one.cluster.broker_went_away = true;
+  one.steps(20);
+  CHECK(one.member.status().stalled == "the leader of o.delayed-1 does not answer");
+  one.send({"o.delayed", 0}, "a");
+  one.steps(20);
+  CHECK(one.in("o") == "a");
+  one.cluster.without_leader.clear();
+  one.steps(600);
+  CHECK(one.member.status().stalled.empty());
   CHECK(one.member.is_ready());
 }
 
@@ -775,7 +844,7 @@ TEST_CASE("an absent leader keeps the orders of its own partition alone") {
                       }});
   one.member.give(std::move(orders));
   one.steps(20);
-  CHECK(told[0] == "no leader");
+  CHECK(told[0] == "the leader of o.delayed-0 does not answer");
   CHECK(told[1] == "unknown");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Remembered: the ids that were delivered lately, for the answer `already_delivered`.
+// DeliveredIds: the ids that were delivered lately, for the answer `already_delivered`.
 //
 // Invariant: at most max_ids, each for at most max_age; the oldest go first.
 
@@ -16,7 +16,7 @@
 
 namespace tarry::relay {
 
-class Remembered {
+class DeliveredIds {
  public:
   static constexpr std::size_t max_ids = 20'000;
   static constexpr std::chrono::hours max_age{1};
