@@ -25,6 +25,7 @@
 #include "relay/options.h"
 #include "relay/relay.h"
 #include "server/system_clock.h"
+#include "server/system_random.h"
 
 namespace tarry::cli {
 namespace {
