@@ -32,7 +32,7 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/dead_letter_writer.h"
-#include "broker/security/client_meters.h"
+#include "broker/security/quota_meters.h"
 #include "broker/security/shard_security.h"
 #include "broker/settings/dynamic_settings.h"
 #include "broker/shard.h"

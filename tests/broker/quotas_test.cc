@@ -12,7 +12,7 @@
 #include <doctest/doctest.h>
 #include <boost/asio/co_spawn.hpp>
 
-#include "broker/security/client_meters.h"
+#include "broker/security/quota_meters.h"
 #include "broker/security/quota_table.h"
 #include "broker/security/rate_meter.h"
 #include "protocol/messages/alter_client_quotas.h"
