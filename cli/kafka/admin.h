@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "cli/kafka/config_entry.h"
 #include "cli/kafka/connection.h"
 #include "cli/kafka/group_info.h"
 #include "cli/kafka/offsets.h"
