@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "storage/atomic_snapshot.h"
 #include "storage/bucket_change.h"
 #include "storage/bucket_rows.h"
 #include "storage/rocks.h"
