@@ -35,6 +35,7 @@
 #include "broker/security/quota_meters.h"
 #include "broker/security/shard_security.h"
 #include "broker/settings/dynamic_settings.h"
+#include "broker/settings/settings_table.h"
 #include "broker/shard.h"
 #include "broker/topics/live_security.h"
 #include "broker/topics/live_settings.h"
