@@ -439,7 +439,7 @@ TEST_SUITE("long lists") {
     }
   }
 
-  TEST_CASE("what a request needed is freed on the pool if it is very much, and at once if not") {
+  TEST_CASE("the memory of a request is freed on the pool if it is very much, and at once if not") {
     LongWorld world;
     world.runs_at_once = false;
     const auto alive = std::make_shared<int>();

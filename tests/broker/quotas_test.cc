@@ -161,7 +161,7 @@ TEST_SUITE("quotas") {
     CHECK_FALSE(entity({}, {}, "*").refusal_reason(QuotaKind::produce, 1).empty());
   }
 
-  TEST_CASE("what may be pending is a quota of users alone, and the client id is of no account") {
+  TEST_CASE("a quota of pending records is of users alone, and the client id makes no difference") {
     for (const auto kind : {QuotaKind::pending_records, QuotaKind::pending_bytes}) {
       CHECK(entity("u", {}).refusal_reason(kind, 1).empty());
       CHECK(entity("*", {}).refusal_reason(kind, 1).empty());
