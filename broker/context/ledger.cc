@@ -39,7 +39,8 @@ std::size_t Ledger::fair_part() const {
 }
 
 void Ledger::change(Debtor* debtor, std::size_t before, std::size_t now) {
-  // What is given back when a shard has ended, its coroutines do on the thread that destroys them.
+  // Giving back is not checked: when a shard has ended, its coroutines are destroyed on another
+  // thread.
   if (now > before) shard_.assert_on_shard();
   if (debtor != nullptr) debtor->debt_ += now - before;
   used_ += now - before;  // Modulo 2^64: both may be less.
