@@ -42,7 +42,7 @@
 namespace tarry::broker::test {
 namespace {
 
-// Of others, while a list of `many` is looked at once.
+// The turns of others while a list of `many` is looked at once.
 constexpr int turns_of_many = static_cast<int>(many / 1100);
 
 protocol::OffsetCommitRequest commit_of(std::string_view group, std::string_view topic,

@@ -387,7 +387,7 @@ TEST_SUITE("quotas") {
           ErrorCode::policy_violation);
     CHECK(alter(world, altered("user", "7", "consumer_byte_rate", 1)) ==
           ErrorCode::policy_violation);
-    // Of another kind, in the place of the first.
+    // A quota of another kind, in the place of the first.
     auto other = altered("user", "7", "producer_byte_rate", 0, true);
     other.ops.push_back({"consumer_byte_rate", 1, false});
     CHECK(alter(world, other) == ErrorCode::none);
