@@ -1,7 +1,5 @@
 #include "admin/sessions.h"
 
-#include <algorithm>
-
 #include <fmt/core.h>
 
 #include "base/list_text.h"

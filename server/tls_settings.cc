@@ -6,12 +6,8 @@
 #include <array>
 #include <cctype>
 #include <memory>
-#include <utility>
-
-#include <fmt/core.h>
 
 #include "base/list_text.h"
-#include "base/log.h"
 
 namespace tarry::server {
 namespace {
