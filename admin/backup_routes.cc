@@ -27,7 +27,7 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds line_every{250};
 
-// Also while one step takes longer: whoever reads gives up after some seconds without a line.
+// A line comes also while one step takes longer: a reader gives up after some seconds without one.
 constexpr std::chrono::seconds line_at_least_every{2};
 
 // A backup, and what its last step told.

@@ -1,94 +1,23 @@
 #pragma once
 
-// Call and Context: one request to the admin, and what all requests share.
+// Call: one request to the admin, as its handler gets it.
 //
 //   web::Question --> routes.cc: who is it, may it? --> Call --> a handler --> web::Reply
 //
 // A handler is called only if the client may make that request, and throws Refused for a mistake of
-// the client.  A Call lives until its reply is made; the Context as long as the admin, which
-// owns it.  A coroutine that goes on without a connection holds Context::owner, as otherwise the
-// admin could end below it.
+// the client.  A Call lives until its reply is made.
 //
 // On shard 0's thread; handlers hop from there.
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
-#include "admin/access_tokens.h"
-#include "admin/pauses.h"
-#include "admin/sessions.h"
-#include "base/clock.h"
-#include "base/log_throttle.h"
-#include "web/access.h"
+#include "admin/context.h"
 #include "web/question.h"
 #include "web/target.h"
 
-namespace tarry::broker {
-class Broker;
-class Shard;
-}  // namespace tarry::broker
-
 namespace tarry::admin {
-
-class DuePicture;
-class EventFeed;
-
-// Requests, answers, rights and figures are web's.
-using namespace web;
-
-// Facts about the program that the broker does not know.
-struct ProgramFacts {
-  std::string kafka_address;    // The first listener's.
-  std::string kafka_listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
-  std::size_t max_kafka_connections;
-  std::string admin_address;
-};
-
-// Shared by all handlers.  On shard 0's thread.
-struct Context {
-  broker::Broker& broker;
-  broker::Shard& here;
-  const ProgramFacts facts;
-  const AccessTokens tokens;
-  const Hosts hosts;
-  // Names the cluster: a browser sends the cookies of all ports of a host to each.
-  const std::string cookie_name;
-  const std::chrono::milliseconds wrong_login_delay;
-  const std::shared_ptr<Pauses> pauses;
-  const std::shared_ptr<EventFeed> events;
-  const std::shared_ptr<DuePicture> due;
-  // The owner of all of this: held by coroutines that no connection waits for.
-  const std::weak_ptr<void> owner;
-  Sessions sessions{};
-  // A client can cause either over and over.
-  LogThrottle log_refused{20};
-  LogThrottle log_changes{20};
-  // Called when a request has changed what is pending: those who watch are told at once.
-  std::function<void()> pending_changed = {};
-
-  // The size of the data directory is found by walking through it, so it is cached for a while.
-  struct DiskUse {
-    std::uint64_t bytes = 0;
-    std::optional<MonoTime> again;  // No walk begins before this.
-    bool looking = false;
-  } disk_use{};
-  // The due time of the first record that is on disk alone: a bucket is read for it.
-  struct FirstOnDisk {
-    std::optional<WallTime> from;  // The beginning of the bucket.
-    WallTime due;
-    MonoTime again{};  // No bucket is read again before this,
-    MonoTime soon{};   //   nor before this when something was changed.
-    bool looking = false;
-  } first_on_disk{};
-};
 
 struct Call {
   Context& context;

@@ -29,7 +29,7 @@ using Kind = DelayedControl::Kind;
 // A line is sent each time that so many records are done.
 constexpr std::size_t records_per_line = 1000;
 
-// So many are found at once: where much is due in one hour, each page reads it.
+// The number that is found at once: where much is due in one hour, each page reads it.
 constexpr std::size_t records_per_page = 10'000;
 
 // A move may put a record where the selection finds it again, so all are found before one is moved.
@@ -122,9 +122,9 @@ class Selection final : public ReplyStream {
 
   // One page; false: it failed.
   asio::awaitable<bool> find_some() {
-    // What is accepted since the first page is not selected, so what the shards have in memory is
-    // written once.  The next page begins behind this one, so records that go meanwhile change
-    // nothing.
+    // The shards' memory is written to the store once, because records that are accepted after the
+    // first page are not selected.  The next page begins behind this one, so records that go
+    // meanwhile change nothing.
     auto page = co_await broker::list_delayed(context_.broker, context_.here, query_,
                                               std::exchange(written_, true));
     if (!page) co_return fail(page.error().message);
@@ -177,9 +177,9 @@ class Selection final : public ReplyStream {
   broker::DelayedQuery query_;
   const DelayedControl control_;
   const std::optional<std::size_t> dry_run_;
-  std::vector<broker::NamedRecord> found_;  // And not done yet, from at_ on.
+  std::vector<broker::NamedRecord> found_;  // From at_ on they are not done yet.
   std::size_t at_ = 0;
-  bool written_ = false;  // What the shards have in memory, for the first page.
+  bool written_ = false;  // The shards' memory is in the store.
   bool found_all_ = false;
   bool ended_ = false;
   std::uint64_t matched_ = 0;

@@ -216,7 +216,7 @@ void DuePicture::hurry() {
 asio::awaitable<void> DuePicture::compute(Context& context) {
   const auto self = shared_from_this();
   computing_ = true;
-  // Also when the computation throws.
+  // It ends also when the computation throws.
   const std::shared_ptr<void> ended(nullptr, [this](void*) { computing_ = false; });
   const auto& clock = context.broker.clock();
   const MonoTime started = clock.mono();
@@ -229,7 +229,7 @@ asio::awaitable<void> DuePicture::compute(Context& context) {
     for (auto waited = 0ms; counting_ && waited < patience; waited += wait_step) {
       if (!co_await context.pauses->wait(wait_step)) break;
     }
-    // Else the near part would be older than the far one.
+    // Without a new moment the near part would be older than the far one.
     now = clock.wall();
     near = co_await broker::near_due(context.broker, context.here, floor_to(now, 1min) + near_ahead,
                                      1s);

@@ -124,7 +124,7 @@ asio::awaitable<Overview> overview(Context& context) {
 asio::awaitable<PendingStatus> pending_status(Context& context,
                                               const std::vector<ShardStatus>& shards) {
   PendingStatus status{context.broker.pending_counts().total(), std::nullopt};
-  std::optional<WallTime> bucket;  // Or the beginning of the bucket that has it.
+  std::optional<WallTime> bucket;  // The beginning of the bucket that has it.
   for (const auto& shard : shards) {
     const auto& due = shard.delay.next_due;
     auto& first = shard.delay.next_due_exact ? status.next_due : bucket;

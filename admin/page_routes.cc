@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include "admin/page_files.h"
+#include "base/list_text.h"
 #include "base/log.h"
 
 namespace tarry::admin {
@@ -20,19 +21,9 @@ constexpr std::string_view page_policy =
     "manifest-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-// The part of `text` up to the next comma, without blanks around it.
-std::string_view take_element(std::string_view& text) {
-  const auto end = std::min(text.find(','), text.size());
-  auto element = text.substr(0, end);
-  text.remove_prefix(std::min(text.size(), end + 1));
-  while (element.starts_with(' ')) element.remove_prefix(1);
-  while (element.ends_with(' ')) element.remove_suffix(1);
-  return element;
-}
-
 bool accepts_gzip(std::string_view accept_encoding) {
   while (!accept_encoding.empty()) {
-    const auto element = take_element(accept_encoding);
+    const auto element = take_element(accept_encoding, ',');
     if (element == "gzip") return true;
     // A weight, other than that which refuses it.
     if (element.starts_with("gzip;") && !element.ends_with("q=0") && !element.ends_with("q=0.0"))
@@ -43,7 +34,7 @@ bool accepts_gzip(std::string_view accept_encoding) {
 
 bool has_tag(std::string_view if_none_match, std::string_view tag) {
   while (!if_none_match.empty()) {
-    const auto element = take_element(if_none_match);
+    const auto element = take_element(if_none_match, ',');
     if (element == tag || element == "*") return true;
   }
   return false;

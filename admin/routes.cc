@@ -138,7 +138,7 @@ asio::awaitable<Reply> handle(const HandledRoute& route, Call& call, const Quest
 }
 
 struct Asked {
-  const AccessTokens::Holder* holder = nullptr;  // Of the token that came; null: of none.
+  const AccessTokens::Holder* holder = nullptr;  // The token's that came; null: none came.
   bool has_session = false;
   bool changes = false;  // Set when its route is known.
 };

@@ -1,9 +1,8 @@
 #include "admin/sessions.h"
 
-#include <algorithm>
-
 #include <fmt/core.h>
 
+#include "base/list_text.h"
 #include "base/token_proof.h"
 
 namespace tarry::admin {
@@ -32,9 +31,7 @@ void Sessions::end(std::string_view key) {
 
 std::string_view cookie_in(std::string_view header, std::string_view name) {
   while (!header.empty()) {
-    auto pair = header.substr(0, header.find(';'));
-    header.remove_prefix(std::min(header.size(), pair.size() + 1));
-    while (pair.starts_with(' ')) pair.remove_prefix(1);
+    const auto pair = take_element(header, ';');
     const auto equals = pair.find('=');
     if (equals != pair.npos && pair.substr(0, equals) == name) return pair.substr(equals + 1);
   }

@@ -21,7 +21,7 @@ using Sequence = std::uint64_t;       // A pending record's place in the order o
 
 // The number of a principal (User:alice), which stored records have instead of its name.
 using PrincipalId = std::uint32_t;
-inline constexpr PrincipalId unknown_principal = 0;    // Of records that former versions stored.
+inline constexpr PrincipalId unknown_principal = 0;    // In records of former versions.
 inline constexpr PrincipalId anonymous_principal = 1;  // User:ANONYMOUS
 // All principals together that came when there were as many numbers as there may be.
 inline constexpr PrincipalId further_principals = 2;

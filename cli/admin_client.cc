@@ -63,7 +63,7 @@ struct Conversation {
   std::string refused{};  // The reason why the token was not sent; empty: none.
   // Null: plain HTTP.
   std::optional<asio::ssl::context> tls{};
-  std::string wrong_certificate{};  // What is wrong with the admin's; empty: nothing.
+  std::string wrong_certificate{};  // The fault of the admin's; empty: none.
 };
 
 std::string host_of(const HostPort& at) {
@@ -212,7 +212,7 @@ asio::awaitable<void> ask_over_tls(beast::tcp_stream& stream, Conversation& talk
   // A host that is an address has to stand in the certificate as an address, any other as a name.
   if (X509_VERIFY_PARAM_set1_ip_asc(expected, talk.at.host.c_str()) != 1) {
     SSL_set1_host(session, talk.at.host.c_str());
-    // What SSL_set_tlsext_host_name() stands for, without its cast in the style of C.
+    // This is SSL_set_tlsext_host_name() without its cast in the style of C.
     SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
              const_cast<char*>(talk.at.host.c_str()));
   }

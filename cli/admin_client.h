@@ -42,7 +42,7 @@ struct AdminSettings {
   std::chrono::milliseconds timeout;
   bool waits_for_start = false;
   std::optional<std::string> data{};  // The broker's data directory, for the token in it.
-  std::string ca{};  // Of an admin with TLS: a file of authorities in PEM; empty: the system's.
+  std::string ca{};  // A file of authorities in PEM, for an admin with TLS; empty: the system's.
 };
 
 class AdminClient {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/kafka/topic_info.h"
+#include "cli/kafka/config_entry.h"
 
 namespace tarry::cli {
 

@@ -34,7 +34,7 @@ struct FlowPlan {
   std::uint64_t first = 0;  // The number of the first record.
   std::uint64_t count = 0;
   double rate = 0;          // Records a second; 0: as fast as the broker accepts them.
-  bool is_delayed = false;  // Else they have no header and are due at once.
+  bool is_delayed = false;  // False: they have no header and are due at once.
   // Due `delay` after they are to be sent, and up to `spread` later, at random.
   std::chrono::milliseconds delay{0};
   std::chrono::milliseconds spread{0};

@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// So many show whether a cron expression means what was intended.
+// This many show whether a cron expression means what was intended.
 constexpr std::size_t runs_shown = 5;
 
 const char* word_of(delay::Schedule::Kind kind) {

@@ -14,7 +14,7 @@
 namespace tarry::cli {
 
 struct OffsetWord {
-  Offset offset = log_start;  // Or log_end; not used when there is a time.
+  Offset offset = log_start;  // An offset, log_start or log_end; not used when there is a time.
   std::optional<WallTime> time;
 };
 

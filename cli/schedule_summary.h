@@ -24,7 +24,7 @@
 
 #include "base/clock.h"
 #include "cli/explanation.h"
-#include "cli/kafka/topic_info.h"
+#include "cli/kafka/config_entry.h"
 #include "delay/sink.h"
 
 namespace tarry::cli {

@@ -26,7 +26,7 @@ namespace tarry::cli {
 class Output;
 
 struct SegmentDump {
-  bool records = false;  // Also prints the records of each batch.
+  bool records = false;  // The records of each batch are printed too.
   bool json = false;
 };
 

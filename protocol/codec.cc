@@ -57,8 +57,8 @@ std::optional<Bytes> Reader::counted(bool compact, int width, const char* what) 
     count = wide;
   }
   if (!ok() || count == -1) return std::nullopt;
-  // Also of a compact string, whose length could say more: as in Kafka, and nobody has to bound the
-  // work that a name makes.
+  // A compact string's length could say more, but is bounded too: as in Kafka, and nobody has to
+  // bound the work that a name makes.
   constexpr std::int64_t max_string_bytes = 32'767;
   if (width == 2 && count > max_string_bytes)
     return fail("a string of {} bytes (the limit is 32767)", count), std::nullopt;

@@ -14,7 +14,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "base/bytes.h"
-#include "broker/context/listener_info.h"
+#include "broker/context/connection_origin.h"
 #include "server/frame.h"
 #include "server/tls_session.h"
 

@@ -100,8 +100,7 @@ std::vector<ConfigKey> connection_keys() {
        set_admin_open_reads},
       {"tarry.admin.loopback.reads", "open", "", ConfigType::string,
        "Whether every user of this machine may read an admin that listens on loopback alone "
-       "(open), "
-       "pending payloads included, or only who has a token (token).",
+       "(open), pending payloads included, or only those who have a token (token).",
        set_admin_loopback_reads},
       {"tarry.admin.listener", "127.0.0.1:8080", "", ConfigType::string,
        "The address of the admin, the broker's HTTP interface for operators, or off. Beyond "

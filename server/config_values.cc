@@ -10,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "base/list_text.h"
 #include "base/log.h"
 #include "server/address.h"
 
@@ -112,10 +113,7 @@ Result<> set_admin_allowed_hosts(Config& config, std::string_view value) {
   constexpr std::size_t max_hosts = 64;
   std::vector<std::string> hosts;
   for (std::string_view rest = value; !rest.empty();) {
-    auto host = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), host.size() + 1));
-    while (host.starts_with(' ')) host.remove_prefix(1);
-    while (host.ends_with(' ')) host.remove_suffix(1);
+    const auto host = take_element(rest, ',');
     const bool is_name = !host.empty() && std::ranges::all_of(host, [](unsigned char c) {
       return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == ':' || c == '[' ||
              c == ']';

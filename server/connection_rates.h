@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "broker/security/client_meters.h"
+#include "broker/security/quota_meters.h"
 
 namespace tarry::server {
 

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "base/list_text.h"
 #include "base/log.h"
 
 namespace tarry::server {
@@ -28,17 +29,11 @@ constexpr std::string_view allowed_map =
     "NAME:PROTOCOL, with commas between several, each name once, PROTOCOL one of PLAINTEXT, SSL, "
     "SASL_PLAINTEXT and SASL_SSL";
 
-std::string_view without_blanks(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 std::vector<std::string_view> split_list(std::string_view list) {
   std::vector<std::string_view> parts;
   for (;;) {
     const auto comma = std::min(list.find(','), list.size());
-    parts.push_back(without_blanks(list.substr(0, comma)));
+    parts.push_back(trimmed(list.substr(0, comma)));
     if (comma == list.size()) return parts;
     list.remove_prefix(comma + 1);
   }
@@ -203,10 +198,10 @@ Result<std::map<std::string, SecurityProtocol>> parse_protocol_map(std::string_v
   if (!value.empty()) {
     for (const auto part : split_list(value)) {
       const auto colon = part.find(':');
-      const auto name = without_blanks(part.substr(0, colon));
+      const auto name = trimmed(part.substr(0, colon));
       const auto protocol = colon == std::string_view::npos
                                 ? std::string()
-                                : in_capitals(without_blanks(part.substr(colon + 1)));
+                                : in_capitals(trimmed(part.substr(colon + 1)));
       const auto found = std::ranges::find(protocol_names, protocol,
                                            &std::pair<std::string_view, SecurityProtocol>::first);
       if (!is_listener_name(name) || found == protocol_names.end() ||

@@ -9,6 +9,7 @@
 #include "server/config_values.h"
 #include "server/connection_rates.h"
 #include "server/listener_config.h"
+#include "server/principal_rules.h"
 #include "server/tls_settings.h"
 
 namespace tarry::server {

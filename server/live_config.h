@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "broker/settings/dynamic_settings.h"
+#include "broker/settings/settings_table.h"
 #include "server/config.h"
 
 namespace tarry::server {

@@ -32,7 +32,7 @@ void OpenConnections::ended(std::string_view peer) {
   const std::lock_guard lock(mutex_);
   const auto found = of_address_.find(address_of(peer));
   TARRY_ASSERT(found != of_address_.end(), "a connection ends once, and after its beginning");
-  // Or addresses that come once would stay for ever.
+  // An address that came once would stay for ever.
   if (--found->second == 0) of_address_.erase(found);
   --count_;
 }

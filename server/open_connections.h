@@ -19,8 +19,8 @@ class OpenConnections {
   OpenConnections(std::size_t max, std::size_t max_of_address)
       : max_(max), max_of_address_(max_of_address) {}
 
-  // Empty: the connection of `peer` ("127.0.0.1:40312") counts from now on, until ended().  Else
-  // why it may not be.
+  // Empty: the connection of `peer` ("127.0.0.1:40312") counts from now on, until ended().  A text:
+  // the reason why it may not be.
   std::string begin(std::string_view peer);
   void ended(std::string_view peer);
 

@@ -31,7 +31,7 @@ class PeerWatch {
 
   enum class Event {
     ended,   // The peer sends no more.
-    broken,  // Nor does it read any more.
+    broken,  // It does not read any more either.
   };
   using OnEvent = std::move_only_function<void(Event)>;
   // `on_event` is called once, when the connection is broken, or the peer of `socket` sends no more

@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "base/list_text.h"
 #include "broker/security/plain_users.h"
 #include "server/listener_keys.h"
 
@@ -17,22 +18,14 @@ namespace {
 using broker::BrokerConfig;
 using broker::ConfigType;
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 // GSSAPI is Kafka's default, and means none here.
 Result<> check_mechanisms(std::string_view value) {
   constexpr std::array<std::string_view, 5> known = {"GSSAPI", "PLAIN", "SCRAM-SHA-256",
                                                      "SCRAM-SHA-512", "OAUTHBEARER"};
   while (!value.empty()) {
-    const auto comma = value.find(',');
-    const auto name = trimmed(value.substr(0, comma));
+    const auto name = take_element(value, ',');
     if (std::ranges::find(known, name) == known.end())
       return fail(Errc::invalid, "a list of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER");
-    value.remove_prefix(comma == std::string_view::npos ? value.size() : comma + 1);
   }
   return {};
 }
@@ -69,12 +62,10 @@ Result<> set_super_users(Config& config, std::string_view value) {
   users.clear();
   while (!value.empty()) {
     // As in Kafka, because a name in a certificate has commas.
-    const auto end = value.find(';');
-    const auto user = trimmed(value.substr(0, end));
+    const auto user = take_element(value, ';');
     if (!user.empty() && !user.starts_with("User:"))
       return fail(Errc::invalid, "a list separated by semicolons, as in User:alice;User:bob");
     if (!user.empty()) users.emplace(user);
-    value.remove_prefix(end == std::string_view::npos ? value.size() : end + 1);
   }
   return {};
 }

@@ -16,6 +16,7 @@
 #include <boost/asio/post.hpp>
 
 #include "admin/admin_server.h"
+#include "base/list_text.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "broker/broker.h"
@@ -29,6 +30,7 @@
 #include "server/open_files.h"
 #include "server/session.h"
 #include "server/system_clock.h"
+#include "server/system_random.h"
 #include "server/thread_name.h"
 #include "server/tls_context.h"
 #include "server/tls_handshakes.h"
@@ -56,10 +58,7 @@ auto run_on(asio::io_context& context, F work) {
 std::vector<std::string_view> list_of(std::string_view value) {
   std::vector<std::string_view> list;
   for (auto rest = value; !rest.empty();) {
-    auto each = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), each.size() + 1));
-    while (each.starts_with(' ')) each.remove_prefix(1);
-    while (each.ends_with(' ')) each.remove_suffix(1);
+    const auto each = take_element(rest, ',');
     if (!each.empty()) list.push_back(each);
   }
   return list;

@@ -222,7 +222,7 @@ Result<> put_trusted(SSL_CTX* context, const ListenerConfig& listener) {
   if (!is_asked || pem->text.empty()) return {};
   const auto trusted = certificates_in(*pem);
   if (!trusted) return std::unexpected(trusted.error());
-  // Also named in the handshake, because clients choose their certificate by its issuer.
+  // They are named in the handshake too, because clients choose their certificate by its issuer.
   for (const auto& certificate : *trusted) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate.get()) != 1 ||
         SSL_CTX_add_client_CA(context, certificate.get()) != 1)

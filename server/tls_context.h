@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "server/listener_config.h"
+#include "server/principal_rules.h"
 #include "server/tls_settings.h"
 
 struct ssl_ctx_st;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a broker with the default settings would say to a new topic, for programs that make topics
-// without one.
+// The check of a new topic's name and configs as a broker with the default settings makes it, for
+// programs that make topics without one.
 //
 // Touches nothing but its arguments.
 

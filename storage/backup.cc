@@ -131,7 +131,7 @@ Result<std::vector<std::string>> names_in(int directory, const std::string& path
   return names;
 }
 
-// Also a topic whose name begins with a dot, and neither the stage nor what is being deleted.
+// A topic's name may begin with a dot; the stage, and what is being deleted, are no partitions.
 bool is_partition_directory(std::string_view name) {
   const auto dash = name.rfind('-');
   return dash != 0 && dash < name.size() - 1 &&
@@ -617,7 +617,7 @@ Result<bool> Backup::copy_until(std::size_t end) {
 // One file, or a part of a large one.
 Result<bool> Backup::copy_next(std::size_t end) {
   while (directory_ < end && file_ == held_[directory_].files.size()) {
-    // Also an empty one.
+    // An empty directory is made too.
     std::error_code failed;
     fs::create_directories(held_[directory_].to, failed);
     if (failed) return backup_error(held_[directory_].to, "mkdir", failed.value());

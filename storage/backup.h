@@ -56,7 +56,7 @@ struct BackupSource {
   std::string data;           // DATA, absolute
   std::string logs;           // LOGS, absolute; DATA/logs, or elsewhere.
   std::size_t shards = 1;     // journal/0 to journal/shards-1.
-  std::uint64_t reserve = 0;  // So many bytes stay free where DATA is.
+  std::uint64_t reserve = 0;  // The bytes that stay free where DATA is.
 };
 
 class Backup {
@@ -90,7 +90,7 @@ class Backup {
   struct Held {
     std::string name;
     std::uint64_t bytes;
-    bool may_end_early = false;  // Else its end is damage.
+    bool may_end_early = false;  // False: an early end is damage.
   };
   // The files of one directory: `from` has the links, `to` is in the target.
   struct HeldDirectory {
@@ -125,7 +125,7 @@ class Backup {
   std::vector<std::string> log_names_;  // Directories that hold_logs() has still to look at.
   bool logs_listed_ = false;
   std::vector<HeldDirectory> held_;
-  std::size_t journals_ = 0;              // So many of them, the first ones.
+  std::size_t journals_ = 0;              // The number of the first ones, the journals'.
   std::size_t directory_ = 0, file_ = 0;  // The next one to copy.
   std::unique_ptr<Copying> copying_;
   std::uint64_t total_ = 0, copied_ = 0, files_done_ = 0;

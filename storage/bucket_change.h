@@ -47,7 +47,7 @@ struct ChunkKey {
 };
 using ChunkKeys = std::set<ChunkKey>;
 
-// What is pending of a topic by a principal.
+// The pending records of a topic by a principal, and their bytes.
 using PendingUses = std::map<std::pair<TopicId, PrincipalId>, PendingUse>;
 
 // One change of a home, up to `place` in the journal.
@@ -74,7 +74,7 @@ struct Forward {
 // An event of an id, in its order.
 struct ScheduleEvent {
   enum class Kind : std::uint8_t {
-    scheduled = 0,  // Also again: moved, or the next occurrence.
+    scheduled = 0,  // For the first time, or again: moved, or the next occurrence.
     delivered = 1,
     cancelled = 2,
     replaced = 3,

@@ -16,7 +16,7 @@ namespace {
 
 // A piece of small buckets goes over so many at most.
 constexpr int max_neighbours = 64;
-// And it has about so many chunks.
+// A piece has about this many chunks.
 constexpr std::size_t max_piece_chunks = 2'048;
 
 // Collects entries for their new chunks, and writes those in the place of the old ones.

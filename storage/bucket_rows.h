@@ -76,7 +76,7 @@ Buffer forward_key(const PendingKey& handle);
 Buffer count_key(const TopicId& topic, const Bucket& home);
 std::optional<Bucket> decode_count_key(Bytes key);
 Buffer total_key(const TopicId& topic);
-// What a principal has pending of a topic: rows behind the topic's total.
+// The pending records of a topic by a principal, and their bytes: rows behind the topic's total.
 enum class UseKind : std::uint8_t { records = 'r', bytes = 'b' };
 Buffer use_key(const TopicId& topic, PrincipalId principal, UseKind kind);
 struct UseKey {
@@ -97,7 +97,7 @@ class Marks {
  public:
   using Wanted = std::vector<Sequence>;  // Rising.
 
-  Marks() = default;  // Of all records.
+  Marks() = default;  // The marks of all records.
   explicit Marks(Wanted wanted) : wanted_(std::move(wanted)) {}
 
   // Adds those of a row; false if it is damaged.

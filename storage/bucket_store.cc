@@ -365,7 +365,7 @@ class KeyFinder {
     return entry.owned();
   }
 
-  // Those of a home are read once, however many of its records are asked for.
+  // The marks of a home are read once, however many of its records are asked for.
   Result<const Marks*> marks_of(const Bucket& bucket) {
     const BucketLevel level = std::min(bucket.level, BucketLevel::hour);
     auto& known = known_[static_cast<std::size_t>(level)];
@@ -383,7 +383,7 @@ class KeyFinder {
   const Marks::Wanted wanted_;
   const std::shared_ptr<const TopicSet> dropped_;
   std::optional<std::pair<ChunkKey, Chunk>> last_;
-  std::array<std::optional<std::pair<Bucket, Marks>>, 2> known_;  // Of a month and of an hour.
+  std::array<std::optional<std::pair<Bucket, Marks>>, 2> known_;  // A month's and an hour's.
 };
 
 }  // namespace
@@ -552,7 +552,7 @@ BucketStore::Sizes BucketStore::sizes() const {
 }
 
 Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now, WallTime wall) {
-  // So many rows are read in some milliseconds.
+  // This many rows are read in some milliseconds.
   constexpr std::uint64_t few_chunks = 10'000;
   constexpr std::chrono::seconds kept{10};
   BucketTables& in = *tables_;

@@ -174,7 +174,7 @@ class BucketStore {
   // The number of records pending in each home, as far as it is written.
   Result<std::map<Bucket, std::uint64_t>> counts(const TopicId& topic);
   Result<std::map<TopicId, std::uint64_t>> totals();
-  // What each known principal has pending, as far as it is written.
+  // The pending records and bytes of each known principal, as far as they are written.
   Result<PendingUses> uses();
 
   // --- Space.

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "storage/atomic_snapshot.h"
 #include "storage/bucket_change.h"
 #include "storage/bucket_rows.h"
 #include "storage/rocks.h"
@@ -47,7 +48,7 @@ class BucketTables {
   // written, by the next flush at the latest.
   TopicSet hidden;
   std::mutex hiding;   // Held for a moment only: a shard's thread may wait for it.
-  std::mutex marking;  // So that the mark of a known end is the last one.
+  std::mutex marking;  // Makes the mark of a known end the last one.
   static constexpr WallTime end_unknown = WallTime::max();
   std::mutex adopting;  // Chunks of another number of shards belong to nobody.
   std::array<std::atomic<std::uint64_t>, bucket_levels> dealt{};  // Records, to each level.

@@ -134,7 +134,7 @@ class PosixFile final : public File {
  private:
   const std::string path_;
   Descriptor descriptor_;
-  const bool direct_;  // Asked for; whether it was granted makes no difference here.
+  const bool direct_;  // It was asked for; whether it was granted makes no difference here.
 };
 
 }  // namespace

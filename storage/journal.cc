@@ -605,8 +605,8 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
       });
 }
 
-// So that a sync over its blocks has no extent to convert.  One piece at a time, so that rounds get
-// between; it ends early when the spare is taken.
+// A sync over blocks with zeros has no extent to convert.  They are written one piece at a time, so
+// that rounds get between; it ends early when the spare is taken.
 void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t at) {
   spare->filling = true;
   const auto end = std::min(at + zeros_bytes, spare->bytes);
@@ -703,7 +703,7 @@ void Journal::checkpoint(Lsn lsn, Completion then) {
 // The files wholly before `lsn` are used again, or removed when there are enough of them.
 void Journal::release(Lsn lsn) {
   checkpoint_ = lsn;
-  // So many files hold max_bytes; more of them would never be used.
+  // This many files hold max_bytes; more of them would never be used.
   const auto enough = options_.max_bytes / options_.file_bytes + 1;
   std::vector<std::string> surplus;
   // A file is passed when the one after it begins at or before `lsn`.

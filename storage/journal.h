@@ -281,7 +281,7 @@ class Journal {
   bool holding_rounds_ = false;
   std::move_only_function<void()> on_held_;  // Empty once it was called.
   std::optional<Error> failure_;
-  JournalStats stats_;  // But for what stats() adds.
+  JournalStats stats_;  // Without what stats() adds.
   WindowedHistogram round_us_;
 
   std::shared_ptr<bool> alive_ =

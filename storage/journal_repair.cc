@@ -52,8 +52,8 @@ struct Stretch {
   Lsn from = 0, until = 0;
   std::size_t next_round = 0;  // In the list of whole rounds.
   std::uint64_t salt = 0, incarnation = 0;
-  std::optional<std::uint64_t> number;       // Of the round before it.
-  std::optional<std::uint64_t> next_number;  // Of the round behind it, in the same file.
+  std::optional<std::uint64_t> number;       // The number of the round before it.
+  std::optional<std::uint64_t> next_number;  // That of the round behind it, in the same file.
   bool is_damage = false;                    // Something says that it was synced.
   std::vector<LostOffsets> lost = {};
 };
@@ -87,7 +87,7 @@ class JournalReading {
       out_.records_ = given;
       return give_up(missing_.empty() ? whole.error().message : missing_);
     }
-    // Those that are given already are skipped: they were the same.
+    // Records that are given already are skipped: they were the same.
     if (auto read = give_records(on_record, given); !read) return std::unexpected(read.error());
     for (std::size_t i = 0; i < stretches_.size(); ++i)
       if (!add_patch(stretches_[i])) return give_up(whole.error().message);
@@ -260,7 +260,7 @@ class JournalReading {
       at += block_bytes;
     }
     if (limit == std::numeric_limits<Lsn>::max()) return true;  // Behind its end.
-    // What stood behind the end of a file that is too short may be in a file that is elsewhere.
+    // The bytes that a file is short of may be in another one, which is elsewhere.
     if (first + size < limit) {
       missing_ = fmt::format(
           "{}: ends at LSN {:016x}, but the next file begins at {:016x}: it is too short, or files "
@@ -285,7 +285,7 @@ class JournalReading {
   // which offsets of logs lie in the stretches.
   Result<> give_records(const OnRecord& on_record, std::uint64_t given) {
     std::unordered_map<TopicPartition, Offset> ends;
-    std::size_t stretch = 0;  // So many lie before the round.
+    std::size_t stretch = 0;  // The number of those that lie before the round.
     std::size_t open_file = files_.size();
     for (std::size_t i = 0; i < rounds_.size(); ++i) {
       while (stretch < stretches_.size() && stretches_[stretch].next_round <= i) ++stretch;
@@ -409,8 +409,8 @@ class JournalReading {
   std::vector<Lsn> files_;
   Lsn checkpoint_ = 0;
   std::unique_ptr<File> opened_;
-  std::optional<JournalFileHeader> header_;  // Of the file that is read.
-  std::optional<std::uint64_t> number_;      // Of the last whole round of its incarnation.
+  std::optional<JournalFileHeader> header_;  // The header of the file that is read.
+  std::optional<std::uint64_t> number_;      // That of the last whole round of its incarnation.
   std::vector<WholeRound> rounds_;
   std::vector<Stretch> stretches_;
   std::string missing_;  // Why files have to be found first.

@@ -14,9 +14,9 @@
 //
 // A torn end is no damage: recovery cuts it by itself.  The broken bytes are kept in a file.
 //
-// What cannot be repaired: a file that is missing or too short, and a checkpoint that is not whole:
-// the position from which to replay is then not known.  What a file held that is found again must
-// not have been given up.  A journal of a later version is refused.
+// A file that is missing or too short is not repaired: it may be found again, and what it held must
+// not have been given up by then.  A checkpoint that is not whole is not repaired either: the
+// position from which to replay is not known.  A journal of a later version is refused.
 //
 // Blocks; one thread; no broker has the directory.
 
@@ -45,7 +45,7 @@ class JournalRepair {
   // Does what the findings say; the broken bytes go to files in `kept`.
   Result<> run(const std::string& kept);
 
-  // What replaces a stretch of a file.
+  // The bytes that replace a stretch of a file.
   struct Patch {
     std::string file;
     std::uint64_t position = 0, bytes = 0;

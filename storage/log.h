@@ -138,7 +138,7 @@ class TimestampSearch {
 // The result of a Flush, handed back to its Log.
 struct FlushDone {
   Offset end = 0;       // Everything below is in the segments.
-  bool synced = false;  // And everything that was ever flushed is durable, names too.
+  bool synced = false;  // Everything that was ever flushed is durable, names too.
   bool closed_segment = false;
 
  private:
@@ -172,7 +172,7 @@ class Flush {
   std::vector<SegmentWrite> writes_;
   std::vector<Offset> unsynced_;      // Segments of earlier flushes, none of them in writes_.
   bool names_were_unsynced_ = false;  // In the directory, when this was planned.
-  bool names_unsynced_ = false;       // And with what is written now.
+  bool names_unsynced_ = false;       // The same with what is written now.
   std::optional<Offset> start_;       // To be noted in the directory.
   std::size_t bytes_ = 0;
   std::size_t begun_ = 0;  // The number of writes_ begun, in this run() or an earlier one.
@@ -181,8 +181,8 @@ class Flush {
 
 struct RetentionPlan {
   std::optional<Removal> removal;  // The work to run; the log has already forgotten these segments.
-  // When time makes the next segment go.  Also worth a look: when a flush closed a segment, or a
-  // config changed.
+  // When time makes the next segment go.  A flush that closed a segment, or a changed config, is a
+  // reason to look earlier.
   std::optional<WallTime> next;
 };
 

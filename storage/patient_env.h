@@ -26,7 +26,7 @@ std::shared_ptr<rocksdb::FileSystem> make_patient(std::shared_ptr<rocksdb::FileS
 rocksdb::Env* patient_env();
 
 // For tests: databases that are opened from here on have their files there, patiently; null: where
-// they have them otherwise.  Those that are open go first.
+// they have them otherwise.  Databases that are open are closed first.
 void set_rocks_files(std::shared_ptr<rocksdb::FileSystem> files);
 
 }  // namespace tarry::storage

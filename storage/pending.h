@@ -21,7 +21,7 @@ namespace tarry::storage {
 // A pending record's part in what its principal has pending: whose it is, and its bytes.
 struct PendingShare {
   PrincipalId principal = unknown_principal;
-  std::uint32_t bytes = 0;  // Of its id and its record; 0 where the principal is unknown.
+  std::uint32_t bytes = 0;  // Its id's and its record's; 0 where the principal is unknown.
 
   static PendingShare of(PrincipalId principal, std::size_t id_bytes, std::size_t record_bytes) {
     if (principal == unknown_principal) return {};
@@ -30,7 +30,7 @@ struct PendingShare {
   bool operator==(const PendingShare&) const = default;
 };
 
-// What a principal has pending.
+// The pending records of a principal, and their bytes.
 struct PendingUse {
   std::int64_t records = 0;
   std::int64_t bytes = 0;

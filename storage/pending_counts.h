@@ -32,8 +32,8 @@
 
 namespace tarry::storage {
 
-// What one principal has pending.  Nothing but its sums depends on it, so shards add to it in any
-// order.
+// The pending records of one principal, and their bytes.  Nothing but its sums depends on it, so
+// shards add to it in any order.
 class PendingAccount {
  public:
   void add(const PendingUse& use) {
@@ -101,7 +101,7 @@ class PendingCounts {
     for (const auto& [topic, counter] : counters_) sum += count(*counter);
     return sum;
   }
-  // What each principal has pending, now or at some time since the start.
+  // The use of each principal that has, or had at some time since the start, records pending.
   std::map<PrincipalId, PendingUse> uses() const {
     const std::lock_guard lock(mutex_);
     std::map<PrincipalId, PendingUse> out;

@@ -78,7 +78,7 @@ class Replay {
   Result<> take(JournalPlace at, const Operation& operation) {
     if (const auto* appended = std::get_if<LogAppended>(&operation)) return append(*appended);
     if (const auto* pending = std::get_if<PendingAdded>(&operation)) {
-      // Also for a topic that is gone: a number that was given out is never given out again.
+      // A deleted topic's count too: a number that was given out is never given out again.
       highest_sequence_ = std::max(highest_sequence_, pending->sequence);
       return exists(pending->partition) ? pending_.added(at, *pending) : Result<>();
     }

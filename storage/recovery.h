@@ -80,7 +80,7 @@ class LogReplay {
   // not kept any more and the log begins later.  Once for each log, first.
   virtual Result<Offset> cut(const TopicPartition& partition, Offset base) = 0;
 
-  // Whole batches that begin where the log ends.  Also calls ProducerStates::replay_batches().
+  // Whole batches that begin where the log ends.  Calls ProducerStates::replay_batches() too.
   virtual Result<> append(const TopicPartition& partition, Bytes batches, WallTime appended) = 0;
 
   // ProducerStates::replay().
@@ -125,7 +125,7 @@ struct Recovered {
   std::uint64_t bytes = 0;
   std::uint64_t fenced = 0;  // Partitions.
 
-  bool other_shards(std::uint32_t shards) const;        // Than `shards`, with anything to replay.
+  bool other_shards(std::uint32_t shards) const;        // Not `shards`, with anything to replay.
   RecoveredJournal journal(std::uint32_t shard) const;  // For a new shard, one that begins at 0.
 };
 

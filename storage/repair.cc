@@ -90,7 +90,7 @@ Result<> Repair::read_meta(Database& meta) {
   return {};
 }
 
-// Which offsets producers were told.
+// Reads which offsets producers were told.
 Result<> Repair::read_producers(Database& meta, const TopicPartition& partition) {
   const auto rows = load_producer_states(meta, partition);
   if (!rows) return std::unexpected(rows.error());
@@ -248,7 +248,7 @@ Result<> Repair::inspect(const LogRepair::OnBatches& step) {
         "{}: was not looked at, because db/meta does not say which topics there are", logs_));
     return {};
   }
-  // What such a journal would replace looks like damage of a log.
+  // The end of a log that such a journal would replace looks like damage.
   const auto is_whole = [](const DamagedJournal& journal) {
     return std::ranges::all_of(journal.repair.findings(), &RepairFinding::can_repair);
   };

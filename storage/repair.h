@@ -46,7 +46,7 @@ class Repair {
   Result<> inspect(const LogRepair::OnBatches& step);
   // Everything that inspect() has found, in the order of the picture above.
   std::vector<RepairFinding> findings() const;
-  // What is no damage and yet worth telling.
+  // Findings that are no damage and yet worth telling.
   const std::vector<std::string>& notes() const { return notes_; }
   std::uint64_t partitions() const { return logs_seen_; }
   std::uint64_t batches() const { return batches_; }

@@ -17,7 +17,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,25 +54,6 @@ struct Rocks {
   // few hundred.
   Result<> get_several(std::size_t which, std::span<const rocksdb::Slice> keys,
                        const std::function<Result<>(std::size_t at, Bytes value)>& take) const;
-};
-
-// An atomic snapshot: one thread replaces the pointer, others read it and keep what they read as
-// long as they need it.  (g++ 12's std::atomic<std::shared_ptr> has a lock too.)
-template <typename T>
-class AtomicSnapshot {
- public:
-  std::shared_ptr<const T> load() const {
-    const std::lock_guard lock(mutex_);
-    return value_;
-  }
-  void store(std::shared_ptr<const T> value) {
-    const std::lock_guard lock(mutex_);
-    value_.swap(value);  // The old value is destroyed after the lock is released.
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const T> value_;
 };
 
 Error rocks_error(const rocksdb::Status& status, const std::string& directory);

@@ -334,7 +334,7 @@ Result<> write_segment(Disk& disk, std::string_view directory, const SegmentWrit
       if (auto synced = sync_file(**file); !synced) return synced;
     }
   }
-  // Also without an entry: sync_segment() opens all three files.
+  // The file is made without an entry too: sync_segment() opens all three.
   if (create || !write.index.empty() || (sync && write.indexes_unsynced)) {
     if (auto written = append_to_index(disk, segment_path(directory, before.base, ".index"),
                                        before.index_entries * index_entry_bytes, write.index, sync);

@@ -34,7 +34,7 @@ class SegmentWriter {
   // No segment is open.
   Result<> begin(Offset base);
   bool is_open() const { return file_ != nullptr; }
-  // Of the one that is open.
+  // The state of the segment that is open.
   const SegmentState& state() const { return state_; }
   // One batch, whose offsets are behind those before it.
   Result<> append(Bytes batch, Offset first, Offset last, std::int64_t max_timestamp);

@@ -69,7 +69,8 @@ class SortedRows {
   // Walks over the rows of [from, until).
   virtual std::unique_ptr<Cursor> walk(const std::string& from, const std::string& until) const = 0;
   virtual void write(const Changes& changes) = 0;
-  // What is written is on the disk soon, so that a crash later keeps it; or at once, if it `waits`.
+  // Brings what is written to the disk, so that a crash later keeps it: soon, or before it returns
+  // if it `waits`.
   virtual void flush(bool waits = false) = 0;
   // The disk has room for more.
   virtual bool has_room() const = 0;

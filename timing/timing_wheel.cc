@@ -338,7 +338,7 @@ void TimingWheel::move_down(BucketId bucket, std::size_t& budget) {
 
   for (unsigned i = 0; i < bucket.level(); ++i) {
     const std::uint64_t moved = levels_[i]->entered - entered[i];
-    if (moved != 0) levels_[i]->downgrades += moved;  // Else it may be no_level.
+    if (moved != 0) levels_[i]->downgrades += moved;  // Without a move it may be no_level.
   }
   level.stayed += level.entered - entered[bucket.level()];
 }

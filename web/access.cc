@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 #include <boost/asio/ip/address.hpp>
 
+#include "base/ascii_case.h"
 #include "base/token_proof.h"
 
 namespace tarry::web {
@@ -72,14 +73,6 @@ Result<> make(const std::string& path, const std::string& text) {
   if (::fsync(file.get()) != 0) return failed(beside, "fsync");
   if (::rename(beside.c_str(), path.c_str()) != 0) return failed(path, "rename");
   return {};
-}
-
-bool same_letter(char a, char b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return lower(a) == lower(b);
-}
-bool same_word(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, same_letter);
 }
 
 // "[::1]:8080" --> "[::1]"
@@ -171,7 +164,8 @@ std::string Token::proof(std::string_view nonce, std::string_view address) const
 
 std::optional<std::string_view> bearer_token(std::string_view header) {
   constexpr std::string_view scheme = "Bearer ";
-  if (header.size() < scheme.size() || !same_word(header.substr(0, scheme.size()), scheme))
+  if (header.size() < scheme.size() ||
+      !equals_ignoring_case(header.substr(0, scheme.size()), scheme))
     return std::nullopt;
   header.remove_prefix(scheme.size());
   while (header.starts_with(' ')) header.remove_prefix(1);
@@ -205,19 +199,20 @@ bool Hosts::accepts(std::string_view header) const {
   // Nobody can point an address at another machine, as a name can be.
   if (!loopback_ && is_address(without_port(header))) return true;
   if (is_allowed(header)) return true;
-  return std::ranges::any_of(names_,
-                             [&](const std::string& name) { return same_word(name, header); });
+  return std::ranges::any_of(
+      names_, [&](const std::string& name) { return equals_ignoring_case(name, header); });
 }
 
 bool Hosts::is_allowed(std::string_view header) const {
   return std::ranges::any_of(allowed_, [&](const std::string& name) {
-    return name == "*" || same_word(name, header) || same_word(name, without_port(header));
+    return name == "*" || equals_ignoring_case(name, header) ||
+           equals_ignoring_case(name, without_port(header));
   });
 }
 
 bool Hosts::is_own_origin(std::string_view origin, std::string_view host, bool has_tls) const {
   const auto is = [&](std::string_view scheme) {
-    return origin.starts_with(scheme) && same_word(origin.substr(scheme.size()), host);
+    return origin.starts_with(scheme) && equals_ignoring_case(origin.substr(scheme.size()), host);
   };
   if (host.empty()) return false;
   return has_tls ? is("https://") : is("http://") || (is("https://") && is_allowed(host));

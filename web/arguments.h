@@ -23,7 +23,7 @@ namespace tarry::web {
 std::size_t number_given(const char* name, const std::string& text, std::size_t min,
                          std::size_t max);
 
-// Also now, +1h and -10m, from `now`.
+// Takes now, +1h and -10m too, from `now`.
 WallTime time_given(const char* name, const std::string& text, WallTime now);
 
 // An empty pattern is refused: a script with a variable that is not set would mean everything.

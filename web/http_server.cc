@@ -204,13 +204,13 @@ struct HealthCheck {
   bool pushed_out = false;
 };
 
-class Listed {
+class ListEntry {
  public:
-  Listed(std::list<Stream*>& list, Stream& stream)
+  ListEntry(std::list<Stream*>& list, Stream& stream)
       : list_(list), at_(list.insert(list.end(), &stream)) {}
-  ~Listed() { list_.erase(at_); }
-  Listed(const Listed&) = delete;
-  Listed& operator=(const Listed&) = delete;
+  ~ListEntry() { list_.erase(at_); }
+  ListEntry(const ListEntry&) = delete;
+  ListEntry& operator=(const ListEntry&) = delete;
 
  private:
   std::list<Stream*>& list_;
@@ -360,7 +360,7 @@ asio::awaitable<void> HttpServer::Impl::serve_health_check(std::shared_ptr<Impl>
 
 asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Impl>, tcp::socket socket) {
   Stream stream(std::move(socket), tls);
-  const Listed listed(streams, stream);
+  const ListEntry entry(streams, stream);
   error_code ignored;
   // An answer may be several writes, and each of them would wait for the last one's
   // acknowledgement.

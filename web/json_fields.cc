@@ -59,7 +59,7 @@ Json whole_json(const Distribution& values, TimeUnit unit) {
 JsonFields::Field* JsonFields::find(const Metric& metric) {
   const auto found = std::ranges::find(fields_, metric.json_field(), &Field::name);
   if (found == fields_.end()) return nullptr;
-  // Else two figures would be added up that have nothing to do with each other.
+  // Two figures that have nothing to do with each other would be added up.
   TARRY_ASSERT(found->metric == metric.name, "in one object a field is of one metric");
   return &*found;
 }

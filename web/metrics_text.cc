@@ -13,6 +13,7 @@
 #include "base/ascii_case.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/list_text.h"
 
 namespace tarry::web {
 namespace {
@@ -78,28 +79,15 @@ void append_histogram(std::string& to, std::string_view name, std::string_view l
   append_sample(to, name, "_count", labels, {}, values.count());
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
-// Takes the text before the separator off `rest`, and the separator.
-std::string_view take_until(std::string_view& rest, char separator) {
-  const auto part = rest.substr(0, rest.find(separator));
-  rest.remove_prefix(std::min(rest.size(), part.size() + 1));
-  return trimmed(part);
-}
-
 // How much an Accept header wants a media type, from 0 to 1; 0 if it does not name it.
 double weight_of(std::string_view accept, std::string_view type) {
   double most = 0;
   while (!accept.empty()) {
-    std::string_view range = take_until(accept, ',');
-    if (!equals_ignoring_case(take_until(range, ';'), type)) continue;
+    std::string_view range = take_element(accept, ',');
+    if (!equals_ignoring_case(take_element(range, ';'), type)) continue;
     double weight = 1;
     while (!range.empty()) {
-      const auto parameter = take_until(range, ';');
+      const auto parameter = take_element(range, ';');
       if (!parameter.starts_with("q=")) continue;
       const auto value = parameter.substr(2);
       const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), weight);

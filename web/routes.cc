@@ -50,7 +50,7 @@ bool is_enough(const Rights& rights, Needs needs) {
 Reply refuse_change(const Rights& rights, Needs needs) {
   if (rights.holder.empty()) return unauthorized(needs);
   return refusal(
-      403, fmt::format("the token of {} has not the role for this, which needs {}",
+      403, fmt::format("the role of the token of {} does not allow this; it needs {}",
                        printable(rights.holder), needs == Needs::token ? "all" : "operate or all"));
 }
 

@@ -41,7 +41,7 @@ struct Rights {
   bool may_read = false;
   bool may_change = false;
   bool may_operate = may_change;
-  std::string_view holder = {};  // Of the token, if it has a name.
+  std::string_view holder = {};  // The token's, if it has a name.
 };
 
 // Whether a request for it may use the connections that are kept for health checks.

@@ -34,8 +34,8 @@ struct SelectionRequest {
 
   RecordFilter filter;
   Action action = Action::cancel;
-  std::variant<WallTime, std::chrono::milliseconds> due{};  // Of a move.
-  std::optional<std::size_t> shown{};  // A dry run, which shows so many records; empty: none.
+  std::variant<WallTime, std::chrono::milliseconds> due{};  // A move's.
+  std::optional<std::size_t> shown{};  // A dry run, which shows this many records; empty: none.
 };
 
 // The word that the request has under this name; empty: none.

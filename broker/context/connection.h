@@ -14,6 +14,7 @@
 #include <boost/intrusive/list.hpp>
 
 #include "base/owner_thread.h"
+#include "broker/context/connection_origin.h"
 #include "broker/context/listener_info.h"
 
 namespace tarry::broker {

@@ -39,6 +39,9 @@ std::size_t Ledger::fair_part() const {
 }
 
 void Ledger::change(Debtor* debtor, std::size_t before, std::size_t now) {
+  // Giving back is not checked: when a shard has ended, its coroutines are destroyed on another
+  // thread.
+  if (now > before) shard_.assert_on_shard();
   if (debtor != nullptr) debtor->debt_ += now - before;
   used_ += now - before;  // Modulo 2^64: both may be less.
   const std::size_t apart = used_ > published_ ? used_ - published_ : published_ - used_;

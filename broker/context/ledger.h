@@ -29,7 +29,6 @@
 // shards; a ledger reports to it only when its sum has moved by some kilobytes, so that shards do
 // not contend for it.
 
-#include <atomic>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -41,30 +40,13 @@
 #include <boost/intrusive/list.hpp>
 
 #include "base/bytes.h"
+#include "broker/context/memory_pool.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::broker {
 
 class Ledger;
 class ShardContext;
-
-// Any thread.
-class MemoryPool {
- public:
-  explicit MemoryPool(std::size_t limit) : limit_(limit) {}
-  MemoryPool(const MemoryPool&) = delete;
-  MemoryPool& operator=(const MemoryPool&) = delete;
-
-  std::size_t limit() const { return limit_; }
-  std::size_t used() const { return used_.load(std::memory_order_relaxed); }
-
- private:
-  friend class Ledger;
-
-  const std::size_t limit_;
-  std::atomic<std::size_t> used_{0};
-  std::vector<Ledger*> ledgers_;  // Constant once the shards are made.
-};
 
 // A holder of memory that can be made to give it back: a connection.
 class Debtor : public boost::intrusive::list_base_hook<

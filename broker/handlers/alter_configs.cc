@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/list_text.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/context/freed_on_pool.h"
@@ -154,9 +155,8 @@ enum Operation : std::int8_t { set = 0, remove = 1, append = 2, subtract = 3 };
 std::vector<std::string> split(std::string_view list) {
   std::vector<std::string> out;
   while (!list.empty()) {
-    const auto comma = std::min(list.find(','), list.size());
-    if (comma > 0) out.emplace_back(list.substr(0, comma));
-    list.remove_prefix(std::min(comma + 1, list.size()));
+    const auto one = take_element(list, ',');
+    if (!one.empty()) out.emplace_back(one);
   }
   return out;
 }

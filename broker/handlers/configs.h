@@ -35,7 +35,7 @@ enum class ConfigSource : std::int8_t {
   fallback = 5
 };
 
-// Of one topic or broker in a request that sets them: ten times what there is.
+// The limit for one topic or broker in a request that sets configs: ten times as many as there are.
 inline constexpr std::size_t max_configs = 1000;
 std::string too_many_configs_text(std::size_t count);
 

@@ -32,10 +32,10 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Of a topic's answer.
+// The time that the configs of a topic's answer take.
 constexpr std::size_t microseconds_of_configs = 25;
 
-// What a request says of one topic: assignments are looked at, configs are copied.
+// The time that one topic of a request takes: assignments are looked at, configs are copied.
 std::size_t microseconds_of(const CreateTopicsRequest::Topic& asked) {
   return 2 + asked.assignments.size() / 64 + std::min(asked.configs.size(), max_configs) / 2;
 }

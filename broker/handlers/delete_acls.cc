@@ -29,7 +29,7 @@ constexpr std::size_t max_filters = 1000;
 // The limit for all filters together: as many rules as one filter may select that matches all.
 constexpr std::size_t max_selected = 100'000;
 
-struct Selecting {
+struct RuleSelection {
   const SecurityImage& image;
   YieldBudget& budget;
   AnswerMemory memory;
@@ -40,22 +40,22 @@ struct Selecting {
 
 // Adds the rules that the filter selects to its result.  False: nobody waits for the answer any
 // more, or there are too many.
-asio::awaitable<bool> select(Selecting& selecting, const AclFilter& filter,
+asio::awaitable<bool> select(RuleSelection& selection, const AclFilter& filter,
                              protocol::DeleteAclsResponse::FilterResult& result) {
   std::size_t place = 0;
-  for (const auto& rule : selecting.image.rules()) {
-    const bool is_time = place % rules_a_microsecond == 0 && selecting.budget.spend();
+  for (const auto& rule : selection.image.rules()) {
+    const bool is_time = place % rules_a_microsecond == 0 && selection.budget.spend();
     if (is_time) {
-      const bool wanted = co_await selecting.budget.yield();
+      const bool wanted = co_await selection.budget.yield();
       if (!wanted) co_return false;
     }
     const auto at = place++;
     if (!filter.selects(rule)) continue;
-    if (++selecting.selected > max_selected) {
-      selecting.too_many = true;
+    if (++selection.selected > max_selected) {
+      selection.too_many = true;
       co_return false;
     }
-    selecting.chosen[at] = true;
+    selection.chosen[at] = true;
     auto& told = result.matching_acls.emplace_back();
     told.resource_type = std::to_underlying(rule.resource);
     told.resource_name = rule.name;
@@ -65,17 +65,18 @@ asio::awaitable<bool> select(Selecting& selecting, const AclFilter& filter,
     told.operation = std::to_underlying(rule.operation);
     told.permission_type = std::to_underlying(rule.permission);
     // Once for the answer itself, and once for its bytes on the wire.
-    if (selecting.memory.spend(2 * (sizeof told + text_bytes(rule)))) {
-      const bool taken = co_await selecting.memory.take();
+    if (selection.memory.spend(2 * (sizeof told + text_bytes(rule)))) {
+      const bool taken = co_await selection.memory.take();
       if (!taken) co_return false;
     }
-    selecting.budget.spend();
+    selection.budget.spend();
   }
   co_return true;
 }
 
 // False: as select().
-asio::awaitable<bool> select_all(Selecting& selecting, const protocol::DeleteAclsRequest& request,
+asio::awaitable<bool> select_all(RuleSelection& selection,
+                                 const protocol::DeleteAclsRequest& request,
                                  protocol::DeleteAclsResponse& response) {
   for (std::size_t i = 0; i < request.filters.size(); ++i) {
     auto& result = response.filter_results[i];
@@ -85,18 +86,18 @@ asio::awaitable<bool> select_all(Selecting& selecting, const protocol::DeleteAcl
       result.error_message = std::move(reason);
       continue;
     }
-    const bool goes_on = co_await select(selecting, filter, result);
+    const bool goes_on = co_await select(selection, filter, result);
     if (!goes_on) co_return false;
   }
   co_return true;
 }
 
-asio::awaitable<std::vector<LiveSecurity::Change>> removals_of(Selecting& selecting) {
+asio::awaitable<std::vector<LiveSecurity::Change>> removals_of(RuleSelection& selection) {
   std::vector<LiveSecurity::Change> changes;
   std::size_t place = 0;
-  for (const auto& rule : selecting.image.rules()) {
-    if (!selecting.chosen[place++]) continue;
-    if (selecting.budget.spend()) co_await selecting.budget.yield();
+  for (const auto& rule : selection.image.rules()) {
+    if (!selection.chosen[place++]) continue;
+    if (selection.budget.spend()) co_await selection.budget.yield();
     changes.push_back({.key = SecurityImage::rule_key(rule), .value = std::nullopt});
   }
   co_return changes;
@@ -124,17 +125,17 @@ asio::awaitable<protocol::DeleteAclsResponse> delete_acls(
 
   response.filter_results.resize(request.filters.size());
   const auto image = context.broker.security(context.shard).image;
-  Selecting selecting{*image, budget, AnswerMemory(context),
-                      std::vector<bool>(image->rules().size())};
-  const bool selected = co_await select_all(selecting, request, response);
-  if (selecting.too_many) {
+  RuleSelection selection{*image, budget, AnswerMemory(context),
+                          std::vector<bool>(image->rules().size())};
+  const bool selected = co_await select_all(selection, request, response);
+  if (selection.too_many) {
     co_await refuse(ErrorCode::invalid_request,
                     "The filters select more than 100000 rules together, some of them more than "
                     "once; send them in several requests.");
     co_return response;
   }
-  if (!selected) co_return response;  // Which nobody gets.
-  auto changes = co_await removals_of(selecting);
+  if (!selected) co_return response;  // Nobody gets it.
+  auto changes = co_await removals_of(selection);
   const std::size_t removed = changes.size();
   const auto changed = co_await change_security(context, std::move(changes));
   if (!changed) {

@@ -27,20 +27,19 @@ using protocol::DescribeAclsResponse;
 using Resource = std::tuple<AclResource, std::string, AclPattern>;
 using ByResource = std::map<Resource, DescribeAclsResponse::Resource>;
 
-struct DescribingRules {
+struct RuleSearch {
   const SecurityImage& image;
   YieldBudget budget;
   AnswerMemory memory;
 };
 
 // False: nobody waits for the answer any more.
-asio::awaitable<bool> find_rules(DescribingRules& describing, const AclFilter& filter,
-                                 ByResource& found) {
+asio::awaitable<bool> find_rules(RuleSearch& search, const AclFilter& filter, ByResource& found) {
   std::size_t place = 0;
-  for (const auto& rule : describing.image.rules()) {
-    const bool is_time = place++ % rules_a_microsecond == 0 && describing.budget.spend();
+  for (const auto& rule : search.image.rules()) {
+    const bool is_time = place++ % rules_a_microsecond == 0 && search.budget.spend();
     if (is_time) {
-      const bool wanted = co_await describing.budget.yield();
+      const bool wanted = co_await search.budget.yield();
       if (!wanted) co_return false;
     }
     if (!filter.selects(rule)) continue;
@@ -55,12 +54,12 @@ asio::awaitable<bool> find_rules(DescribingRules& describing, const AclFilter& f
     told.permission_type = std::to_underlying(rule.permission);
     // As if each had a resource of its own; once for the answer, and once for its bytes on the
     // wire.
-    if (describing.memory.spend(2 * (sizeof resource + sizeof told + text_bytes(rule)))) {
-      const bool taken = co_await describing.memory.take();
+    if (search.memory.spend(2 * (sizeof resource + sizeof told + text_bytes(rule)))) {
+      const bool taken = co_await search.memory.take();
       if (!taken) co_return false;
     }
     // It takes longer than a look: a name in the map, and three copies.
-    describing.budget.spend(2);
+    search.budget.spend(2);
   }
   co_return true;
 }
@@ -82,14 +81,13 @@ asio::awaitable<DescribeAclsResponse> describe_acls(RequestContext& context,
     co_return refuse(ErrorCode::invalid_request, std::move(reason));
 
   const auto image = context.broker.security(context.shard).image;
-  DescribingRules describing{*image, YieldBudget(context.shard, &context.connection),
-                             AnswerMemory(context)};
+  RuleSearch search{*image, YieldBudget(context.shard, &context.connection), AnswerMemory(context)};
   ByResource found;
   const FreedOnPool freed(context.shard, found);
-  const bool all = co_await find_rules(describing, filter, found);
+  const bool all = co_await find_rules(search, filter, found);
   if (!all) co_return response;
   while (!found.empty()) {
-    if (describing.budget.spend()) co_await describing.budget.yield();
+    if (search.budget.spend()) co_await search.budget.yield();
     response.resources.push_back(std::move(found.extract(found.begin()).mapped()));
   }
   co_return response;

@@ -41,8 +41,8 @@ struct PageNames {
   std::string_view next;  // The first name of the next page; empty: this one may be the last.
 };
 
-// Of all topics those that a page may show, from the cursor on: each has a partition at least.
-// False: nobody waits for the answer any more.
+// Lists the topics that a page may show, from the cursor on: each has a partition at least.  False:
+// nobody waits for the answer any more.
 asio::awaitable<bool> list_page(PageNames& page, const RequestContext& context,
                                 std::string_view cursor, std::size_t most, YieldBudget& budget) {
   std::string from(cursor);

@@ -186,32 +186,32 @@ Offset next_offset(const FetchItem& item) {
 }
 
 // The bytes that are still missing after a first look without errors.
-struct Wanting {
+struct MissingBytes {
   ByShard<SeenPartition> seen;
-  std::int64_t missing = 0;
+  std::int64_t bytes = 0;
   std::int64_t room = 0;
   bool more_available = false;
 
-  bool worth_waiting() const { return missing > 0 && room > 0 && !more_available; }
+  bool worth_waiting() const { return bytes > 0 && room > 0 && !more_available; }
 };
 
-void add_missing(Wanting& out, Shard& shard, const FetchItem& item) {
+void add_missing(MissingBytes& out, Shard& shard, const FetchItem& item) {
   // One batch is always returned, however little was asked for.
   const auto max_bytes = std::max<std::int64_t>(static_cast<std::int64_t>(item.max_bytes), 1);
   const auto read = static_cast<std::int64_t>(item.answer->records.size());
   std::int64_t room = std::max<std::int64_t>(max_bytes - read, 0);
-  out.missing -= read;
+  out.bytes -= read;
   if (next_offset(item) < item.answer->high_watermark) {
     if (item.from_disk) out.more_available = true;
-    out.missing -= std::exchange(room, 0);  // It has them, the limits left them out.
+    out.bytes -= std::exchange(room, 0);  // It has them, the limits left them out.
   }
   out.room += room;
   out.seen.add(shard, {item.id, item.from, item.seen_bytes, room});
 }
 
-Wanting find_missing(const ByShard<FetchItem>& items, std::size_t min_bytes) {
-  Wanting out;
-  out.missing = static_cast<std::int64_t>(min_bytes);
+MissingBytes find_missing(const ByShard<FetchItem>& items, std::size_t min_bytes) {
+  MissingBytes out;
+  out.bytes = static_cast<std::int64_t>(min_bytes);
   for (const auto& there : items) {
     for (const auto& item : there.items) add_missing(out, *there.shard, item);
   }
@@ -219,10 +219,10 @@ Wanting find_missing(const ByShard<FetchItem>& items, std::size_t min_bytes) {
 }
 
 // The same of very many partitions.
-asio::awaitable<Wanting> find_missing_in_steps(Shard& home, const ByShard<FetchItem>& items,
-                                               std::size_t min_bytes) {
-  Wanting out;
-  out.missing = static_cast<std::int64_t>(min_bytes);
+asio::awaitable<MissingBytes> find_missing_in_steps(Shard& home, const ByShard<FetchItem>& items,
+                                                    std::size_t min_bytes) {
+  MissingBytes out;
+  out.bytes = static_cast<std::int64_t>(min_bytes);
   YieldBudget budget(home, nullptr);
   for (const auto& there : items) {
     for (const auto& item : there.items) {
@@ -244,7 +244,7 @@ storage::TopicsImage::TopicPtr find_topic(const storage::TopicsImage& topics,
 constexpr std::size_t max_fetch_partitions = 50'000;
 
 // A request, taken apart.
-struct Wanted {
+struct FetchPlan {
   ByShard<FetchItem> items;
   Read refused;  // The error of the request itself.
   std::size_t max_bytes = 0;
@@ -253,10 +253,10 @@ struct Wanted {
 };
 
 // Takes a request apart, some of its partitions at a time.
-class TakingApart {
+class FetchPlanner {
  public:
   // The items point into `response`, which has a place for every partition that is asked for.
-  TakingApart(const RequestContext& context, Shard& home, protocol::FetchResponse& response)
+  FetchPlanner(const RequestContext& context, Shard& home, protocol::FetchResponse& response)
       : context_(context), home_(home), response_(response) {}
 
   Result<> decode() {
@@ -288,14 +288,14 @@ class TakingApart {
     return topic_ < request_.topics.size();
   }
 
-  Wanted wanted() {
-    wanted_.max_bytes = std::min(
+  FetchPlan plan() {
+    plan_.max_bytes = std::min(
         static_cast<std::size_t>(std::clamp(request_.max_bytes, 0, home_.config().fetch_max_bytes)),
         context_.fetch_limit);
-    wanted_.min_bytes =
-        std::min(static_cast<std::size_t>(std::max(request_.min_bytes, 0)), wanted_.max_bytes);
-    wanted_.max_wait = std::chrono::milliseconds(std::max(request_.max_wait_ms, 0));
-    return std::move(wanted_);
+    plan_.min_bytes =
+        std::min(static_cast<std::size_t>(std::max(request_.min_bytes, 0)), plan_.max_bytes);
+    plan_.max_wait = std::chrono::milliseconds(std::max(request_.max_wait_ms, 0));
+    return std::move(plan_);
   }
 
  private:
@@ -326,13 +326,13 @@ class TakingApart {
     const auto id = resolve(known, partition.partition, partition.current_leader_epoch);
     if (!may) {
       answer.error_code = ErrorCode::topic_authorization_failed;
-      wanted_.refused.any_error = true;
+      plan_.refused.any_error = true;
     } else if (!id) {
       answer.error_code =
           !known && context_.version() >= 13 ? ErrorCode::unknown_topic_id : id.error();
-      wanted_.refused.any_error = true;
+      plan_.refused.any_error = true;
     } else {
-      wanted_.items.add(
+      plan_.items.add(
           context_.broker.shard_of(*id),
           {*id, partition.fetch_offset,
            static_cast<std::size_t>(std::max(partition.partition_max_bytes, 0)), &answer});
@@ -343,28 +343,28 @@ class TakingApart {
   Shard& home_;
   protocol::FetchResponse& response_;
   protocol::FetchRequest request_;
-  Wanted wanted_;
+  FetchPlan plan_;
   std::size_t topic_ = 0, partition_ = 0;  // The next one.
 };
 
-Result<Wanted> take_apart(const RequestContext& context, Shard& home,
-                          protocol::FetchResponse& response) {
-  TakingApart taking(context, home, response);
-  if (auto decoded = taking.decode(); !decoded) return std::unexpected(decoded.error());
-  taking.take(std::numeric_limits<std::size_t>::max());
-  return taking.wanted();
+Result<FetchPlan> take_apart(const RequestContext& context, Shard& home,
+                             protocol::FetchResponse& response) {
+  FetchPlanner planner(context, home, response);
+  if (auto decoded = planner.decode(); !decoded) return std::unexpected(decoded.error());
+  planner.take(std::numeric_limits<std::size_t>::max());
+  return planner.plan();
 }
 
 // The same of very many partitions.
-asio::awaitable<Result<Wanted>> take_apart_in_steps(const RequestContext& context, Shard& home,
-                                                    protocol::FetchResponse& response) {
-  TakingApart taking(context, home, response);
-  auto work = [&taking] { return taking.decode(); };
+asio::awaitable<Result<FetchPlan>> take_apart_in_steps(const RequestContext& context, Shard& home,
+                                                       protocol::FetchResponse& response) {
+  FetchPlanner planner(context, home, response);
+  auto work = [&planner] { return planner.decode(); };
   auto decoded = co_await home.blocking(std::move(work));
   if (!decoded) co_return std::unexpected(std::move(decoded.error()));
   YieldBudget budget(home, nullptr);
-  while (taking.take(looked_at_together)) co_await budget.yield();
-  co_return taking.wanted();
+  while (planner.take(looked_at_together)) co_await budget.yield();
+  co_return planner.plan();
 }
 
 // A request of fewer bytes has no more than some thousand topics and partitions.
@@ -422,45 +422,45 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
       protocol::FetchResponse response;
       // Its size tells before it is decoded, so that usual ones need no more room in this frame.
       const bool is_long = context.frame_bytes > min_bytes_of_many;
-      Result<Wanted> wanted;
+      Result<FetchPlan> plan;
       if (is_long) {
-        wanted = co_await take_apart_in_steps(context, home, response);
+        plan = co_await take_apart_in_steps(context, home, response);
       } else {
-        wanted = take_apart(context, home, response);
+        plan = take_apart(context, home, response);
       }
-      if (!wanted) co_return undecodable(context, wanted.error());
+      if (!plan) co_return undecodable(context, plan.error());
       const bool first_look = !deadline;
-      if (first_look) deadline = home.tick_after(wanted->max_wait);
+      if (first_look) deadline = home.tick_after(plan->max_wait);
       if (first_look && own) {
-        Shard* const only = wanted->items.only_shard();
+        Shard* const only = plan->items.only_shard();
         context.connection.note_shard(only);
         if (only != &home) elsewhere = only;
       }
       if (elsewhere == nullptr) {
-        Read read = wanted->refused;
+        Read read = plan->refused;
         Charge brought(home.ledger(), nullptr);
         // One shard after the other, because what one returns is taken off what the next may
         // return.
-        for (auto& there : wanted->items) {
-          if (there.shard == &home && read_at_once(there, wanted->max_bytes, read)) continue;
-          auto work = [&there, &wanted, read] { return read_all(there, wanted->max_bytes, read); };
+        for (auto& there : plan->items) {
+          if (there.shard == &home && read_at_once(there, plan->max_bytes, read)) continue;
+          auto work = [&there, &plan, read] { return read_all(there, plan->max_bytes, read); };
           const std::size_t before = read.bytes;
           read = co_await context.broker.on(home, *there.shard, std::move(work));
           brought.add(read.bytes - before);
         }
-        if (context.version() >= 13) answer_unknown_ids(wanted->items);
-        if (!first_look || wanted->max_wait.count() == 0 || read.any_error ||
-            read.bytes >= wanted->min_bytes)
-          co_return fetch_answer(context, response, wanted->items);
-        Wanting wanting;
+        if (context.version() >= 13) answer_unknown_ids(plan->items);
+        if (!first_look || plan->max_wait.count() == 0 || read.any_error ||
+            read.bytes >= plan->min_bytes)
+          co_return fetch_answer(context, response, plan->items);
+        MissingBytes missing;
         if (is_long) {
-          wanting = co_await find_missing_in_steps(home, wanted->items, wanted->min_bytes);
+          missing = co_await find_missing_in_steps(home, plan->items, plan->min_bytes);
         } else {
-          wanting = find_missing(wanted->items, wanted->min_bytes);
+          missing = find_missing(plan->items, plan->min_bytes);
         }
-        if (!wanting.worth_waiting()) co_return fetch_answer(context, response, wanted->items);
+        if (!missing.worth_waiting()) co_return fetch_answer(context, response, plan->items);
         if (is_abandoned()) co_return Answer{};
-        waiting.emplace(home, std::move(wanting.seen), wanting.missing);
+        waiting.emplace(home, std::move(missing.seen), missing.bytes);
       }
     }
     if (elsewhere != nullptr) co_return co_await fetch_on(*elsewhere, context);

@@ -35,8 +35,8 @@ bool same(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
-// Of `known`, those that the filter names.  A filter may have very many names, so it is read once
-// for all groups; an empty one names all.
+// The names in `known` that the filter has.  A filter may have very many, so it is read once for
+// all groups; an empty one has all.
 asio::awaitable<std::set<std::string_view>> selected(const std::vector<std::string_view>& filter,
                                                      std::span<const std::string_view> known,
                                                      YieldBudget& budget) {

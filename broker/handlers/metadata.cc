@@ -97,7 +97,7 @@ struct Telling {
   std::size_t microseconds() const { return request.include_topic_authorized_operations ? 5 : 1; }
 };
 
-// What follows returns false when nobody waits for the answer any more.
+// The functions from here on return false when nobody waits for the answer any more.
 
 asio::awaitable<bool> tell(Telling& telling, storage::TopicsImage::TopicPtr topic) {
   if (telling.memory.spend(metadata_bytes(*topic)) && !co_await telling.memory.take())

@@ -44,12 +44,12 @@ struct DeletionOf {
   OffsetDeleteResponse::Partition* answer;
 };
 
-// Whether a group that has members may lose what it committed for a topic.
-class InUse {
+// The topics whose offsets a group with members must keep.
+class TopicsInUse {
  public:
   // NON_EMPTY_GROUP: it is not known which topics its members read.
-  static std::expected<InUse, ErrorCode> of(const GroupEntry& group) {
-    InUse out;
+  static std::expected<TopicsInUse, ErrorCode> of(const GroupEntry& group) {
+    TopicsInUse out;
     out.empty_ = group.is(GroupState::empty);
     if (out.empty_) return out;
     if (group.protocol_type() != protocol::consumer_protocol_type)
@@ -58,7 +58,7 @@ class InUse {
     return out;
   }
   // A group that does not tell its subscription may read any topic.
-  bool operator()(std::string_view topic) const {
+  bool contains(std::string_view topic) const {
     return !empty_ && (!subscribed_ || subscribed_->contains(topic));
   }
 
@@ -81,11 +81,11 @@ asio::awaitable<ErrorCode> forget(Shard& shard, std::string_view group_id,
       // Without members it goes with the last of its offsets, which an earlier piece may have had.
       co_return is_first ? ErrorCode::group_id_not_found : ErrorCode::none;
     }
-    const auto in_use = InUse::of(*group);
+    const auto in_use = TopicsInUse::of(*group);
     if (!in_use) co_return in_use.error();
     std::vector<TopicPartition> gone;
     for (const DeletionOf& each : some) {
-      if ((*in_use)(each.topic)) {
+      if (in_use->contains(each.topic)) {
         each.answer->error_code = ErrorCode::group_subscribed_to_topic;
       } else {
         gone.push_back(each.place);

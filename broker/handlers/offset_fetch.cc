@@ -109,7 +109,7 @@ asio::awaitable<std::optional<GroupTopics>> all_committed(Shard& shard, std::str
     for (; next != all.end() && !budget.spend(); ++next) {
       const auto& [place, offset] = *next;
       const auto topic = shard.topics().find(place.topic);
-      if (topic) {  // Else it is being deleted.
+      if (topic) {  // Null: it is being deleted.
         if (topics.empty() || !last || last->topic != place.topic)
           topics.push_back({topic->name, {}, {}});
         if (!room.take(&offset)) co_return std::nullopt;
@@ -151,7 +151,7 @@ asio::awaitable<bool> hide_topics(const RequestContext& context, GroupTopics& to
 constexpr std::size_t fetched_together = 256;
 constexpr std::size_t fetched_bytes_a_turn = std::size_t{1} << 20;
 
-// What a request asks of one group, in either form; without topics it asks for all.
+// The part of a request about one group, in either form; without topics it asks for all.
 struct FetchedGroup {
   std::string_view id;
   std::size_t place;  // In the answer.

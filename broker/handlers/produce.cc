@@ -116,7 +116,7 @@ void append_all(Shard& shard, std::span<ProduceItem> items, const Terms& terms,
   for (ProduceItem& item : items) append_item(shard, item, terms, appended);
 }
 
-// What has to be durable, and what has to be written, before all of the items are answered.
+// The records that have to be durable, and written, before all of the items are answered.
 struct LastRecords {
   std::optional<Lsn> durable, written;
 };
@@ -409,7 +409,7 @@ bool has_many_batches(const RequestContext& context) {
     std::string_view name;
     reader.string(compact, name);
     const std::size_t partitions = read_count(reader, compact);
-    // What a request claims is enough: one that lies is refused when it is decoded.
+    // The count that a request claims is enough: one that lies is refused when it is decoded.
     batches += 1 + partitions;
     if (batches > max_pipelined_batches) return true;
     for (std::size_t partition = 0; partition < partitions && reader.ok(); ++partition) {
@@ -446,7 +446,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                     context.version() >= 7, pending_terms(context, user),
                     batches > max_pipelined_batches};
   protocol::ProduceResponse response;
-  YieldBudget budget(context.shard, nullptr);  // What was sent is taken, even if its client goes.
+  YieldBudget budget(context.shard, nullptr);  // A batch is taken even if its client goes.
   ByShard<ProduceItem> items;
   if (terms.in_steps) {
     items = co_await resolve_in_steps(context, *request, response, budget);

@@ -134,7 +134,7 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
   auto& connection = context.connection;
   // Kept here: the end of the login takes it from the connection.
   const auto exchange = connection.sasl;
-  const bool was_refused = exchange->token_refused;  // And has been logged and waited for.
+  const bool was_refused = exchange->token_refused;  // It has been logged and waited for.
   Result<LoginStep> step = co_await take_step(context, *exchange, token);
   // A second login on a connection has to be the same user's.
   const auto& before = connection.origin().sasl_user;

@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// So many are looked up in a few milliseconds.
+// This many are looked up in a few milliseconds.
 constexpr std::size_t max_assignments = 10'000;
 
 asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,

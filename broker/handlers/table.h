@@ -29,7 +29,7 @@ struct Handler {
   // The bytes that its answer may hold, so that the session starts it when there is room for them;
   // null where the answer is not much larger than its request.
   std::size_t (*max_answered)(const RequestContext& context) = nullptr;
-  // Of a pipelined one: whether this request works in steps, and so has to be alone on its
+  // Tells of a pipelined API whether this request works in steps, and so has to be alone on its
   // connection all the same; null: none does.
   bool (*works_in_steps)(const RequestContext& context) = nullptr;
 };

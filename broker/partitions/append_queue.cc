@@ -10,7 +10,7 @@ using Lane = BatchChecks::Lane;
 
 namespace {
 
-// So many scheduled records of batches that are ready are taken in one turn: some milliseconds.
+// One turn takes this many scheduled records of batches that are ready: some milliseconds.
 constexpr std::size_t records_a_turn = 1'024;
 
 Appended failed_with(ErrorCode error) {

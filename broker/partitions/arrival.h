@@ -21,7 +21,7 @@ struct Arrival {
   WallTime at{};
   std::shared_ptr<const TopicConfig> config;  // The config at its arrival, by which it is checked.
   bool only_checked = false;         // A valid batch is refused because of its request's acks.
-  delay::PendingTerms pending = {};  // Of its producer.
+  delay::PendingTerms pending = {};  // Its producer's.
   std::move_only_function<void(Appended)> done;
 };
 

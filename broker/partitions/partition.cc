@@ -700,7 +700,7 @@ void Partition::flush_failed(const Error& error) {
 Result<Offset> Partition::cut(Offset base) {
   // It lacks batches that were synced once, so the caller fences it.
   if (log_.end_offset() < base) return log_.end_offset();
-  // Also when it ends there: what a crash left half written behind must go.
+  // A log that ends there is cut too: what a crash left half written behind must go.
   if (auto cut = log_.truncate_to(base); !cut) return std::unexpected(cut.error());
   damage_.reset();
   return log_.end_offset();

@@ -37,7 +37,7 @@ class PartitionHost {
   virtual void opened(Partition& partition) = 0;
   // It is out of service until the next start.
   virtual void went_out_of_service(const Partition& partition) = 0;
-  // So many records more are in a log.
+  // A log has `records` more.
   virtual void appended(std::uint64_t records) noexcept = 0;
   // Its log has something that its segments, or its directory, do not have yet.
   virtual void log_is_dirty(Partition& partition, std::size_t bytes) = 0;

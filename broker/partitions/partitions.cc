@@ -61,7 +61,7 @@ std::optional<Partitions::Loading> Partitions::loading_of(const TopicPartition& 
 
 void Partitions::with(TopicPartition tp, Take take) {
   shard_.assert_on_shard();
-  // Also while the waiting callers are being called: a later one comes after them.
+  // It is here also while the waiting callers are being called: a later one comes after them.
   if (const auto opening = opening_.find(tp); opening != opening_.end()) {
     opening->second.waiting.push_back(std::move(take));
     return;

@@ -77,7 +77,7 @@ std::string QuotaEntity::refusal_reason(QuotaKind kind, double limit) const {
   // Addresses have this kind alone, and nothing else has it.
   if ((kind == QuotaKind::connections) != ip.has_value())
     return fmt::format("Invalid configuration key {}", tarry::broker::name(kind));
-  // What is pending is counted for its user alone.
+  // Pending records are counted for their user alone.
   if (is_of_pending(kind) && (!user || client_id)) {
     return fmt::format("{} is a quota of a user, or of any user, without a client id",
                        tarry::broker::name(kind));

@@ -33,7 +33,8 @@ enum class QuotaKind : std::uint8_t {
   fetch,        // consumer_byte_rate
   request,      // request_percentage: of one thread's time.
   connections,  // connection_creation_rate: a second, of an address.
-  // What a user may have pending: amounts, not rates.  Kafka has no such quotas.
+  // The records that a user may have pending, and their bytes: amounts, not rates.  Kafka has no
+  // such quotas.
   pending_records,
   pending_bytes,
 };

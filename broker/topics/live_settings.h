@@ -18,6 +18,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "broker/settings/dynamic_settings.h"
+#include "broker/settings/settings_table.h"
 #include "broker/topics/topics.h"
 #include "storage/catalog.h"
 

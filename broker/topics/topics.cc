@@ -177,7 +177,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
         [pending = shard_.broker_context().pending, id] { return pending->drop_topic(id); });
     if (!dropped) shard_.journal_failed(dropped.error());
   }
-  // Also after a failure: a topic that stays has to take records again.
+  // A failure ends it too: a topic that stays has to take records again.
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
   // Only now: until the deletion holds, its partitions count against the limit.

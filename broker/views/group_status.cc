@@ -34,7 +34,7 @@ GroupSummary summary_of(Shard& shard, const GroupEntry& group) {
 // The member of each assigned partition, by the topic's name: an assigned topic need not exist.
 using Assigned = std::map<std::pair<std::string, PartitionIndex>, std::string>;
 
-// Of an assignment, whose partitions are noted one by one.
+// The bytes of an assignment, whose partitions are noted one by one.
 constexpr std::size_t assigned_bytes_a_microsecond = 12;
 
 MemberStatus member_status(const Group& group, const std::string& id, const GroupMember& member) {

@@ -221,7 +221,7 @@ UserSeries series_of(const SecurityImage& image, const storage::PendingCounts& c
     else
       series.other.add(use);
   }
-  // Of users without a number.
+  // These are of users without a number.
   for (const auto& [principal, use] : uses) series.other.add(use);
   return series;
 }

@@ -75,7 +75,7 @@ struct TopicSeries {
 boost::asio::awaitable<TopicSeries> topic_series(Broker& broker, Shard& here,
                                                  std::size_t max_series);
 
-// What a user has pending, as its quotas count it.
+// The pending records of a user, and their bytes, as its quotas count them.
 struct UserPending {
   std::string user;
   storage::PendingUse use;

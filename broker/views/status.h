@@ -87,7 +87,7 @@ boost::asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, 
 
 struct PartitionStatus {
   std::uint32_t shard = 0;
-  bool open = false;  // Else nothing below is known.
+  bool open = false;  // False: nothing below is known.
   bool fenced = false;
   std::string reason;  // Why it is fenced.
   Offset log_start = 0;
@@ -112,7 +112,7 @@ struct PendingFiles {
 };
 boost::asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here);
 
-// And in each level of buckets; damage is an error.
+// The chunks of pending records in each level of buckets; damage is an error.
 boost::asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker& broker,
                                                                                 Shard& here);
 // The buckets with records in memory, of all shards.

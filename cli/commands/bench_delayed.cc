@@ -40,7 +40,7 @@ constexpr std::uint64_t max_rate = 10'000'000;
 constexpr std::size_t max_size = 1'000'000;
 constexpr unsigned max_clients = 64;
 constexpr milliseconds max_floor = 10s;
-// So that none is due before it is cancelled.
+// None is due before it is cancelled.
 constexpr milliseconds delay_of_cancelled = 1h;
 constexpr milliseconds max_delay = std::chrono::hours{24 * 3650};
 
@@ -402,7 +402,7 @@ int run(const Options& options) {
   if (!topic) return failure(topic.error().message);
   bench->topic = topic->name();
   const int status = measure(options, *bench, options.partitions, out);
-  // Also after an error or an interrupt, because nobody else knows the topic.
+  // The topic goes after an error or an interrupt too, because nobody else knows it.
   const auto removed = topic->remove();
   if (!removed && status == done) return out.end(failure(removed.error().message));
   if (!removed) complain(removed.error().message);

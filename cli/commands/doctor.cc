@@ -42,6 +42,7 @@
 #include "server/properties_file.h"
 #include "server/setting.h"
 #include "server/system_clock.h"
+#include "server/system_random.h"
 #include "server/tls_context.h"
 #include "storage/data_directory.h"
 #include "storage/pending_dump.h"

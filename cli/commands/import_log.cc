@@ -26,6 +26,7 @@
 #include "cli/kafka_source.h"
 #include "cli/options.h"
 #include "server/system_clock.h"
+#include "server/system_random.h"
 #include "server/topic_settings.h"
 #include "storage/kafka_groups.h"
 #include "storage/log_import.h"

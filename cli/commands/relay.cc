@@ -27,6 +27,7 @@
 #include "relay/relay.h"
 #include "relay/stop.h"
 #include "server/system_clock.h"
+#include "server/system_random.h"
 
 namespace tarry::cli {
 namespace {

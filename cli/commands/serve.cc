@@ -25,9 +25,9 @@
 #include "cli/stop_limit.h"
 #include "server/config_help.h"
 #include "server/config_layers.h"
-#include "server/notify.h"
 #include "server/properties_file.h"
 #include "server/server.h"
+#include "server/service_notices.h"
 #include "server/setting.h"
 
 namespace tarry::cli {

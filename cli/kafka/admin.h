@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "cli/kafka/config_entry.h"
 #include "cli/kafka/connection.h"
 #include "cli/kafka/group_info.h"
 #include "cli/kafka/offsets.h"
@@ -44,7 +45,7 @@ class KafkaAdmin {
   // Sets these, unsets those and keeps the topic's others, which are read and written again.
   Result<> alter(const std::string& topic, const ConfigList& set,
                  const std::vector<std::string>& unset = {});
-  // So that the topic has `total` of them.
+  // The topic has `total` of them then.
   Result<> add_partitions(const std::string& topic, std::int32_t total);
   Result<> remove(const std::string& topic);
 

@@ -78,7 +78,7 @@ Result<> use_certificate(SSL_CTX* context, const Properties& properties) {
   if (!certificate.empty() && SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
     return unusable("ssl.certificate.location", certificate);
   if (key.empty()) return {};
-  // Also without a password: OpenSSL's own callback would ask for one on the terminal.
+  // It is set without a password too: OpenSSL's own would ask for one on the terminal.
   SSL_CTX_set_default_passwd_cb(context, give_password);
   SSL_CTX_set_default_passwd_cb_userdata(context, &password);
   const int used = SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM);
@@ -153,7 +153,7 @@ int ClientTls::until_done(Step step) {
     ERR_clear_error();
     const int done = step(session_.get());
     const int why = SSL_get_error(session_.get(), done);
-    // Also after a step that failed: what is ready may be the alert that tells the broker why.
+    // A step that failed is followed by it too: the alert that tells the broker why may be ready.
     if (!flush_output()) return 0;
     if (done > 0) return done;
     // A BIO in memory takes all that is written, so OpenSSL never waits for that.

@@ -13,8 +13,8 @@
 #include <librdkafka/rdkafka.h>
 
 #include "base/result.h"
+#include "cli/kafka/config_entry.h"
 #include "cli/kafka/connection.h"
-#include "cli/kafka/topic_info.h"
 
 namespace tarry::cli {
 

@@ -46,7 +46,7 @@ bool is_decodable(const std::vector<protocol::AssignedTopic>& assigned) {
   return true;
 }
 
-// Also says whether librdkafka can decode the assignments of all members.
+// `all_decodable`: librdkafka can decode the assignments of all members.
 GroupInfo group_of(const struct rd_kafka_group_info& found, bool& all_decodable) {
   GroupInfo group;
   group.name = found.group;

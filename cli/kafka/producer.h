@@ -26,11 +26,11 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "cli/kafka/config_entry.h"
 #include "cli/kafka/connection.h"
 #include "cli/kafka/handles.h"
 #include "cli/kafka/refusal_reasons.h"
 #include "cli/kafka/settings.h"
-#include "cli/kafka/topic_info.h"
 
 namespace tarry::cli {
 

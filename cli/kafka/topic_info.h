@@ -1,12 +1,9 @@
 #pragma once
 
-// TopicInfo: what a broker says about a topic, its partitions and its configs.
-// ConfigEntry: one config of a topic, or of the broker itself.
+// TopicInfo: what a broker says about a topic and its partitions.
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -24,15 +21,5 @@ struct TopicInfo {
   std::string name;
   std::vector<PartitionInfo> partitions;  // Ascending.
 };
-
-struct ConfigEntry {
-  std::string name;
-  std::optional<std::string> value;  // Empty for a sensitive one.
-  std::string source;                // "topic", "broker", "default", ...
-  bool is_read_only = false;         // A broker's that only a restart changes.
-};
-
-// Names and values to set.
-using ConfigList = std::vector<std::pair<std::string, std::string>>;
 
 }  // namespace tarry::cli

@@ -27,7 +27,7 @@ TEST_SUITE("access") {
       "a client that asks for a proof gets one for its own connection's address, without a token") {
     Admin admin;
     const std::string nonce = std::string(32, '0') + std::string(32, 'f');
-    // Whatever he calls us, and also where he would need the token for reading.
+    // The name by which a client calls us makes no difference.
     const auto answer = admin.ask("GET", "/proof?nonce=" + nonce,
                                   {{"Host", "localhost:" + std::to_string(admin.port)}});
     CHECK(answer.status == 200);

@@ -82,7 +82,7 @@ TEST_SUITE("access tokens") {
     CHECK(status("DELETE", "/topics/t?force=true", owner) == 200);
   }
 
-  TEST_CASE("what was refused, and what was changed, is a line with the name of who asked") {
+  TEST_CASE("every refusal and every change is a line with the name of the token's holder") {
     Admin admin({}, {}, lines());
     broker::test::create_topic(admin.world, "t");
     CapturedLog log;

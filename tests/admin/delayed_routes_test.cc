@@ -7,25 +7,15 @@
 
 #include "records/batch_builder.h"
 #include "tests/admin/client.h"
+#include "tests/admin/send_delayed.h"
 
 namespace tarry::admin::test {
 namespace {
 
 using namespace std::chrono_literals;
-using broker::test::batch_of;
 using broker::test::create_topic;
 using broker::test::produce;
 using broker::test::read_all;
-
-void send_delayed(Admin& admin, const std::string& topic, PartitionIndex partition,
-                  const std::string& value, const std::string& delay, const std::string& id = {}) {
-  std::vector<std::pair<std::string, std::string>> headers{{"x-delay", delay}, {"mine", "h"}};
-  if (!id.empty()) headers.emplace_back("x-schedule-id", id);
-  const auto answer = produce(admin.world, topic, partition,
-                              batch_of(admin.world.clock.wall(), {{value, headers}}));
-  REQUIRE(answer.error_code == protocol::ErrorCode::none);
-  REQUIRE(answer.base_offset == -1);
-}
 
 std::vector<std::string> ids_of(const Json& page) {
   std::vector<std::string> ids;

@@ -9,6 +9,7 @@
 
 #include "protocol/messages/offset_commit.h"
 #include "tests/admin/client.h"
+#include "tests/admin/send_delayed.h"
 
 namespace tarry::admin::test {
 namespace {
@@ -26,11 +27,7 @@ AdminOptions quick() {
 
 void schedule(Admin& admin, const std::string& topic, std::chrono::milliseconds delay,
               const std::string& id = {}) {
-  std::vector<std::pair<std::string, std::string>> headers{
-      {"x-delay", std::to_string(delay.count())}};
-  if (!id.empty()) headers.emplace_back("x-schedule-id", id);
-  REQUIRE(produce(admin.world, topic, 0, batch_of(admin.world.clock.wall(), {{"v", headers}}))
-              .error_code == protocol::ErrorCode::none);
+  send_delayed(admin, topic, 0, "v", std::to_string(delay.count()), id);
 }
 
 std::string ask_for_events(const Admin& admin, const std::string& more = "") {

@@ -16,6 +16,7 @@
 #include "admin/process_status.h"
 #include "broker/views/status.h"
 #include "tests/admin/client.h"
+#include "tests/admin/send_delayed.h"
 #include "tests/broker/offset_requests.h"
 
 namespace tarry::admin::test {
@@ -86,8 +87,7 @@ TEST_SUITE("metrics routes") {
   TEST_CASE("/metrics is Prometheus' text: a help and a type for each name, a value a line") {
     Admin admin;
     create_topic(admin.world, "orders");
-    produce(admin.world, "orders", 0,
-            batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "1h"}}}}));
+    send_delayed(admin, "orders", 0, "c", "1h");
     const auto answer = admin.get("/metrics");
     CHECK(answer.status == 200);
     CHECK(answer.headers.at("Content-Type") == "text/plain; version=0.0.4; charset=utf-8");
@@ -147,9 +147,7 @@ TEST_SUITE("metrics routes") {
                 {.configure = [](broker::BrokerConfig& config) { config.metrics_max_series = 2; }});
     for (const char* topic : {"a", "b", "c", "d"}) {
       create_topic(admin.world, topic);
-      for (const char* delay : {"2s", "1h"})
-        produce(admin.world, topic, 0,
-                batch_of(admin.world.clock.wall(), {{"v", {{"x-delay", delay}}}}));
+      for (const char* delay : {"2s", "1h"}) send_delayed(admin, topic, 0, "v", delay);
     }
     admin.world.pass(3s);
     for (const char* group : {"g1", "g2", "g3", "g4"}) commit(admin.world, group, "a", 0, 0);
@@ -227,7 +225,7 @@ TEST_SUITE("metrics routes") {
   TEST_CASE("a metric that a folder declares once is in /metrics and in /status") {
     Admin admin;
     create_topic(admin.world, "t");  // For a level of a wheel.
-    produce(admin.world, "t", 0, batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "5s"}}}}));
+    send_delayed(admin, "t", 0, "c", "5s");
     const Scrape scrape(admin.get("/metrics").body);
     const Json status = admin.get_json("/status");
     const auto in_both = [&](const Json& object, const std::function<void(MetricSink&)>& report) {
@@ -312,7 +310,7 @@ TEST_SUITE("metrics routes") {
   TEST_CASE("the lag is a histogram since the start in /metrics, and of the last minutes in JSON") {
     Admin admin;
     create_topic(admin.world, "t");
-    produce(admin.world, "t", 0, batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "2s"}}}}));
+    send_delayed(admin, "t", 0, "c", "2s");
     admin.world.pass(3s);
     const auto lag = [&] { return admin.get_json("/status")["delayed"]["lag_ms"]; };
     const auto count = [&] {

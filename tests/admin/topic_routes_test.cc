@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/admin/client.h"
+#include "tests/admin/send_delayed.h"
 
 namespace tarry::admin::test {
 namespace {
@@ -24,8 +25,7 @@ TEST_SUITE("topic routes") {
     create_topic(admin.world, "orders", 3, {{"retention.ms", "123456"}});
     create_topic(admin.world, "bills");
     produce(admin.world, "orders", 1, batch_of(admin.world.clock.wall(), {{"a"}, {"b"}}));
-    produce(admin.world, "orders", 2,
-            batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "1h"}}}}));
+    send_delayed(admin, "orders", 2, "c", "1h");
     const auto topics = admin.get_json("/topics")["topics"];
     REQUIRE(topics.size() == 2);
     CHECK(topics[0]["name"] == "bills");
@@ -157,10 +157,7 @@ TEST_SUITE("topic routes") {
       "a topic with pending records is deleted only by force: otherwise 409 and their number") {
     Admin admin;
     create_topic(admin.world, "orders", 2);
-    for (PartitionIndex p : {0, 1}) {
-      produce(admin.world, "orders", p,
-              batch_of(admin.world.clock.wall(), {{"c", {{"x-delay", "1h"}}}}));
-    }
+    for (PartitionIndex p : {0, 1}) send_delayed(admin, "orders", p, "c", "1h");
     CHECK(admin.ask("DELETE", "/topics/orders?force=true").status == 401);
     const auto refused = admin.remove("/topics/orders");
     CHECK(refused.status == 409);

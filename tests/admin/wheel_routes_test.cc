@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/admin/client.h"
+#include "tests/admin/send_delayed.h"
 
 namespace tarry::admin::test {
 namespace {
@@ -130,13 +131,8 @@ TEST_SUITE("wheel routes") {
       CHECK(admin.get_json("/status")["delayed"]["pending"] == pending);
     };
     check(0, 0, 0);
-    for (const char* id : {"a", "b", "c", "d"})
-      produce(
-          admin.world, "t", 0,
-          batch_of(admin.world.clock.wall(), {{id, {{"x-delay", "700d"}, {"x-schedule-id", id}}}}));
-    for (const char* delay : {"5s", "50s", "30h"})
-      produce(admin.world, "t", 0,
-              batch_of(admin.world.clock.wall(), {{"v", {{"x-delay", delay}}}}));
+    for (const char* id : {"a", "b", "c", "d"}) send_delayed(admin, "t", 0, id, "700d", id);
+    for (const char* delay : {"5s", "50s", "30h"}) send_delayed(admin, "t", 0, "v", delay);
     check(7, 7, 0);
     admin.get_json("/delayed");  // Every shard writes what it has.
     check(7, 2, 0);

@@ -57,8 +57,8 @@ struct AppendQueueWorld {
 
 TEST_SUITE("append queue") {
   TEST_CASE(
-      "of many scheduled batches that are ready behind another a turn takes about a thousand "
-      "records") {
+      "a turn takes about a thousand records of the scheduled batches that are ready behind "
+      "another") {
     AppendQueueWorld world;
     const Buffer batch = batch_of(WallTime{}, std::vector<NewRecord>(100, NewRecord{"v"}));
     for (std::size_t i = 0; i < 101; ++i) world.add(batch, i, true);

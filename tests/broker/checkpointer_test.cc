@@ -352,7 +352,7 @@ TEST_SUITE("checkpointer") {
     REQUIRE(world.background().step_last());  // The checkpoint's flush is faster than the sync.
     CHECK(partition.flushed_end() == 1);
     world.run();
-    world.pass(120s);  // And it is not forgotten.
+    world.pass(120s);  // It is not forgotten.
     CHECK(partition.flushed_end() == 2);
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"a", "b"});

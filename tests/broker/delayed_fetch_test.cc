@@ -425,7 +425,7 @@ TEST_SUITE("delayed fetch") {
       append(p, 100);
       REQUIRE(waiting->answer.has_value());
       CHECK(bytes(*waiting) == 999);
-      // And it is not waited for when it is so at the first look.
+      // A fetch does not wait when it is so at the first look.
       CHECK(fetch({p}, 5000, 10'000, 0, 1000)->answer.has_value());
       CHECK(nothing_left());
     }
@@ -479,7 +479,7 @@ TEST_SUITE("delayed fetch") {
     CHECK(metrics(fetch_kind).cancelled == 2);
     CHECK(metrics(fetch_kind, 1).cancelled == 1);
     CHECK(nothing_left());
-    // And it parks nothing any more.
+    // Nothing is parked there any more.
     CHECK(says_nothing(*fetch({0, 1}, 1000)));
     CHECK(metrics(fetch_kind).started == 2);
   }

@@ -763,7 +763,7 @@ TEST_SUITE("group") {
     says.type = "consumer";
     says.protocols = {};
     CHECK(error_of(world.join(says)) == ErrorCode::inconsistent_group_protocol);
-    // Nor is anybody who offers more than anybody has; looking at them takes its time.
+    // A member that offers more than anybody has is refused too; looking at them takes its time.
     for (int i = 0; i < 100; ++i) says.protocols.push_back({"p" + std::to_string(i), ""});
     says.protocols.push_back({"range", ""});
     CHECK(error_of(world.join(says)) == ErrorCode::inconsistent_group_protocol);

@@ -297,7 +297,7 @@ TEST_SUITE("batch intake") {
     const auto answers = world.read<protocol::ProduceResponse>(*pending, 9).responses[0];
     CHECK(answers.partition_responses[0].error_code == ErrorCode::unknown_server_error);
     CHECK(answers.partition_responses[1].error_code == ErrorCode::none);
-    // And it is as if it had not been asked for.
+    // The first one is as if it had not been asked for.
     CHECK(produce(world, "t", home, batch).error_code == ErrorCode::none);
     CHECK(short_values(world, away) == Strings{"a"});
   }

@@ -42,7 +42,7 @@
 namespace tarry::broker::test {
 namespace {
 
-// Of others, while a list of `many` is looked at once.
+// The turns of others while a list of `many` is looked at once.
 constexpr int turns_of_many = static_cast<int>(many / 1100);
 
 protocol::OffsetCommitRequest commit_of(std::string_view group, std::string_view topic,
@@ -439,7 +439,7 @@ TEST_SUITE("long lists") {
     }
   }
 
-  TEST_CASE("what a request needed is freed on the pool if it is very much, and at once if not") {
+  TEST_CASE("the memory of a request is freed on the pool if it is very much, and at once if not") {
     LongWorld world;
     world.runs_at_once = false;
     const auto alive = std::make_shared<int>();

@@ -51,8 +51,8 @@ struct LongWorld : World {
 
   // How much others get to do while a request is at work that waits for the journal and the pool.
   struct Steps {
-    int turns = 0;   // Of others, before it waits for the first time, its decoding aside.
-    int pieces = 0;  // Of work for the pool, with the journal's rounds; at least one.
+    int turns = 0;   // Others', before it waits for the first time, its decoding aside.
+    int pieces = 0;  // Work for the pool, with the journal's rounds; at least one.
   };
   template <typename Response, typename Request>
   Response change(const Request& request, int version, Steps& steps) {

@@ -14,22 +14,22 @@ namespace {
 
 namespace asio = boost::asio;
 
-asio::awaitable<void> wait_for(OneShotEvent& wakeup, int& went_on) {
-  co_await wakeup.wait();
+asio::awaitable<void> wait_for(OneShotEvent& event, int& went_on) {
+  co_await event.wait();
   ++went_on;
 }
 
-TEST_SUITE("wakeup") {
+TEST_SUITE("one_shot_event") {
   TEST_CASE("a waiting coroutine continues inside fire(), once") {
     asio::io_context context;
-    OneShotEvent wakeup;
+    OneShotEvent event;
     int went_on = 0;
-    asio::co_spawn(context, wait_for(wakeup, went_on), asio::detached);
+    asio::co_spawn(context, wait_for(event, went_on), asio::detached);
     context.poll();
     CHECK(went_on == 0);
-    wakeup.fire();
+    event.fire();
     CHECK(went_on == 1);
-    wakeup.fire();
+    event.fire();
     context.restart();
     context.poll();
     CHECK(went_on == 1);
@@ -37,12 +37,12 @@ TEST_SUITE("wakeup") {
 
   TEST_CASE("a fire() before wait() is kept") {
     asio::io_context context;
-    OneShotEvent wakeup;
-    CHECK_FALSE(wakeup.fired());
-    wakeup.fire();
-    CHECK(wakeup.fired());
+    OneShotEvent event;
+    CHECK_FALSE(event.fired());
+    event.fire();
+    CHECK(event.fired());
     int went_on = 0;
-    asio::co_spawn(context, wait_for(wakeup, went_on), asio::detached);
+    asio::co_spawn(context, wait_for(event, went_on), asio::detached);
     context.poll();
     CHECK(went_on == 1);
   }
@@ -52,9 +52,9 @@ TEST_SUITE("wakeup") {
     int went_on = 0;
     const auto many = [&]() -> asio::awaitable<void> {
       for (int i = 0; i < 300'000; ++i) {
-        OneShotEvent wakeup;
-        wakeup.fire();
-        co_await wakeup.wait();
+        OneShotEvent event;
+        event.fire();
+        co_await event.wait();
         ++went_on;
       }
     };
@@ -65,17 +65,17 @@ TEST_SUITE("wakeup") {
 
   TEST_CASE("one that nobody fires any more lets its coroutine go") {
     auto alive = std::make_shared<int>(0);
-    OneShotEvent wakeup;
+    OneShotEvent event;
     {
       asio::io_context context;
       const auto wait = [](OneShotEvent& on, std::shared_ptr<int> held) -> asio::awaitable<void> {
         co_await on.wait();
         ++*held;
       };
-      asio::co_spawn(context, wait(wakeup, alive), asio::detached);
+      asio::co_spawn(context, wait(event, alive), asio::detached);
       context.poll();
       CHECK(alive.use_count() == 2);
-      wakeup = OneShotEvent();
+      event = OneShotEvent();
     }
     CHECK(alive.use_count() == 1);
     CHECK(*alive == 0);

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "broker/context/connection.h"
+#include "broker/context/ledger.h"
 #include "broker/shard.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/world.h"
@@ -32,6 +33,7 @@ TEST_SUITE("ownership") {
     partitions.with({shard.topics().find("orders")->id, 0}, [&](auto found) { orders = *found; });
     world.run();
     REQUIRE(orders != nullptr);
+    Charge charge(shard.ledger(), nullptr);
     const Door doors[] = {
         {"partitions", [](Shard& s) { s.partitions(); }},
         {"groups", [](Shard& s) { s.groups(); }},
@@ -47,6 +49,7 @@ TEST_SUITE("ownership") {
         {"refuses", [](Shard& s) { s.refuses({}); }},
         {"set_topic_refused", [](Shard& s) { s.set_topic_refused({}, false); }},
         {"stopping", [](Shard& s) { s.stopping(); }},
+        {"Ledger::change", [&](Shard&) { charge.add(1); }},
         {"Partitions::find", [&](Shard&) { partitions.find({}); }},
         {"Partitions::with", [&](Shard&) { partitions.with({}, [](auto) {}); }},
         {"Partition::append", [&](Shard&) { orders->append({}, true, [](auto) {}); }},

@@ -235,7 +235,7 @@ TEST_SUITE("delayed produce") {
       world.background_stands_still = false;
       for (int i = 0; i < 1000 && !stopped; ++i) world.pass(1ms);
       CHECK(stopped);
-      // And it is as with every answer of that kind: the batch is there all the same.
+      // It is as with every answer of that kind: the batch is there all the same.
       world.restart();
       CHECK(values(read_all(world, "t", p)) == Strings{"a"});
     }

@@ -12,7 +12,7 @@
 #include <doctest/doctest.h>
 #include <boost/asio/co_spawn.hpp>
 
-#include "broker/security/client_meters.h"
+#include "broker/security/quota_meters.h"
 #include "broker/security/quota_table.h"
 #include "broker/security/rate_meter.h"
 #include "protocol/messages/alter_client_quotas.h"
@@ -161,7 +161,7 @@ TEST_SUITE("quotas") {
     CHECK_FALSE(entity({}, {}, "*").refusal_reason(QuotaKind::produce, 1).empty());
   }
 
-  TEST_CASE("what may be pending is a quota of users alone, and the client id is of no account") {
+  TEST_CASE("a quota of pending records is of users alone, and the client id makes no difference") {
     for (const auto kind : {QuotaKind::pending_records, QuotaKind::pending_bytes}) {
       CHECK(entity("u", {}).refusal_reason(kind, 1).empty());
       CHECK(entity("*", {}).refusal_reason(kind, 1).empty());
@@ -387,7 +387,7 @@ TEST_SUITE("quotas") {
           ErrorCode::policy_violation);
     CHECK(alter(world, altered("user", "7", "consumer_byte_rate", 1)) ==
           ErrorCode::policy_violation);
-    // Of another kind, in the place of the first.
+    // A quota of another kind, in the place of the first.
     auto other = altered("user", "7", "producer_byte_rate", 0, true);
     other.ops.push_back({"consumer_byte_rate", 1, false});
     CHECK(alter(world, other) == ErrorCode::none);

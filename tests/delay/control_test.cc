@@ -23,7 +23,7 @@ TEST_SUITE("move") {
     for (const auto by : {milliseconds{500}, milliseconds{90'000}, milliseconds{7'200'000}}) {
       CAPTURE(by.count());
       host.log(orders).clear();
-      host.park(orders, "a", "30s", "id");
+      host.schedule(orders, "a", "30s", "id");
       host.settle();
       const WallTime due = host.clock.wall() + by;
       const auto answer = host.move(orders, "id", due);
@@ -41,7 +41,7 @@ TEST_SUITE("move") {
 
   TEST_CASE("a moved record keeps its handle, which finds it, and the consumer gets both times") {
     TestHost host;
-    host.park(orders, "a", "1h");
+    host.schedule(orders, "a", "1h");
     host.settle();
     const std::string handle = host.pending().begin()->second.handle();
     const WallTime first = host.clock.wall() + minutes{2};
@@ -63,7 +63,7 @@ TEST_SUITE("move") {
     for (const int checkpoint : {0, 1, 2}) {
       CAPTURE(checkpoint);
       TestHost host;
-      host.park(orders, "a", "1h", "id");
+      host.schedule(orders, "a", "1h", "id");
       host.settle();
       if (checkpoint == 1) host.checkpoint();
       host.settle();
@@ -89,7 +89,7 @@ TEST_SUITE("move") {
     for (int checkpoint = 0; checkpoint <= 2; ++checkpoint) {
       CAPTURE(checkpoint);
       TestHost host;
-      host.park(orders, "a", "1h");
+      host.schedule(orders, "a", "1h");
       host.settle();
       const std::string handle = host.pending().begin()->second.handle();
       for (const int later : {2, 3}) {
@@ -107,7 +107,7 @@ TEST_SUITE("move") {
 
   TEST_CASE("a move that was not durable when the process died has not happened") {
     TestHost host;
-    host.park(orders, "a", "10s", "id");
+    host.schedule(orders, "a", "10s", "id");
     host.settle();
     const auto answer = host.move(orders, "id", host.clock.wall() + hours{1});
     CHECK(!answer->has_value());
@@ -119,10 +119,10 @@ TEST_SUITE("move") {
   TEST_CASE(
       "records of one due time keep the order of their arrival, also the one that was moved") {
     TestHost host;
-    host.park(orders, "first", "1h", "first");
+    host.schedule(orders, "first", "1h", "first");
     host.settle();
     const WallTime due = host.clock.wall() + minutes{5};
-    host.park(orders, "second", "5m");
+    host.schedule(orders, "second", "5m");
     host.settle();
     const auto answer = host.move(orders, "first", due);
     host.settle();
@@ -134,8 +134,8 @@ TEST_SUITE("move") {
   TEST_CASE("a record that is overdue and stuck can be moved away, and is not delivered twice") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
-    host.park(orders, "a", "1s", "a");
-    host.park(orders, "b", "1s", "b");
+    host.schedule(orders, "a", "1s", "a");
+    host.schedule(orders, "b", "1s", "b");
     host.pass(milliseconds{2'000});
     const WallTime due = host.clock.wall() + minutes{1};
     const auto answer = host.move(orders, "a", due);
@@ -150,7 +150,7 @@ TEST_SUITE("move") {
 
   TEST_CASE("a record that is accepted and not durable yet is moved once it is") {
     TestHost host;
-    host.park(orders, "a", "1h", "id");
+    host.schedule(orders, "a", "1h", "id");
     const WallTime due = host.clock.wall() + minutes{1};
     const auto answer = host.move(orders, "id", due);
     CHECK(!answer->has_value());
@@ -180,7 +180,7 @@ TEST_SUITE("move") {
 
   TEST_CASE("a move that could not be written leaves the record where it was") {
     TestHost host;
-    host.park(orders, "a", "1s", "id");
+    host.schedule(orders, "a", "1s", "id");
     host.settle();
     host.refuses_commits = true;
     const auto answer = host.move(orders, "id", host.clock.wall() + hours{1});
@@ -194,14 +194,14 @@ TEST_SUITE("move") {
   TEST_CASE(
       "a cancel and a replacement that come while a move is on its way hold for the moved one") {
     TestHost host;
-    host.park(orders, "a", "1h", "a");
-    host.park(orders, "b", "1h", "b");
+    host.schedule(orders, "a", "1h", "a");
+    host.schedule(orders, "b", "1h", "b");
     host.settle();
     const auto a = host.move(orders, "a", host.clock.wall() + minutes{1});
     const auto b = host.move(orders, "b", host.clock.wall() + minutes{1});
     const auto cancelled = host.cancel(orders, "a");
     host.sync();
-    host.park(orders, "b again", "2m", "b");
+    host.schedule(orders, "b again", "2m", "b");
     host.settle();
     CHECK(outcome_of(a) == ControlOutcome::done);
     CHECK(*cancelled == ControlOutcome::done);
@@ -212,7 +212,7 @@ TEST_SUITE("move") {
 
   TEST_CASE("a record with the id of one whose move is on its way is refused for the moment") {
     TestHost host;
-    host.park(orders, "a", "1h", "id");
+    host.schedule(orders, "a", "1h", "id");
     host.settle();
     const auto moved = host.move(orders, "id", host.clock.wall() + minutes{1});
     const TestRecord again{"again", {{"x-delay", "2m"}, {"x-schedule-id", "id"}}};
@@ -231,7 +231,7 @@ TEST_SUITE("move") {
 
   TEST_CASE("a record of a topic that is deleted while its move is on its way is gone") {
     TestHost host;
-    host.park(orders, "a", "1h", "id");
+    host.schedule(orders, "a", "1h", "id");
     host.settle();
     const auto answer = host.move(orders, "id", host.clock.wall() + minutes{1});
     host.deleted.insert(orders.topic);
@@ -247,7 +247,7 @@ TEST_SUITE("move") {
   TEST_CASE(
       "an unknown name, a name of another partition and one of the past are unknown or told") {
     TestHost host;
-    host.park(orders, "a", "1s", "id");
+    host.schedule(orders, "a", "1s", "id");
     host.settle();
     const WallTime due = host.clock.wall() + minutes{1};
     CHECK(outcome_of(host.move(orders, "nobody", due)) == ControlOutcome::unknown);
@@ -262,8 +262,8 @@ TEST_SUITE("move") {
 TEST_SUITE("deliver now") {
   TEST_CASE("a record is delivered now, and the answer is its offset") {
     TestHost host;
-    host.park(orders, "later", "1h", "id");
-    host.park(orders, "soon", "1s");
+    host.schedule(orders, "later", "1h", "id");
+    host.schedule(orders, "soon", "1s");
     host.pass(milliseconds{1'000});
     const auto answer = host.deliver_now(orders, "id");
     host.settle();
@@ -278,7 +278,7 @@ TEST_SUITE("deliver now") {
   TEST_CASE("it is answered when it is delivered, however often that is refused") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
-    host.park(orders, "a", "1h", "id");
+    host.schedule(orders, "a", "1h", "id");
     host.settle();
     const auto answer = host.deliver_now(orders, "id");
     host.pass(milliseconds{3'000});
@@ -296,7 +296,7 @@ TEST_SUITE("deliver now") {
       CAPTURE(what);
       TestHost host;
       host.refuses = [](const TopicPartition&) { return true; };
-      host.park(orders, "a", "1h", "id");
+      host.schedule(orders, "a", "1h", "id");
       host.settle();
       const auto answer = host.deliver_now(orders, "id");
       host.settle();
@@ -322,7 +322,7 @@ TEST_SUITE("deliver now") {
   TEST_CASE("requests that wait for one record are bounded") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
-    host.park(orders, "a", "1s", "id");
+    host.schedule(orders, "a", "1s", "id");
     host.pass(milliseconds{1'000});
     std::vector<TestHost::Answer> answers;
     for (int i = 0; i < 20; ++i) answers.push_back(host.deliver_now(orders, "id"));
@@ -335,10 +335,10 @@ TEST_SUITE("trace") {
   TEST_CASE("an id remembers when it was scheduled, replaced, moved and delivered, and where") {
     TestHost host;
     const WallTime start = host.clock.wall();
-    host.park(orders, "a", "1h", "id");
+    host.schedule(orders, "a", "1h", "id");
     host.settle();
     host.pass(milliseconds{10});
-    host.park(orders, "b", "2h", "id");
+    host.schedule(orders, "b", "2h", "id");
     host.settle();
     host.pass(milliseconds{10});
     host.move(orders, "id", start + minutes{1});
@@ -370,7 +370,7 @@ TEST_SUITE("trace") {
 
   TEST_CASE("an id remembers its last 32 events") {
     TestHost host;
-    host.park(orders, "a", "1h", "id");
+    host.schedule(orders, "a", "1h", "id");
     host.settle();
     for (int i = 0; i < 40; ++i) {
       host.pass(milliseconds{1});

@@ -63,14 +63,14 @@ class Run {
   }
   void jump(milliseconds time) { host.clock.pass(time); }
 
-  void park(const TopicPartition& partition, const std::string& value, const std::string& delay,
-            const std::string& id = {}) {
-    host.park(partition, value, delay, id);
+  void schedule(const TopicPartition& partition, const std::string& value, const std::string& delay,
+                const std::string& id = {}) {
+    host.schedule(partition, value, delay, id);
   }
   // Records first to last - 1 with their ids, in turn due in two hours and in a second.
-  void park_soon_and_later(int first, int last) {
+  void schedule_soon_and_later(int first, int last) {
     for (int i = first; i < last; ++i)
-      park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
+      schedule(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
   }
   // The record with this value, which has this id, is cancelled; the answer says whether it was.
   void cancel(const TopicPartition& partition, const std::string& id, const std::string& value) {
@@ -168,13 +168,13 @@ Engine::Options small(std::size_t memory_bytes) {
 Act accepting() {
   return {"accept", small(1u << 20), [](Run&) {},
           [](Run& run) {
-            run.park(orders, "a", "900");
+            run.schedule(orders, "a", "900");
             run.drive(milliseconds{0});
             REQUIRE(run.host.produce(orders, {{"now", {}},
                                               {"b", {{"x-delay", "400"}}},
                                               {"c", {{"x-delay", "1500"}, {"x-schedule-id", "c"}}},
                                               {"at once", {{"x-delay", "0"}}}}));
-            run.park(others, "d", "5m", "d");
+            run.schedule(others, "d", "5m", "d");
             run.drive(seconds{2});
           }};
 }
@@ -183,7 +183,8 @@ Act loading() {
   return {"load", small(1u << 20),
           [](Run& run) {
             for (int i = 0; i < 40; ++i)
-              run.park(i % 2 ? orders : others, number("far", i), std::to_string(3'600'000 + i));
+              run.schedule(i % 2 ? orders : others, number("far", i),
+                           std::to_string(3'600'000 + i));
             run.prepare();
             run.host.checkpoint();
             run.prepare();
@@ -196,14 +197,14 @@ Act downgrading() {
   return {"downgrade", small(24'000),
           [](Run& run) {
             for (int i = 0; i < 120; ++i) {
-              run.park(orders, number("far", i) + std::string(100, 'x'),
-                       std::to_string(3'600'000 + i % 10 * 3));
+              run.schedule(orders, number("far", i) + std::string(100, 'x'),
+                           std::to_string(3'600'000 + i % 10 * 3));
               if (i % 30 != 29) continue;
               run.prepare();
               run.host.checkpoint();
               run.prepare();
             }
-            run.park(others, "in a year", "500d");
+            run.schedule(others, "in a year", "500d");
             run.prepare();
             run.host.checkpoint();
             run.prepare();
@@ -222,7 +223,7 @@ Act delivering() {
   return {"delivery", small(1u << 20),
           [](Run& run) {
             for (int i = 0; i < 40; ++i)
-              run.park(i % 3 ? orders : others, number("v", i), std::to_string(500 + i % 4));
+              run.schedule(i % 3 ? orders : others, number("v", i), std::to_string(500 + i % 4));
             run.prepare();
           },
           [](Run& run) { run.drive(seconds{1}); }};
@@ -231,12 +232,12 @@ Act delivering() {
 Act checkpointing() {
   return {"checkpoint", small(1u << 20),
           [](Run& run) {
-            run.park_soon_and_later(0, 12);
+            run.schedule_soon_and_later(0, 12);
             run.prepare();
           },
           [](Run& run) {
             run.host.checkpoint();
-            run.park(orders, "beside it", "2h", "beside");
+            run.schedule(orders, "beside it", "2h", "beside");
             run.drive(seconds{2});
             run.cancel(orders, "id2", "v2");
             run.drive(milliseconds{0});
@@ -248,11 +249,11 @@ Act checkpointing() {
 Act cancelling() {
   return {"cancel", small(1u << 20),
           [](Run& run) {
-            run.park_soon_and_later(0, 6);
+            run.schedule_soon_and_later(0, 6);
             run.prepare();
             run.host.checkpoint();
             run.prepare();
-            run.park_soon_and_later(6, 10);
+            run.schedule_soon_and_later(6, 10);
             run.prepare();
           },
           [](Run& run) {
@@ -268,7 +269,7 @@ Act cancelling() {
 Act replacing() {
   return {"replace", small(1u << 20),
           [](Run& run) {
-            run.park_soon_and_later(0, 6);
+            run.schedule_soon_and_later(0, 6);
             run.prepare();
             run.host.checkpoint();
             run.prepare();
@@ -294,8 +295,8 @@ Act deleting() {
   return {"topic deletion", small(1u << 20),
           [](Run& run) {
             for (int i = 0; i < 8; ++i) {
-              run.park(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
-              run.park(others, number("other", i), i % 2 ? "1s" : "2h");
+              run.schedule(orders, number("v", i), i % 2 ? "1s" : "2h", number("id", i));
+              run.schedule(others, number("other", i), i % 2 ? "1s" : "2h");
               run.may_end.insert(number("v", i));
               run.never.insert(number("v", i));
               if (i != 4) continue;

@@ -10,8 +10,8 @@ using records::Codec;
 using Strings = std::vector<std::string>;
 
 // `count` records that are due at the same millisecond, with their numbers as values.
-void park_many(TestHost& host, const TopicPartition& partition, int count, WallTime due,
-               Codec codec = Codec::none) {
+void schedule_many(TestHost& host, const TopicPartition& partition, int count, WallTime due,
+                   Codec codec = Codec::none) {
   std::vector<TestRecord> records;
   for (int i = 0; i < count; ++i)
     records.push_back({std::to_string(i), {{"x-deliver-at", std::to_string(to_ms(due))}}});
@@ -30,7 +30,7 @@ TEST_SUITE("deliveries") {
     options.batch_records = 10;
     options.partition_batches = 4;
     TestHost host(options);
-    park_many(host, orders, 100, host.clock.wall() + milliseconds{1'000});
+    schedule_many(host, orders, 100, host.clock.wall() + milliseconds{1'000});
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -52,7 +52,7 @@ TEST_SUITE("deliveries") {
       TestHost host(options);
       int asked = 0;
       host.refuses = [&](const TopicPartition&) { return asked++ == refused; };
-      park_many(host, orders, 60, host.clock.wall() + milliseconds{1'000});
+      schedule_many(host, orders, 60, host.clock.wall() + milliseconds{1'000});
       host.settle();
       host.clock.pass(milliseconds{1'000});
       host.turn();
@@ -68,7 +68,7 @@ TEST_SUITE("deliveries") {
     options.batch_records = 10;
     TestHost host(options);
     host.defers = true;
-    park_many(host, orders, 50, host.clock.wall() + milliseconds{1'000});
+    schedule_many(host, orders, 50, host.clock.wall() + milliseconds{1'000});
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -90,8 +90,8 @@ TEST_SUITE("deliveries") {
     options.in_flight_records = 40;
     TestHost host(options);
     const WallTime due = host.clock.wall() + milliseconds{1'000};
-    for (int i = 0; i < 8; ++i) park_many(host, partition_of(1, i), 200, due);
-    park_many(host, others, 3, due + milliseconds{5});
+    for (int i = 0; i < 8; ++i) schedule_many(host, partition_of(1, i), 200, due);
+    schedule_many(host, others, 3, due + milliseconds{5});
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -115,7 +115,7 @@ TEST_SUITE("deliveries") {
     host.checks_order = false;
     host.checks_store = false;
     const WallTime due = host.clock.wall() + milliseconds{1'000};
-    for (int i = 0; i < 10; ++i) park_many(host, orders, 1'000, due);
+    for (int i = 0; i < 10; ++i) schedule_many(host, orders, 1'000, due);
     host.settle();
     host.clock.pass(milliseconds{1'000});
     for (int turns = 0; host.engine->stats().in_flight < 10'000; ++turns) {
@@ -141,7 +141,7 @@ TEST_SUITE("deliveries") {
     host.checks_order = false;
     host.checks_store = false;  // Long batches are applied in steps.
     const WallTime due = host.clock.wall() + milliseconds{5'000};
-    for (int i = 0; i < 10; ++i) park_many(host, orders, 1'000, due);
+    for (int i = 0; i < 10; ++i) schedule_many(host, orders, 1'000, due);
     host.pass(milliseconds{4'999});
     CHECK(host.deliveries == 0);
     CHECK(host.engine->stats().overdue == 0);
@@ -157,8 +157,8 @@ TEST_SUITE("deliveries") {
       for (int codec = 0; codec < 5; ++codec) {
         CAPTURE(codec);
         TestHost host;
-        park_many(host, orders, 100, host.clock.wall() + milliseconds{1'000},
-                  static_cast<Codec>(codec));
+        schedule_many(host, orders, 100, host.clock.wall() + milliseconds{1'000},
+                      static_cast<Codec>(codec));
         host.settle();
         if (crashes) host.crash();
         host.pass(milliseconds{1'500});
@@ -171,8 +171,8 @@ TEST_SUITE("deliveries") {
   TEST_CASE("a topic's codec is that of all its batches") {
     TestHost host;
     host.topics[orders.topic].codec = Codec::lz4;
-    park_many(host, orders, 5, host.clock.wall() + milliseconds{1'000}, Codec::gzip);
-    park_many(host, orders, 5, host.clock.wall() + milliseconds{1'000}, Codec::none);
+    schedule_many(host, orders, 5, host.clock.wall() + milliseconds{1'000}, Codec::gzip);
+    schedule_many(host, orders, 5, host.clock.wall() + milliseconds{1'000}, Codec::none);
     host.pass(milliseconds{1'000});
     CHECK(host.codecs == std::vector<Codec>{Codec::lz4});
     CHECK(host.log(orders).size() == 10);
@@ -181,9 +181,9 @@ TEST_SUITE("deliveries") {
   TEST_CASE("a batch ends where the producer's codec changes") {
     TestHost host;
     const WallTime due = host.clock.wall() + milliseconds{1'000};
-    park_many(host, orders, 2, due, Codec::gzip);
-    park_many(host, orders, 2, due, Codec::none);
-    park_many(host, orders, 2, due, Codec::zstd);
+    schedule_many(host, orders, 2, due, Codec::gzip);
+    schedule_many(host, orders, 2, due, Codec::none);
+    schedule_many(host, orders, 2, due, Codec::zstd);
     host.pass(milliseconds{1'000});
     CHECK(host.codecs == std::vector<Codec>{Codec::gzip, Codec::none, Codec::zstd});
     CHECK(host.values(orders) == Strings{"0", "1", "0", "1", "0", "1"});
@@ -195,8 +195,8 @@ TEST_SUITE("deliveries") {
     options.compressed_inline = 500;
     TestHost host(options);
     const WallTime due = host.clock.wall() + milliseconds{1'000};
-    park_many(host, orders, 20, due, Codec::zstd);
-    park_many(host, orders, 2, due, Codec::zstd);  // Short enough for the shard.
+    schedule_many(host, orders, 20, due, Codec::zstd);
+    schedule_many(host, orders, 2, due, Codec::zstd);  // Short enough for the shard.
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -220,7 +220,7 @@ TEST_SUITE("deliveries") {
     Engine::Options options;
     options.compressed_inline = 0;
     TestHost host(options);
-    park_many(host, orders, 20, host.clock.wall() + milliseconds{1'000}, Codec::zstd);
+    schedule_many(host, orders, 20, host.clock.wall() + milliseconds{1'000}, Codec::zstd);
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -238,7 +238,7 @@ TEST_SUITE("deliveries") {
     options.batch_records = 2;
     TestHost host(options);
     for (int i = 0; i < 8; ++i)
-      host.park(orders, std::to_string(i), "1s", "id" + std::to_string(i));
+      host.schedule(orders, std::to_string(i), "1s", "id" + std::to_string(i));
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -258,8 +258,8 @@ TEST_SUITE("deliveries") {
     host.checks_order = false;
     host.checks_store = false;  // Long batches are applied in steps.
     host.refuses = [](const TopicPartition&) { return true; };
-    park_many(host, orders, 1'000, host.clock.wall() + milliseconds{1'000});
-    park_many(host, orders, 1'000, host.clock.wall() + milliseconds{60'000});
+    schedule_many(host, orders, 1'000, host.clock.wall() + milliseconds{1'000});
+    schedule_many(host, orders, 1'000, host.clock.wall() + milliseconds{60'000});
     host.pass(milliseconds{1'001});
     CHECK(host.engine->stats().overdue == 1'000);
     host.deleted.insert(orders.topic);

@@ -161,7 +161,7 @@ TEST_SUITE("accept") {
     host.block = 4;
     host.give_sequences_when_asked = false;
     host.crash();  // Starts again with a block of four.
-    for (int i = 0; i < 4; ++i) host.park(orders, "a", "1s");
+    for (int i = 0; i < 4; ++i) host.schedule(orders, "a", "1s");
     CHECK(host.sequences_asked != 0);
     const auto refused = host.produce(orders, {{"a", {{"x-delay", "1s"}}}});
     REQUIRE(!refused.has_value());
@@ -228,7 +228,7 @@ TEST_SUITE("accept") {
     host.block = 1;
     host.give_sequences_when_asked = false;
     host.crash();
-    host.park(orders, "a", "1s");
+    host.schedule(orders, "a", "1s");
     for (int i = 0; i < 3; ++i) {
       const std::size_t asked = host.sequences_asked;
       host.engine->sequences_refused();
@@ -239,14 +239,14 @@ TEST_SUITE("accept") {
       CHECK(host.sequences_asked == asked + 1);
     }
     host.give();
-    host.park(orders, "b", "1s");
+    host.schedule(orders, "b", "1s");
   }
 
   TEST_CASE("a record that is added after its topic was deleted and swept leaves nothing behind") {
     TestHost host;
-    host.park(orders, "first", "1h");
+    host.schedule(orders, "first", "1h");
     host.settle();
-    host.park(orders, "on its way", "1h", "id");
+    host.schedule(orders, "on its way", "1h", "id");
     REQUIRE(host.produce(orders, {{"now", {{"x-delay", "0"}, {"x-schedule-id", "due"}}}}));
     host.deleted.insert(orders.topic);
     host.engine->topic_deleted(orders.topic);
@@ -301,7 +301,7 @@ TEST_SUITE("delivery") {
       TestHost host;
       host.topics[orders.topic].timestamp = which;
       const WallTime sent = host.clock.wall();
-      host.park(orders, "a", "1s");
+      host.schedule(orders, "a", "1s");
       host.settle();
       host.clock.pass(milliseconds{1'500});
       host.settle();
@@ -317,7 +317,7 @@ TEST_SUITE("delivery") {
   TEST_CASE("a topic with LogAppendTime has the time of delivery") {
     TestHost host;
     host.topics[orders.topic].log_append_time = true;
-    host.park(orders, "a", "1s");
+    host.schedule(orders, "a", "1s");
     host.settle();
     host.clock.pass(milliseconds{1'500});
     host.settle();
@@ -326,7 +326,7 @@ TEST_SUITE("delivery") {
 
   TEST_CASE("no record is added to the store before its journal record is durable") {
     TestHost host;
-    host.park(orders, "a", "10ms");
+    host.schedule(orders, "a", "10ms");
     host.clock.pass(milliseconds{1'000});
     host.turn();
     CHECK(host.deliveries == 0);
@@ -343,7 +343,7 @@ TEST_SUITE("delivery") {
       REQUIRE(host.produce(orders, {{std::to_string(i), {{"x-deliver-at", due}}}}));
       expected.push_back(std::to_string(i));
     }
-    host.park(orders, "first", "100ms");
+    host.schedule(orders, "first", "100ms");
     expected.insert(expected.begin(), "first");
     host.pass(milliseconds{500});
     CHECK(host.values(orders) == expected);
@@ -352,9 +352,9 @@ TEST_SUITE("delivery") {
   TEST_CASE("batches stay within max.message.bytes, and a larger record gets its own batch") {
     TestHost host;
     host.topics[orders.topic].max_message_bytes = 4'096;
-    for (int i = 0; i < 40; ++i) host.park(orders, std::string(300, 'a'), "1s");
-    host.park(orders, std::string(20'000, 'b'), "1s");
-    for (int i = 0; i < 5; ++i) host.park(orders, std::string(300, 'c'), "1s");
+    for (int i = 0; i < 40; ++i) host.schedule(orders, std::string(300, 'a'), "1s");
+    host.schedule(orders, std::string(20'000, 'b'), "1s");
+    for (int i = 0; i < 5; ++i) host.schedule(orders, std::string(300, 'c'), "1s");
     host.pass(milliseconds{1'000});
     CHECK(host.log(orders).size() == 46);
     std::size_t largest = 0;
@@ -367,8 +367,8 @@ TEST_SUITE("delivery") {
     TestHost host;
     host.refuses = [](const TopicPartition& partition) { return partition == orders; };
     for (int i = 0; i < 5; ++i) {
-      host.park(orders, "o" + std::to_string(i), "1s");
-      host.park(others, "x" + std::to_string(i), "1s");
+      host.schedule(orders, "o" + std::to_string(i), "1s");
+      host.schedule(others, "x" + std::to_string(i), "1s");
     }
     host.pass(milliseconds{5'000});
     CHECK(host.log(others).size() == 5);
@@ -409,8 +409,8 @@ TEST_SUITE("delivery") {
 
   TEST_CASE("pending records of a deleted topic are removed and counted") {
     TestHost host;
-    host.park(orders, "a", "1s");
-    host.park(orders, "b", "2s");
+    host.schedule(orders, "a", "1s");
+    host.schedule(orders, "b", "2s");
     host.settle();
     host.deleted.insert(orders.topic);
     host.pass(milliseconds{3'000});
@@ -421,8 +421,8 @@ TEST_SUITE("delivery") {
 
   TEST_CASE("deleting a topic lets its entries go at once") {
     TestHost host;
-    for (int i = 0; i < 100; ++i) host.park(orders, "a", std::to_string(1 + i) + "s");
-    host.park(others, "b", "2s");
+    for (int i = 0; i < 100; ++i) host.schedule(orders, "a", std::to_string(1 + i) + "s");
+    host.schedule(others, "b", "2s");
     host.settle();
     CHECK(host.engine->stats().near == 101);
     host.deleted.insert(orders.topic);
@@ -438,10 +438,10 @@ TEST_SUITE("delivery") {
 TEST_SUITE("ids") {
   TEST_CASE("the same id again in the partition replaces the pending record") {
     TestHost host;
-    host.park(orders, "first", "5s", "a");
-    host.park(others, "elsewhere", "5s", "a");
+    host.schedule(orders, "first", "5s", "a");
+    host.schedule(others, "elsewhere", "5s", "a");
     host.settle();
-    host.park(orders, "second", "7s", "a");
+    host.schedule(orders, "second", "7s", "a");
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders) == Strings{"second"});
     CHECK(host.values(others) == Strings{"elsewhere"});
@@ -450,10 +450,10 @@ TEST_SUITE("ids") {
 
   TEST_CASE("a cancel right behind the record finds it, before anything is durable") {
     TestHost host;
-    host.park(orders, "a", "5s", "id");
+    host.schedule(orders, "a", "5s", "id");
     host.cancel_by_record(orders, "id");
-    host.park(orders, "b", "5s", "id");
-    host.park(orders, "c", "6s", "id");
+    host.schedule(orders, "b", "5s", "id");
+    host.schedule(orders, "c", "6s", "id");
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders) == Strings{"c"});
     CHECK(host.engine->stats().cancelled_total == 1);
@@ -462,12 +462,13 @@ TEST_SUITE("ids") {
 
   TEST_CASE("within one batch the order of records counts") {
     TestHost host;
-    const auto park = [](std::string value) {
+    const auto schedule = [](std::string value) {
       return TestRecord{std::move(value), {{"x-delay", "5s"}, {"x-schedule-id", "a"}}};
     };
     const TestRecord cancel{"", {{"x-schedule-id", "a"}, {"x-schedule-action", "cancel"}}};
-    host.park(orders, "zero", "5s", "a");
-    REQUIRE(host.produce(orders, {park("one"), cancel, cancel, park("two"), park("three")}));
+    host.schedule(orders, "zero", "5s", "a");
+    REQUIRE(host.produce(orders,
+                         {schedule("one"), cancel, cancel, schedule("two"), schedule("three")}));
     host.pass(milliseconds{10'000});
     CHECK(host.values(orders) == Strings{"three"});
     CHECK(host.engine->stats().cancelled_total == 1);
@@ -477,7 +478,7 @@ TEST_SUITE("ids") {
 
   TEST_CASE("a record that is due already replaces the pending record with its id") {
     TestHost host;
-    host.park(orders, "later", "5s", "a");
+    host.schedule(orders, "later", "5s", "a");
     host.settle();
     REQUIRE(host.produce(orders, {{"now", {{"x-delay", "0"}, {"x-schedule-id", "a"}}}}));
     host.pass(milliseconds{10'000});
@@ -532,7 +533,7 @@ TEST_SUITE("ids") {
 
   TEST_CASE("a cancel by a client that comes too late changes nothing and is counted") {
     TestHost host;
-    host.park(orders, "a", "1s", "id");
+    host.schedule(orders, "a", "1s", "id");
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();  // In flight.
@@ -546,8 +547,8 @@ TEST_SUITE("ids") {
 
   TEST_CASE("cancel answers for ids and handles when it is durable") {
     TestHost host;
-    host.park(orders, "a", "5s", "id");
-    host.park(orders, "b", "5s");
+    host.schedule(orders, "a", "5s", "id");
+    host.schedule(orders, "b", "5s");
     host.settle();
     const std::string handle = storage::encode_handle(host.pending().rbegin()->second.key);
     const auto by_id = host.cancel(orders, "id");
@@ -570,8 +571,8 @@ TEST_SUITE("ids") {
 
   TEST_CASE("a cancel finds a record that is not durable yet, by id and by handle") {
     TestHost host;
-    host.park(orders, "a", "5s", "id");
-    host.park(orders, "b", "5s");
+    host.schedule(orders, "a", "5s", "id");
+    host.schedule(orders, "b", "5s");
     const auto by_id = host.cancel(orders, "id");
     host.sync(2);
     const std::string handle = storage::encode_handle(host.pending().rbegin()->second.key);
@@ -585,7 +586,7 @@ TEST_SUITE("ids") {
 
   TEST_CASE("cancel waits for the outcome of a delivery in flight") {
     TestHost host;
-    host.park(orders, "a", "1s", "id");
+    host.schedule(orders, "a", "1s", "id");
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -600,7 +601,7 @@ TEST_SUITE("ids") {
 
   TEST_CASE("a cancel that could not be written leaves the record pending") {
     TestHost host;
-    host.park(orders, "a", "1s", "id");
+    host.schedule(orders, "a", "1s", "id");
     host.settle();
     host.refuses_commits = true;
     bool refused = false;
@@ -617,7 +618,7 @@ TEST_SUITE("time") {
     TestHost host;
     host.settle();
     CHECK(host.wheel->empty());
-    host.park(orders, "a", "5s");
+    host.schedule(orders, "a", "5s");
     host.settle();
     CHECK(!host.wheel->empty());
     host.pass(milliseconds{5'000});
@@ -627,8 +628,8 @@ TEST_SUITE("time") {
 
   TEST_CASE("nor does one for what was far ahead and is cancelled") {
     TestHost host;
-    host.park(orders, "a", "30d", "a");
-    host.park(orders, "b", "40d", "b");
+    host.schedule(orders, "a", "30d", "a");
+    host.schedule(orders, "b", "40d", "b");
     host.pass(milliseconds{5'000});
     const auto answer = host.cancel(orders, "a");
     host.settle();
@@ -645,11 +646,11 @@ TEST_SUITE("time") {
     options.lead = milliseconds{20'000};
     TestHost host(options);
     host.checks_order = false;
-    for (int i = 0; i < 20; ++i) host.park(others, "far " + std::to_string(i), "1h");
+    for (int i = 0; i < 20; ++i) host.schedule(others, "far " + std::to_string(i), "1h");
     host.settle();
     host.checkpoint();
     host.settle();
-    for (int i = 0; i < 140; ++i) host.park(orders, std::string(1'000, 'x'), "1s");
+    for (int i = 0; i < 140; ++i) host.schedule(orders, std::string(1'000, 'x'), "1s");
     host.settle();
     host.defers = true;  // They are on their way, and stay in memory.
     host.pass(milliseconds{2'000});
@@ -670,7 +671,7 @@ TEST_SUITE("time") {
 
   TEST_CASE("nor does one for what was far ahead in a topic that is deleted") {
     TestHost host;
-    host.park(orders, "a", "30d", "a");
+    host.schedule(orders, "a", "30d", "a");
     host.pass(milliseconds{5'000});
     CHECK(!host.wheel->empty());
     host.engine->topic_deleted(orders.topic);
@@ -683,16 +684,16 @@ TEST_SUITE("time") {
   TEST_CASE("the first due time is reported, however far ahead the others are") {
     TestHost host;
     host.topics[orders.topic].max_delay = std::chrono::hours{24 * 2'000};
-    host.park(orders, "a", "1000d");
-    host.park(orders, "b", "1200d");
-    host.park(orders, "c", "5m");
+    host.schedule(orders, "a", "1000d");
+    host.schedule(orders, "b", "1200d");
+    host.schedule(orders, "c", "5m");
     host.settle();
     CHECK(host.engine->stats().next_due == host.clock.wall() + std::chrono::minutes{5});
   }
 
   TEST_CASE("something far ahead wakes the shard once a second, and no oftener") {
     TestHost host;
-    host.park(orders, "a", "30d");
+    host.schedule(orders, "a", "30d");
     host.pass(milliseconds{1'000});
     std::size_t steps = 0;
     for (int i = 0; i < 100; ++i) {
@@ -706,8 +707,8 @@ TEST_SUITE("time") {
   TEST_CASE(
       "a clock that is set ahead delivers within a second, by more than a minute a second later") {
     TestHost host;
-    host.park(orders, "a", "50s");
-    host.park(orders, "b", "2h");
+    host.schedule(orders, "a", "50s");
+    host.schedule(orders, "b", "2h");
     host.settle();
     host.clock.wall_now += milliseconds{50'000};
     host.pass(milliseconds{1'000});
@@ -721,10 +722,10 @@ TEST_SUITE("time") {
 
   TEST_CASE("a clock that is set back delays pending records, and none is early") {
     TestHost host;
-    host.park(orders, "a", "10s");
+    host.schedule(orders, "a", "10s");
     host.pass(milliseconds{9'000});
     host.clock.wall_now -= std::chrono::hours{1};
-    host.park(orders, "b", "5s");
+    host.schedule(orders, "b", "5s");
     host.pass(milliseconds{5'000});
     CHECK(host.values(orders) == Strings{"b"});
     host.pass(std::chrono::hours{1});
@@ -734,10 +735,10 @@ TEST_SUITE("time") {
   TEST_CASE(
       "a delay that is asked for right after a jump ahead counts from the clock on the wall") {
     TestHost host;
-    host.park(orders, "a", "1s");
+    host.schedule(orders, "a", "1s");
     host.settle();
     host.clock.wall_now += std::chrono::hours{2};
-    host.park(others, "b", "5s");
+    host.schedule(others, "b", "5s");
     host.pass(milliseconds{4'999});
     CHECK(host.values(others).empty());
     host.pass(milliseconds{1});
@@ -746,7 +747,7 @@ TEST_SUITE("time") {
 
   TEST_CASE("lag is measured from due to durable") {
     TestHost host;
-    host.park(orders, "a", "1s");
+    host.schedule(orders, "a", "1s");
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();
@@ -784,7 +785,7 @@ TEST_SUITE("reading ahead") {
     TestHost host;
     constexpr int records = 1'000, measured = 100;
     for (int i = 0; i < records; ++i) {
-      host.park(orders, "v", std::to_string(3600 + i) + "s", std::to_string(i));
+      host.schedule(orders, "v", std::to_string(3600 + i) + "s", std::to_string(i));
     }
     host.settle();
     host.crash();
@@ -815,9 +816,9 @@ TEST_SUITE("reading ahead") {
     options.step_loads = 50;
     TestHost host(options);
     const WallTime start = host.clock.wall();
-    for (int i = 0; i < 2'000; ++i) host.park(orders, "v", std::to_string(3600 + i) + "s");
-    host.park(others, "a", "2h", "a");
-    host.park(others, "b", "3h", "b");
+    for (int i = 0; i < 2'000; ++i) host.schedule(orders, "v", std::to_string(3600 + i) + "s");
+    host.schedule(others, "a", "2h", "a");
+    host.schedule(others, "b", "3h", "b");
     host.settle();
     host.drop(orders.topic);
     host.deleted.insert(orders.topic);
@@ -846,7 +847,7 @@ TEST_SUITE("reading ahead") {
     settle();
     CHECK(host.engine->stats().next_due <= b);
     CHECK(host.engine->stats().near == 0);
-    host.park(others, "c", "1s");
+    host.schedule(others, "c", "1s");
     host.pass(std::chrono::minutes{80});
     settle();
     CHECK(host.values(others) == Strings{"c", "b"});
@@ -870,7 +871,7 @@ TEST_SUITE("space") {
         }
         REQUIRE(host.produce(orders, records).has_value());
       }
-      host.park(others, "stays", "40h");
+      host.schedule(others, "stays", "40h");
       host.settle();
       host.checkpoint();
       host.settle();
@@ -900,7 +901,8 @@ TEST_SUITE("space") {
 TEST_SUITE("memory") {
   TEST_CASE("records that are due beyond the window stay on disk and are delivered in time") {
     TestHost host;
-    for (int i = 0; i < 50; ++i) host.park(orders, std::to_string(i), std::to_string(20 + i) + "m");
+    for (int i = 0; i < 50; ++i)
+      host.schedule(orders, std::to_string(i), std::to_string(20 + i) + "m");
     host.settle();
     CHECK(host.engine->stats().near == 0);
     host.pass(std::chrono::seconds{19 * 60 + 30});
@@ -923,7 +925,7 @@ TEST_SUITE("memory") {
     // From the far to the near, which is the worst order.
     const std::string value(400, 'v');
     for (int i = 8'000; i > 0; --i) {
-      host.park(orders, value, std::to_string(1'000 + i * 10));
+      host.schedule(orders, value, std::to_string(1'000 + i * 10));
       if (i % 50 == 0) host.settle();
       CHECK(host.engine->stats().tier.memory_bytes <= 1'800'000);
     }
@@ -939,8 +941,8 @@ TEST_SUITE("memory") {
     TestHost host(options);
     host.refuses = [](const TopicPartition& partition) { return partition == orders; };
     for (int i = 0; i < 2'000; ++i) {
-      host.park(orders, std::to_string(i), "1s");
-      if (i % 10 == 0) host.park(others, std::to_string(i), "3s");
+      host.schedule(orders, std::to_string(i), "1s");
+      if (i % 10 == 0) host.schedule(others, std::to_string(i), "3s");
       if (i % 100 == 0) host.settle();
     }
     host.pass(milliseconds{4'000});
@@ -960,7 +962,7 @@ TEST_SUITE("memory") {
     for (int i = 0; i < 100; ++i) {
       REQUIRE(host.produce(orders, std::vector<TestRecord>(1'000, record)));
     }
-    host.park(others, "b", "60s");
+    host.schedule(others, "b", "60s");
     host.settle();
     host.clock.pass(milliseconds{60'000});
     std::size_t turns = 0, before_other = 0;
@@ -986,7 +988,7 @@ TEST_SUITE("restart") {
     TestHost host;
     Strings expected;
     for (int i = 0; i < 3'000; ++i) {
-      host.park(orders, std::to_string(i), std::to_string(1'000 + i) + "ms");
+      host.schedule(orders, std::to_string(i), std::to_string(1'000 + i) + "ms");
       expected.push_back(std::to_string(i));
     }
     host.settle();
@@ -1000,7 +1002,7 @@ TEST_SUITE("restart") {
 
   TEST_CASE("a delivery that was durable and not reported is not repeated") {
     TestHost host;
-    host.park(orders, "a", "1s");
+    host.schedule(orders, "a", "1s");
     host.settle();
     host.clock.pass(milliseconds{1'000});
     host.turn();

@@ -323,8 +323,8 @@ class TestHost final : public Sink {
     return answer;
   }
   // Schedules one record.
-  void park(const TopicPartition& partition, const std::string& value, const std::string& delay,
-            const std::string& id = {}) {
+  void schedule(const TopicPartition& partition, const std::string& value, const std::string& delay,
+                const std::string& id = {}) {
     std::vector<TestHeader> headers{{"x-delay", delay}};
     if (!id.empty()) headers.push_back({"x-schedule-id", id});
     REQUIRE(produce(partition, {{value, headers}}).has_value());
@@ -676,24 +676,24 @@ class TestHost final : public Sink {
           read.offset = static_cast<Offset>(to.size());
           to.push_back(std::move(read));
         }
-      } else if (const auto* parked = std::get_if<storage::PendingAdded>(&operation)) {
-        const bool is_moved = moving_.erase(parked->sequence) == 1;
-        CHECK_MESSAGE((sequences_.insert(parked->sequence).second || is_moved),
+      } else if (const auto* added = std::get_if<storage::PendingAdded>(&operation)) {
+        const bool is_moved = moving_.erase(added->sequence) == 1;
+        CHECK_MESSAGE((sequences_.insert(added->sequence).second || is_moved),
                       "a sequence number is used once");
-        const PendingKey key{parked->due, parked->sequence};
+        const PendingKey key{added->due, added->sequence};
         if (is_moved) removed_durable_.erase(key);
-        const auto body = PendingRecordBody::parse(parked->record).value();
+        const auto body = PendingRecordBody::parse(added->record).value();
         const auto value = body.record.value;
-        pending_[parked->sequence] = {key,
-                                      parked->partition,
-                                      parked->expires,
-                                      std::string(parked->id),
-                                      std::string(as_text(*value)),
-                                      parked->first_due.value_or(parked->due),
-                                      !body.recurrence.empty(),
-                                      parked->share()};
-        if (removed_durable_.contains(key) || deleted.contains(parked->partition.topic))
-          pending_.erase(parked->sequence);
+        pending_[added->sequence] = {key,
+                                     added->partition,
+                                     added->expires,
+                                     std::string(added->id),
+                                     std::string(as_text(*value)),
+                                     added->first_due.value_or(added->due),
+                                     !body.recurrence.empty(),
+                                     added->share()};
+        if (removed_durable_.contains(key) || deleted.contains(added->partition.topic))
+          pending_.erase(added->sequence);
       } else if (const auto* gone = std::get_if<storage::PendingRemoved>(&operation)) {
         removed_durable_.insert({gone->due, gone->sequence});
         const auto known = pending_.find(gone->sequence);

@@ -36,7 +36,7 @@ TEST_SUITE("long batches") {
     accept_all(host, *batch);
     REQUIRE(batch->answer->has_value());
     CHECK(**batch->answer == -2'000);
-    host.park(mails, "quick", "1ms");
+    host.schedule(mails, "quick", "1ms");
     host.sync();
     CHECK(host.engine->stats().arriving >= 2'000 - 512);
     std::size_t turns = 0, before = host.engine->stats().arriving;
@@ -86,8 +86,8 @@ TEST_SUITE("long batches") {
       "who looks up a record of a batch that is not applied yet waits, and is told the truth") {
     TestHost host;
     host.checks_store = false;
-    host.park(jobs, "before", "2h", "order-1499");
-    host.park(jobs, "cancelled", "2h", "gone");
+    host.schedule(jobs, "before", "2h", "order-1499");
+    host.schedule(jobs, "cancelled", "2h", "gone");
     host.settle();
     const auto batch = host.produce_in_steps(jobs, many(1'500, "1h", "order-"));
     accept_all(host, *batch);
@@ -231,7 +231,7 @@ TEST_SUITE("long batches") {
   TEST_CASE("a partition delivers nothing while something durable may have to leave before it") {
     TestHost host;
     host.checks_store = false;
-    host.park(jobs, "later", "30ms");
+    host.schedule(jobs, "later", "30ms");
     host.settle();
     std::vector<TestRecord> records;
     for (int i = 1'200; i > 0; --i) {

@@ -14,7 +14,7 @@ PendingTerms records_at_most(std::int64_t records, PrincipalId of = alice) {
   return {.principal = of, .max_records = records, .user = of == alice ? "alice" : "bob"};
 }
 
-std::vector<TestRecord> parked(std::size_t count, const std::string& id = {}) {
+std::vector<TestRecord> delayed_records(std::size_t count, const std::string& id = {}) {
   std::vector<TestRecord> out;
   for (std::size_t i = 0; i < count; ++i) {
     out.push_back({"v" + std::to_string(i), {{"x-delay", "60000"}}});
@@ -37,18 +37,18 @@ TEST_SUITE("pending quotas") {
   TEST_CASE("a user at its limit is refused and another goes on, until something is delivered") {
     TestHost host;
     host.terms = records_at_most(3);
-    REQUIRE(host.produce(orders, parked(3)).has_value());
+    REQUIRE(host.produce(orders, delayed_records(3)).has_value());
     host.sync();
-    CHECK(quota_refusal(host.produce(orders, parked(2))) ==
+    CHECK(quota_refusal(host.produce(orders, delayed_records(2))) ==
           "user alice has 3 pending records and may have 3 (quota pending_records), but the batch "
           "adds 2; try again when some are delivered or cancelled");
     // Records that are not delayed are none of its business.
     CHECK(host.produce(orders, {{"at once"}}).has_value());
     host.terms = records_at_most(3, bob);
-    CHECK(host.produce(orders, parked(2)).has_value());
+    CHECK(host.produce(orders, delayed_records(2)).has_value());
     host.pass(milliseconds{61'000});
     host.terms = records_at_most(3);
-    CHECK(host.produce(orders, parked(2)).has_value());
+    CHECK(host.produce(orders, delayed_records(2)).has_value());
     host.sync();
     CHECK(host.use_of(alice).records == 2);
     CHECK(host.use_of(bob) == storage::PendingUse{});
@@ -57,10 +57,10 @@ TEST_SUITE("pending quotas") {
   TEST_CASE("what is not durable yet counts too, whatever partition it is for") {
     TestHost host;
     host.terms = records_at_most(3);
-    REQUIRE(host.produce(orders, parked(2)).has_value());
-    CHECK(quota_refusal(host.produce(others, parked(2))) != "taken");
-    REQUIRE(host.produce(others, parked(1)).has_value());
-    CHECK(quota_refusal(host.produce(others, parked(1))) != "taken");
+    REQUIRE(host.produce(orders, delayed_records(2)).has_value());
+    CHECK(quota_refusal(host.produce(others, delayed_records(2))) != "taken");
+    REQUIRE(host.produce(others, delayed_records(1)).has_value());
+    CHECK(quota_refusal(host.produce(others, delayed_records(1))) != "taken");
     host.sync();
     CHECK(host.use_of(alice).records == 3);
   }
@@ -69,14 +69,14 @@ TEST_SUITE("pending quotas") {
     TestHost host;
     host.terms = records_at_most(3);
     {
-      const Buffer bytes = make_batch(parked(3), host.clock.wall());
+      const Buffer bytes = make_batch(delayed_records(3), host.clock.wall());
       const auto accepted = host.accept(orders, check(bytes));
       REQUIRE(accepted.has_value());
       CHECK(host.use_of(alice).records == 3);
     }
     CHECK(host.use_of(alice) == storage::PendingUse{});
     host.refuses_commits = true;
-    const auto in_steps = host.produce_in_steps(orders, parked(3));
+    const auto in_steps = host.produce_in_steps(orders, delayed_records(3));
     host.settle();
     REQUIRE(in_steps->answer.has_value());
     CHECK_FALSE(in_steps->answer->has_value());
@@ -86,15 +86,15 @@ TEST_SUITE("pending quotas") {
   TEST_CASE("a replacement counts as what it adds, and a cancel is never refused") {
     TestHost host;
     host.terms = records_at_most(3);
-    REQUIRE(host.produce(orders, parked(3, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(3, "id")).has_value());
     host.sync();
-    CHECK(quota_refusal(host.produce(orders, parked(4, "id"))) != "taken");
-    REQUIRE(host.produce(orders, parked(3, "id")).has_value());
+    CHECK(quota_refusal(host.produce(orders, delayed_records(4, "id"))) != "taken");
+    REQUIRE(host.produce(orders, delayed_records(3, "id")).has_value());
     CHECK(host.use_of(alice).records == 3);
     host.sync();
     CHECK(host.use_of(alice).records == 3);
     // In one batch with the cancel of another.
-    auto both = parked(1);
+    auto both = delayed_records(1);
     both.insert(both.begin(), cancel_of("id0"));
     REQUIRE(host.produce(orders, both).has_value());
     host.sync();
@@ -106,18 +106,18 @@ TEST_SUITE("pending quotas") {
               .has_value());
     host.sync();
     CHECK(host.use_of(alice).records == 2);
-    CHECK(quota_refusal(host.produce(orders, parked(1))) != "taken");
+    CHECK(quota_refusal(host.produce(orders, delayed_records(1))) != "taken");
   }
 
   TEST_CASE("whoever replaces another user's record pays for its own in full") {
     TestHost host;
     host.terms = records_at_most(5);
-    REQUIRE(host.produce(orders, parked(2, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());
     host.sync();
     host.terms = records_at_most(1, bob);
-    CHECK(quota_refusal(host.produce(orders, parked(2, "id"))) != "taken");
+    CHECK(quota_refusal(host.produce(orders, delayed_records(2, "id"))) != "taken");
     host.terms = records_at_most(2, bob);
-    REQUIRE(host.produce(orders, parked(2, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());
     host.sync();
     CHECK(host.use_of(alice) == storage::PendingUse{});
     CHECK(host.use_of(bob).records == 2);
@@ -126,16 +126,17 @@ TEST_SUITE("pending quotas") {
   TEST_CASE("bytes are those of ids and stored records, and a larger replacement adds to them") {
     TestHost host;
     host.terms = {.principal = alice};
-    REQUIRE(host.produce(orders, parked(1, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(1, "id")).has_value());
     host.sync();
     const auto one = host.use_of(alice).bytes;
     CHECK(one == std::int64_t{host.pending().begin()->second.share.bytes});
     CHECK(one > 5);
     host.terms = {.principal = alice, .max_bytes = 2 * one, .user = "alice"};
-    REQUIRE(host.produce(orders, parked(2, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());
     host.sync();
     CHECK(host.use_of(alice).bytes == 2 * one);
-    CHECK(quota_refusal(host.produce(orders, parked(1))).contains("(quota pending_bytes)"));
+    CHECK(
+        quota_refusal(host.produce(orders, delayed_records(1))).contains("(quota pending_bytes)"));
     CHECK(quota_refusal(host.produce(
               orders, {{"longer", {{"x-delay", "60000"}, {"x-schedule-id", "id0"}}}})) != "taken");
     CHECK(host.produce(orders, {{"s", {{"x-delay", "60000"}, {"x-schedule-id", "id0"}}}})
@@ -147,16 +148,16 @@ TEST_SUITE("pending quotas") {
   TEST_CASE("a long batch is refused when its ids are taken, and its records stay pending") {
     TestHost host;
     host.terms = records_at_most(700);
-    const auto first = host.produce_in_steps(orders, parked(600, "id"));
+    const auto first = host.produce_in_steps(orders, delayed_records(600, "id"));
     host.settle();
     REQUIRE(first->answer->has_value());
     CHECK(host.use_of(alice).records == 600);
-    const auto too_many = host.produce_in_steps(orders, parked(701, "id"));
+    const auto too_many = host.produce_in_steps(orders, delayed_records(701, "id"));
     host.settle();
     CHECK(quota_refusal(*too_many->answer) != "taken");
     CHECK(host.use_of(alice).records == 600);
     CHECK(host.pending().size() == 600);
-    const auto second = host.produce_in_steps(orders, parked(700, "id"));
+    const auto second = host.produce_in_steps(orders, delayed_records(700, "id"));
     host.settle();
     REQUIRE(second->answer->has_value());
     CHECK(host.use_of(alice).records == 700);
@@ -166,7 +167,7 @@ TEST_SUITE("pending quotas") {
   TEST_CASE(
       "a batch that does what its user may not is refused as a whole, and says what that is") {
     TestHost host;
-    REQUIRE(host.produce(orders, parked(2, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());
     host.sync();
     const auto reason_of = [&host](const std::vector<TestRecord>& records) {
       const auto answer = host.produce(orders, records);
@@ -176,28 +177,28 @@ TEST_SUITE("pending quotas") {
     };
     const TestRecord due_with_id{"now", {{"x-delay", "0"}, {"x-schedule-id", "id0"}}};
     host.terms = {.may_schedule = false};
-    CHECK(reason_of({{"at once"}, parked(1)[0]}) == may_not_schedule);
-    CHECK(reason_of(parked(1, "id")) == may_not_schedule);
+    CHECK(reason_of({{"at once"}, delayed_records(1)[0]}) == may_not_schedule);
+    CHECK(reason_of(delayed_records(1, "id")) == may_not_schedule);
     CHECK(reason_of({due_with_id}) == may_not_schedule);
     CHECK(reason_of({{"due", {{"x-delay", "0"}}}}) == "taken");
     CHECK(reason_of({cancel_of("id0")}) == "taken");
     host.terms = {.may_cancel = false};
     CHECK(reason_of({{"at once"}, cancel_of("id1")}) == may_not_cancel);
-    const auto in_steps = host.produce_in_steps(orders, {parked(1)[0], cancel_of("id1")});
+    const auto in_steps = host.produce_in_steps(orders, {delayed_records(1)[0], cancel_of("id1")});
     host.settle();
     CHECK(in_steps->answer->error().reason == may_not_cancel);
     host.sync();
     CHECK(host.pending().size() == 1);
-    CHECK(reason_of(parked(2, "id")) == "taken");
+    CHECK(reason_of(delayed_records(2, "id")) == "taken");
   }
 
   TEST_CASE("while a long batch is applied in turns, nobody gets the room that it takes") {
     TestHost host;
     host.terms = records_at_most(1'200);
-    REQUIRE(host.produce_in_steps(orders, parked(1'200, "id")) != nullptr);
+    REQUIRE(host.produce_in_steps(orders, delayed_records(1'200, "id")) != nullptr);
     host.settle();
     REQUIRE(host.use_of(alice).records == 1'200);
-    const auto again = host.produce_in_steps(orders, parked(1'200, "id"));
+    const auto again = host.produce_in_steps(orders, delayed_records(1'200, "id"));
     while (!again->answer) {
       host.background.run_all();
       host.turn(1);
@@ -207,7 +208,7 @@ TEST_SUITE("pending quotas") {
     std::size_t turns = 0;
     for (; !host.engine->has_applied_all(); ++turns) {
       CHECK(host.use_of(alice).records == 1'200);
-      CHECK(quota_refusal(host.produce(others, parked(1))) != "taken");
+      CHECK(quota_refusal(host.produce(others, delayed_records(1))) != "taken");
       host.turn(1);
     }
     CHECK(turns > 2);
@@ -244,15 +245,15 @@ TEST_SUITE("pending quotas") {
   TEST_CASE("a topic that is dropped leaves its producers' accounts, with what is on its way") {
     TestHost host;
     host.terms = records_at_most(20);
-    REQUIRE(host.produce(orders, parked(3, "id")).has_value());
-    REQUIRE(host.produce(others, parked(2)).has_value());
+    REQUIRE(host.produce(orders, delayed_records(3, "id")).has_value());
+    REQUIRE(host.produce(others, delayed_records(2)).has_value());
     host.sync();
     host.checkpoint();
     host.settle();
     host.crash();  // These three are known from the start.
-    REQUIRE(host.produce(orders, parked(5, "id")).has_value());
+    REQUIRE(host.produce(orders, delayed_records(5, "id")).has_value());
     host.sync();
-    REQUIRE(host.produce(orders, parked(4)).has_value());
+    REQUIRE(host.produce(orders, delayed_records(4)).has_value());
     CHECK(host.use_of(alice).records == 11);
     for (int step = 0; step < 3; ++step) host.delete_topic(orders.topic, step);
     host.settle();

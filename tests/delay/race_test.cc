@@ -57,7 +57,7 @@ struct Races {
         host.cancel_by_record(orders, race.id);
         break;
       case What::replace:
-        host.park(orders, race.value + " again", "3", race.id);
+        host.schedule(orders, race.value + " again", "3", race.id);
         break;
       case What::move:
         race.moved_to = host.clock.wall() + milliseconds{random.below(6)};
@@ -77,7 +77,7 @@ struct Races {
       race.value = "v" + std::to_string(next++);
       race.id = "id" + std::to_string(next % 50);
       race.what = static_cast<What>(random.below(5));
-      host.park(orders, race.value, std::to_string(1 + random.below(4)), race.id);
+      host.schedule(orders, race.value, std::to_string(1 + random.below(4)), race.id);
       if (random.below(3) == 0) steps(random.below(4));
     }
     if (random.below(4) != 0) host.sync();

@@ -103,7 +103,7 @@ TEST_SUITE("recurring") {
             host.turn();
           }
           if (replace) {
-            host.park(orders, "b", "35m", "id");
+            host.schedule(orders, "b", "35m", "id");
           } else {
             host.cancel_by_record(orders, "id");
           }

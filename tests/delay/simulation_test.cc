@@ -1,8 +1,8 @@
-// The engine against a model: random parks, recurring ones too, cancels, replacements, refusals,
-// clock steps, deletions of topics and crashes.  (Another number of shards is in the tier's own
-// model, bucket_tier_test.cc.)  TestHost checks every delivery as it is handed over (never early,
-// never twice, the first by (due, sequence) first); here stands what must be so at the end, and of
-// answers.
+// The engine against a model: random delayed records, recurring ones too, cancels, replacements,
+// refusals, clock steps, deletions of topics and crashes.  (Another number of shards is in the
+// tier's own model, bucket_tier_test.cc.)  TestHost checks every delivery as it is handed over
+// (never early, never twice, the first by (due, sequence) first); here stands what must be so at
+// the end, and of answers.
 //
 // TARRY_SEED repeats a run, TARRY_RUNS makes more of them.
 
@@ -59,8 +59,8 @@ struct Simulation {
   void any_producer() {
     host.terms = {.principal = static_cast<PrincipalId>(below(4))};
     if (!has_quotas || host.terms.principal != with_quota) return;
-    host.terms.max_records = most_records;
-    host.terms.max_bytes = most_bytes;
+    host.terms.max_records = record_quota;
+    host.terms.max_bytes = byte_quota;
     host.terms.user = "alice";
   }
   void check_quota() {
@@ -68,8 +68,8 @@ struct Simulation {
     const auto use = host.use_of(with_quota);
     CHECK_MESSAGE(use.records >= 0, "nothing is given back twice");
     CHECK_MESSAGE(use.bytes >= 0, "nothing is given back twice");
-    CHECK_MESSAGE(use.records <= most_records, "no quota is exceeded");
-    CHECK_MESSAGE(use.bytes <= most_bytes, "no quota is exceeded");
+    CHECK_MESSAGE(use.records <= record_quota, "no quota is exceeded");
+    CHECK_MESSAGE(use.bytes <= byte_quota, "no quota is exceeded");
   }
 
   void produce() {
@@ -311,7 +311,7 @@ struct Simulation {
 
   bool has_quotas = false;
   static constexpr PrincipalId with_quota = 3;
-  static constexpr std::int64_t most_records = 12, most_bytes = 700;
+  static constexpr std::int64_t record_quota = 12, byte_quota = 700;
   std::mt19937_64 random;
   TestHost host;
   std::set<TopicPartition> stuck;

@@ -19,6 +19,7 @@
 #include "server/config.h"
 #include "server/config_keys.h"
 #include "server/listener_config.h"
+#include "server/principal_rules.h"
 #include "server/setting.h"
 #include "server/tls_settings.h"
 #include "storage/database.h"

@@ -42,7 +42,7 @@ def fill(broker, count):
 
 
 # What somebody would look for.
-def park_some(broker):
+def schedule_some(broker):
     with broker.client() as client:
         for number in range(4700, 4720):
             value = json.dumps({"order": f"order-{number}", "amount": "49.90", "currency": "EUR", "reason": "unpaid", "attempt": number % 3})
@@ -225,7 +225,7 @@ def main():
         if not filled.exists():
             fill(broker, options.count)
             filled.touch()
-        park_some(broker)
+        schedule_some(broker)
         with clients_of(broker), test_page.page_of(broker) as page:
             time.sleep(3)
             wrong = []

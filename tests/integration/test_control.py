@@ -9,17 +9,13 @@ from harness import case, eventually, now_ms, run
 HOUR = 3_600_000
 
 
-def park(client, topic, name, delay="1h", partition=0, key="k", **headers):
-    client.produce(topic, [wire.record(name, key=key, x_delay=delay, x_schedule_id=name, **headers)], partition)
-
-
 @case("a moved record is delivered only at its new time, with its old handle, also over kill -9")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, "a", "1s")
-        park(client, topic, "b")
+        client.schedule(topic, "a", x_delay="1s")
+        client.schedule(topic, "b")
         handle = {row["id"]: row["handle"] for row in broker.pending(topic)}
         due = int(now_ms()) + 2 * HOUR
         status, body = broker.http("PATCH", f"/delayed/{topic}/a", body={"due": due})
@@ -45,7 +41,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic(), partitions=2)
         client.produce(topic, [wire.record("first")], 1)
-        park(client, topic, "a", partition=1)
+        client.schedule(topic, "a", partition=1)
         status, body = broker.http("POST", f"/delayed/{topic}/a/deliver")
         assert status == 200 and body == {"result": "delivered", "partitions": [{"partition": 1, "result": "delivered", "offset": 1}]}
         assert [record.value for record in client.consume(topic, 2, partition=1)] == [b"first", b"a"]
@@ -60,7 +56,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, "a", x_expire_at=int(now_ms()) + 2 * HOUR)
+        client.schedule(topic, "a", x_expire_at=int(now_ms()) + 2 * HOUR)
     before = broker.pending(topic)
     for method, path, body, word in [
         ("PATCH", "a", None, "JSON object"), ("PATCH", "a", [1], "JSON object"), ("PATCH", "a", {}, "either"),
@@ -114,12 +110,12 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         client.produce(topic, [wire.record("first")])
-        park(client, topic, "a")
-        park(client, topic, "a", "2h")
+        client.schedule(topic, "a")
+        client.schedule(topic, "a", x_delay="2h")
         due = int(now_ms()) + 500
         broker.cli("delayed", "move", topic, "a", "--at", str(due))
         eventually(lambda: client.end_offset(topic, 0) == 2, "its delivery")
-        park(client, topic, "b")
+        client.schedule(topic, "b")
         broker.cli("delayed", "cancel", topic, "b")
     broker.restart()
     events = broker.get(f"/delayed/{topic}/a/trace")["events"]
@@ -172,7 +168,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         for name in ("a", "b", "c"):
-            park(client, topic, name)
+            client.schedule(topic, name)
     admin = "%s:%d" % broker.admin
     # Without the token: nothing that follows would end in another way.
     nobody = run(broker.binary, "delayed", "cancel", topic, "-", "--admin", admin, "--data", ctx.directory, stdin="a\nb\nc\n", check=False)
@@ -198,7 +194,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic(), partitions=2)
-        park(client, topic, "a", partition=1, key="ä", mine="h", x_expire_at=int(now_ms()) + 9 * HOUR)
+        client.schedule(topic, "a", partition=1, key="ä", mine="h", x_expire_at=int(now_ms()) + 9 * HOUR)
         client.produce(topic, [wire.record(bytes(range(256)), key=b"\xff\x00", x_delay="3h")], 0)
         client.produce(topic, [wire.record(None, key=None, x_delay="4h")], 0)
     before = broker.get(f"/delayed?topic={topic}&values=true")["records"]
@@ -218,17 +214,17 @@ def _(ctx):
         wrong = broker.cli("delayed", "import", stdin=text + "\n", check=False)
         assert wrong.returncode == 1 and word in wrong.stderr and "line 1" in wrong.stderr, (text, wrong.stderr)
     # What does not fit is told with the limit, and how many did; also where one more record would fit, but not a batch.
-    for limit, parked in (("2", 2), ("12", 9)):
+    for limit, pending in (("2", 2), ("12", 9)):
         with broker.client() as client:
             full = client.create_topic(ctx.topic(), tarry_delay_max_pending=limit)
-            for number in range(parked):
-                park(client, full, f"there-{number}")
+            for number in range(pending):
+                client.schedule(full, f"there-{number}")
         lines = "".join(json.dumps({"topic": full, "due_ms": int(now_ms()) + HOUR, "id": f"new-{number}"}) + "\n" for number in range(5))
         refused = broker.cli("delayed", "import", "--timeout", "2s", stdin=lines, check=False)
         assert refused.returncode == 1 and refused.stdout == "0 records accepted\n", refused
         assert all(word in refused.stderr for word in ("0 records accepted, 5 refused", full, "tarry.delay.max.pending", limit)), refused.stderr
         assert "NOT_LEADER" not in refused.stderr and len(refused.stderr.splitlines()) == 1, refused.stderr
-        assert len(broker.pending(full)) == parked
+        assert len(broker.pending(full)) == pending
         # What ended the import is told beside what was refused.
         both = broker.cli("delayed", "import", "--timeout", "2s", stdin=lines + "{\n", check=False)
         assert both.returncode == 1 and len(both.stderr.splitlines()) == 1, both.stderr

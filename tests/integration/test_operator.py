@@ -165,7 +165,7 @@ def _(ctx):
     check_refused(broker, "4711", broker.data)
 
 
-def park_and_kill(ctx, **settings):
+def schedule_and_kill(ctx, **settings):
     """A broker, killed, whose journal holds pending records with values that can be found in it."""
     broker = ctx.broker(shards=1, settings={"tarry.checkpoint.interval.ms": 3_600_000, **settings})
     with broker.client() as client:
@@ -184,7 +184,7 @@ def files_with(folder, needle):
 
 @case("a journal that is damaged in its synced part is refused with its file's name, and is not changed")
 def _(ctx):
-    broker, _ = park_and_kill(ctx)
+    broker, _ = schedule_and_kill(ctx)
     found = files_with(broker.data / "journal", b"needle-005-")
     assert len(found) == 1, found
     data = bytearray(found[0].read_bytes())
@@ -199,7 +199,7 @@ def _(ctx):
 
 @case("a journal that ends in a torn write is cut there, and acknowledged records are kept")
 def _(ctx):
-    broker, topic = park_and_kill(ctx)
+    broker, topic = schedule_and_kill(ctx)
     found = files_with(broker.data / "journal", b"needle-039-")
     assert len(found) == 1, found
     data = bytearray(found[0].read_bytes())
@@ -238,7 +238,7 @@ def _(ctx):
 
 @case("a directory without its journals starts with a line in the log")
 def _(ctx):
-    broker, _ = park_and_kill(ctx)
+    broker, _ = schedule_and_kill(ctx)
     assert "the journal is missing" not in broker.log(), "a new directory has none, and nobody is told"
     shutil.rmtree(broker.data / "journal")
     broker.start()
@@ -248,7 +248,7 @@ def _(ctx):
 @case("a damaged RocksDB is refused with its directory, and is not changed")
 def _(ctx):
     for folder in ("db/pending", "db/meta"):
-        broker, topic = park_and_kill(ctx)
+        broker, topic = schedule_and_kill(ctx)
         broker.start()
         assert broker.stop() == 0
         current = broker.data / folder / "CURRENT"

@@ -202,12 +202,6 @@ def token_of(broker):
     return (broker.data / "admin.token").read_text().strip()
 
 
-def park(client, topic, name, partition=0, key="k", value=None, **headers):
-    if "x_deliver_at" not in headers:
-        headers.setdefault("x_delay", "1h")
-    client.produce(topic, [wire.record(value if value is not None else f"value of {name}", key=key, x_schedule_id=name, **headers)], partition)
-
-
 def handles_by_id(broker, topic):
     return {row["id"]: row["handle"] for row in broker.pending(topic)}
 
@@ -223,7 +217,7 @@ def _(ctx):
                 with broker.client() as client:
                     topic = client.create_topic(ctx.topic())
                     for n in range(count):
-                        park(client, topic, f"id-{n}", key=str(n))
+                        client.schedule(topic, f"id-{n}", key=str(n))
                 page.wait(lambda: page.text('[data-figure="pending"]') == "10", "the number of pending records")
             for view in VIEWS:
                 page.go(view)
@@ -266,7 +260,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         for n, due in enumerate(dues):
-            park(client, topic, f"id-{n}", x_deliver_at=int(due))
+            client.schedule(topic, f"id-{n}", x_deliver_at=int(due))
     with page_of(broker) as page:
         page.open()
         total = lambda span: page.text(f'[data-span="{span}"] .card-figure')
@@ -291,7 +285,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         for name, delay in (("soon", "100s"), ("tomorrow", "26h"), ("later", "30h"), ("far", "700d")):
-            park(client, topic, name, x_delay=delay)
+            client.schedule(topic, name, x_delay=delay)
     broker.pending(topic)  # Writes them to disk.
     with page_of(broker) as page:
         page.open("#wheel")
@@ -314,7 +308,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         for name, delay in (("soon", "100s"), ("tomorrow", "26h"), ("later", "30h"), ("far", "700d"), ("farther", "700d")):
-            park(client, topic, name, x_delay=delay)
+            client.schedule(topic, name, x_delay=delay)
     handle = handles_by_id(broker, topic)  # Asking writes them to disk.
     with page_of(broker) as page:
         page.open("#wheel")
@@ -378,9 +372,9 @@ def _(ctx):
     due = int(now_ms()) // 1000 * 1000 + 30 * HOUR
     with broker.client() as client:
         topic, other = client.create_topic(ctx.topic("payments"), partitions=2), client.create_topic(ctx.topic("mails"))
-        park(client, topic, "order-4711", 1, key="customer-9", x_deliver_at=due, value='{"big":12345678901234567890,"a":[1]}', mine="yes")
-        park(client, topic, "order-4712", key="customer-8")
-        park(client, other, "mail-1", key="customer-9")
+        client.schedule(topic, "order-4711", 1, key="customer-9", x_deliver_at=due, value='{"big":12345678901234567890,"a":[1]}', mine="yes")
+        client.schedule(topic, "order-4712", key="customer-8")
+        client.schedule(other, "mail-1", key="customer-9")
     handle, mail = handles_by_id(broker, topic), handles_by_id(broker, other)["mail-1"]
     with page_of(broker) as page:
         page.open()
@@ -414,7 +408,7 @@ def _(ctx):
         topic = client.create_topic(ctx.topic())
         client.produce(topic, [wire.record("first")])
         for name in ("one", "two", "three"):
-            park(client, topic, name)
+            client.schedule(topic, name)
     handle = handles_by_id(broker, topic)
     due = {row["id"]: row["due_ms"] for row in broker.pending(topic)}
     with page_of(broker) as page:
@@ -461,7 +455,7 @@ def _(ctx):
     broker.start()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, "a")
+        client.schedule(topic, "a")
     handle = broker.http("GET", f"/delayed?topic={topic}")[1]["records"][0]["handle"]
     with page_of(broker) as page:
         page.expected.append("401")
@@ -488,7 +482,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         client.produce(topic, [wire.record("v", key=str(n), x_delay=f"{n + 60}m", x_schedule_id=f"many-{n}-{tail}") for n in range(125)])
-        park(client, topic, "another")
+        client.schedule(topic, "another")
     with page_of(broker) as page:
         page.open()
         page.search("many-")
@@ -612,7 +606,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client, page_of(broker) as page:
         topics = [client.create_topic(ctx.topic(f"topic-{n}")) for n in range(7)]
-        park(client, topics[3], "a")
+        client.schedule(topics[3], "a")
         page.open()
 
         def colours(view):
@@ -624,7 +618,7 @@ def _(ctx):
         first = colours("pending")
         for count, topic in enumerate(topics):
             for n in range(count + 2):
-                park(client, topic, f"id-{n}")
+                client.schedule(topic, f"id-{n}")
         page.wait(lambda: len(colours("pending")) == 7, "seven topics")
         all_of_them = colours("pending")
         assert all_of_them[topics[3]] == first[topics[3]]
@@ -640,7 +634,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, "far", x_delay="700d", value="x" * 300_000)
+        client.schedule(topic, "far", x_delay="700d", value="x" * 300_000)
     broker.pending(topic)  # Writes it to disk.
     broker.restart(kill=False)
     with page_of(broker) as page:
@@ -664,8 +658,8 @@ def _(ctx):
     with broker.client() as client:
         topic, other = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("other"))
         client.produce(topic, [wire.record("now")])
-        park(client, topic, "late", x_delay="1500ms")
-        park(client, other, "later")
+        client.schedule(topic, "late", x_delay="1500ms")
+        client.schedule(other, "later")
     assert broker.stop() == 0
     # Its partition cannot be opened, so the record stays overdue.
     log = broker.data / f"logs/{topic}-0"
@@ -752,8 +746,8 @@ def _(ctx):
     hidden = "a‮gnp.exe"
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, evil, key=evil, value=f"{evil}</pre>", note=evil)
-        park(client, topic, hidden, key="'\"><b>")
+        client.schedule(topic, evil, key=evil, value=f"{evil}</pre>", note=evil)
+        client.schedule(topic, hidden, key="'\"><b>")
         client.produce(topic, [wire.Record(b"\x00\xff" * 20, b"\xfe\xff", [(b"x-delay", b"1h"), (b"\xff<b>", None)], None)])
     handle = {row["id"]: row["handle"] for row in broker.pending(topic)}
     with page_of(broker) as page:
@@ -782,7 +776,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic("a-topic-with-a-name-that-is-much-longer-than-a-phone-is-wide-" + "x" * 60))
-        park(client, topic, "id-" + "w" * 200, key="key-" + "m" * 100, note="n" * 300, value="v" * 5000)
+        client.schedule(topic, "id-" + "w" * 200, key="key-" + "m" * 100, note="n" * 300, value="v" * 5000)
     handle = broker.pending(topic)[0]["handle"]
     with page_of(broker) as page:
         page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 375, "height": 740, "deviceScaleFactor": 2, "mobile": True})
@@ -815,7 +809,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, "far", x_delay=f"{23 * 24 + 11}h")
+        client.schedule(topic, "far", x_delay=f"{23 * 24 + 11}h")
     handle = broker.pending(topic)[0]["handle"]
     with page_of(broker) as page:
         page.open()
@@ -832,7 +826,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         for n in range(3):
-            park(client, topic, f"key-{n}", x_delay=f"{n + 1}h")
+            client.schedule(topic, f"key-{n}", x_delay=f"{n + 1}h")
     with page_of(broker) as page:
         page.open()
         page.keys("/", *"key-")
@@ -849,7 +843,7 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         for n in range(3):
-            park(client, topic, f"key-{n}", x_delay=f"{n + 1}h")
+            client.schedule(topic, f"key-{n}", x_delay=f"{n + 1}h")
     handle = handles_by_id(broker, topic)
     with page_of(broker) as page:
         page.open()
@@ -940,7 +934,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        park(client, topic, "a")
+        client.schedule(topic, "a")
     with page_of(broker) as page:
         page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"]
         page.open()
@@ -948,5 +942,5 @@ def _(ctx):
         page.says("#connection", "Connection lost since")
         broker.start()
         with broker.client() as client:
-            park(client, topic, "b")
+            client.schedule(topic, "b")
         page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)

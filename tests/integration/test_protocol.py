@@ -282,8 +282,8 @@ def _(ctx):
         producer, epoch = ids[0]
         sent = [
             wire.batch([wire.record("now")], producer=(producer, epoch, 0)),
-            wire.batch([wire.record("parked", x_delay="1h")] * 2, producer=(producer, epoch, 1)),
-            wire.batch([wire.record("mixed"), wire.record("parked", x_delay="1h")], producer=(producer, epoch, 3)),
+            wire.batch([wire.record("delayed", x_delay="1h")] * 2, producer=(producer, epoch, 1)),
+            wire.batch([wire.record("mixed"), wire.record("delayed", x_delay="1h")], producer=(producer, epoch, 3)),
         ]
         before = [client.produce(topic, each).base_offset for each in sent]
     assert before == [0, -2, 1], before
@@ -315,8 +315,8 @@ def _(ctx):
                 assert len(given) == 1, f"{name}, batch {len(sent) - 1}: {given}"
                 answers.append(given.pop())
 
-            now, parked = wire.record("now"), wire.record("parked", x_delay="1h")
-            for records in ([now], [now, now], [parked, parked], [now], [parked], [now, parked, now], [now, now], [parked] * 3):
+            now, delayed = wire.record("now"), wire.record("delayed", x_delay="1h")
+            for records in ([now], [now, now], [delayed, delayed], [now], [delayed], [now, delayed, now], [now, now], [delayed] * 3):
                 send(*records)
             assert answers == [0, 1, -2, 3, -1, 4, 7, -3], answers
         if "checkpoints" in name:

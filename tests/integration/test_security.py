@@ -230,19 +230,19 @@ def _(ctx):
     rule = lambda change, who, name, *more: tarry(broker, "acl", change, "--principal", who, "--operation", "write", "--topic", name, *more, *admin)
     rule("add", "User:alice", topic)
     later = str(int(time.time() * 1000) + 3_600_000)
-    park = lambda number: wire.record("later", x_deliver_at=later, x_schedule_id=f"id{number}")
+    later_record = lambda number: wire.record("later", x_deliver_at=later, x_schedule_id=f"id{number}")
     cancel = lambda number: wire.record("", x_schedule_id=f"id{number}", x_schedule_action="cancel")
     with broker.client() as alice:
         assert handshake(alice, "PLAIN")[0] == 0 and authenticate(alice, plain("alice", "alice-secret"))[0] == 0
-        alice.produce(topic, [park(1), park(2)])
+        alice.produce(topic, [later_record(1), later_record(2)])
         alice.produce(topic, [cancel(1)])
         rule("add", "User:bob", f"{topic}/cancel")
         refused = alice.produce(topic, [cancel(2), wire.record("now")], check=False)
         assert refused.error == TOPIC_DENIED and f"needs WRITE on the topic {topic}/cancel" in refused.message, vars(refused)
         eventually(lambda: "User:alice" in broker.log() and f"may not WRITE TOPIC {topic}/cancel: denied" in broker.log(), "the audit line")
-        alice.produce(topic, [park(3)])
+        alice.produce(topic, [later_record(3)])
         rule("add", "User:bob", f"{topic}/", "--prefixed")
-        for records in ([park(4)], [park(2)], [wire.record("replaces", x_delay="0ms", x_schedule_id="id3")]):
+        for records in ([later_record(4)], [later_record(2)], [wire.record("replaces", x_delay="0ms", x_schedule_id="id3")]):
             refused = alice.produce(topic, records, check=False)
             assert refused.error == TOPIC_DENIED and f"{topic}/schedule" in refused.message, vars(refused)
         alice.produce(topic, [wire.record("now"), wire.record("due", x_delay="0ms")])
@@ -253,9 +253,9 @@ def _(ctx):
         assert alice.produce(topic, [cancel(2)], check=False).error == TOPIC_DENIED
         rule("add", "User:alice", f"{topic}/cancel")
         alice.produce(topic, [cancel(2)])
-        assert alice.produce(topic, [park(5)], check=False).error == TOPIC_DENIED
+        assert alice.produce(topic, [later_record(5)], check=False).error == TOPIC_DENIED
         rule("delete", "User:bob", f"{topic}/", "--prefixed")
-        alice.produce(topic, [park(5)])
+        alice.produce(topic, [later_record(5)])
     assert broker.get(f"/topics/{topic}")["refused_batches"]["last"]["reason"] == "may_not_schedule"
     assert len(broker.pending(topic)) == 2
 

@@ -438,6 +438,12 @@ class Client:
             raise KafkaError(f"produce to {topic}-{partition}", result.error, result.message)
         return result
 
+    def schedule(self, topic, id, partition=0, key="k", value=None, **headers):
+        """A record that is pending under this id; due in an hour, unless a header says when."""
+        if "x_deliver_at" not in headers:
+            headers.setdefault("x_delay", "1h")
+        self.produce(topic, [record(id if value is None else value, key=key, x_schedule_id=id, **headers)], partition)
+
     @staticmethod
     def read_produced(answer):
         answer.i32(), answer.string(), answer.i32(), answer.i32()

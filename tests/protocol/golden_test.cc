@@ -107,7 +107,7 @@ TEST_SUITE("golden messages") {
         CHECK(again->bytes == dumped->bytes);
       }
     }
-    CHECK(decoded > 1000);  // Else the changes are too wild to test anything.
+    CHECK(decoded > 1000);  // With fewer the changes are too wild to test anything.
   }
 
   TEST_CASE("a key or a version that the schema does not have is unsupported") {

@@ -676,7 +676,7 @@ TEST_SUITE("session") {
       look();
     }
     CHECK(most > 3 << 20);
-    // And while it reads.
+    // It holds no more while it reads.
     for (int i = 0; i < requests; ++i) {
       REQUIRE(client.answer() == i);
       look();

@@ -1,4 +1,5 @@
 #include "server/tls_settings.h"
+#include "server/principal_rules.h"
 
 #include <optional>
 #include <string>

@@ -23,6 +23,7 @@
 #include "server/blocking_pool.h"
 #include "server/config_layers.h"
 #include "server/system_clock.h"
+#include "server/system_random.h"
 #include "storage/file.h"
 
 namespace tarry::server {

@@ -530,7 +530,7 @@ TEST_CASE("the bytes of a flush with sync, and of all flushes before it, survive
     REQUIRE(f.log->dirty());
     if (seed % 2 == 0) {
       REQUIRE(f.try_flush(true));
-    } else {  // Also when there is nothing to write.
+    } else {  // A flush with nothing to write does the same.
       REQUIRE(f.try_flush(false));
       REQUIRE(f.try_flush(true));
     }
@@ -949,7 +949,7 @@ TEST_CASE(
   CHECK(std::holds_alternative<OffsetOutOfRange>(f.log->read(0, everything, 1, true)));
   CHECK(f.read_all(bases[1]) == f.expected(bases[1]));
 
-  // Also after a restart: the files know when they were written.
+  // A restart changes nothing: the files know when they were written.
   REQUIRE(!f.open());
   CHECK(f.log->start_offset() == bases[1]);
   plan = f.log->plan_retention(f.now, 9);

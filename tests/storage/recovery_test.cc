@@ -330,7 +330,7 @@ struct RecoveryRig {
   std::vector<std::unique_ptr<Journal>> journals;
 };
 
-PendingAdded park(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
+PendingAdded pending_added(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
   return {partition, sequence, from_ms(due), from_ms(1), never_expires, {}, as_bytes("body")};
 }
 PendingRemoved gone(const TopicPartition& partition, Sequence sequence, std::int64_t due) {
@@ -361,9 +361,9 @@ TEST_SUITE("recovery") {
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);
     rig.write(0, {topic(first_topic, "orders"), SequencesGiven{100}});
-    rig.write(1, {append(first_topic, batches), park(first_topic, 7, 50)});
-    rig.write(
-        1, {park(first_topic, 8, 40), ProducerAnswered{first_topic, 99, 0, 0, 0, -1, from_ms(1)}});
+    rig.write(1, {append(first_topic, batches), pending_added(first_topic, 7, 50)});
+    rig.write(1, {pending_added(first_topic, 8, 40),
+                  ProducerAnswered{first_topic, 99, 0, 0, 0, -1, from_ms(1)}});
     rig.write(1, {gone(first_topic, 7, 50), LogStartMoved{first_topic, 2}});
     rig.write(1, {GroupStored{"g", as_bytes("one")}, GroupStored{"old", as_bytes("one")}});
     rig.write(1, {OffsetsCommitted{"g", {committed(first_topic, 4), committed(second_topic, 5)}}});
@@ -396,10 +396,12 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 3);
-    const Lsn first = rig.write(0, {topic(first_topic, "orders"), park(first_topic, 1, 10)});
-    const Lsn second = rig.write(0, {append(first_topic, batches), gone(first_topic, 1, 10),
-                                     park(second_topic, 2, 20), park(first_topic, 3, 30)});
-    const Lsn third = rig.write(1, {park(first_topic, 4, 40)});
+    const Lsn first =
+        rig.write(0, {topic(first_topic, "orders"), pending_added(first_topic, 1, 10)});
+    const Lsn second =
+        rig.write(0, {append(first_topic, batches), gone(first_topic, 1, 10),
+                      pending_added(second_topic, 2, 20), pending_added(first_topic, 3, 30)});
+    const Lsn third = rig.write(1, {pending_added(first_topic, 4, 40)});
     rig.crash();
     REQUIRE(rig.recover().has_value());
     const std::uint32_t epoch = *rig.store->epoch(2);
@@ -451,8 +453,8 @@ TEST_SUITE("recovery") {
     const Buffer far = batch_at(10, 5), farther = batch_at(15, 5), near = batch_at(0, 1);
     rig.write(
         0, {topic(first_topic, "orders"), topic(second_topic, "others"), append(first_topic, far)});
-    rig.write(
-        0, {append(first_topic, farther), append(second_topic, near), park(second_topic, 1, 10)});
+    rig.write(0, {append(first_topic, farther), append(second_topic, near),
+                  pending_added(second_topic, 1, 10)});
     rig.logs.logs[first_topic].batches = {{0, 4}};
     rig.crash();
     const auto recovered = rig.recover();
@@ -471,12 +473,13 @@ TEST_SUITE("recovery") {
     rig.open_journals({}, 2);
     const Buffer batches = batch_at(0, 1);
     rig.write(0, {topic(first_topic, "orders")});
-    const Lsn parked = rig.write(1, {append(first_topic, batches), park(first_topic, 1, 10)});
+    const Lsn both =
+        rig.write(1, {append(first_topic, batches), pending_added(first_topic, 1, 10)});
     rig.write(0, {TopicDeleted{first_topic.topic}});
     rig.write(0, {topic(second_topic, "orders")});
-    rig.write(1, {park(second_topic, 2, 20)});
+    rig.write(1, {pending_added(second_topic, 2, 20)});
     REQUIRE(rig.catalog->apply(topic(first_topic, "orders")).has_value());
-    rig.tell(1, parked, {append(first_topic, batches), park(first_topic, 1, 10)});
+    rig.tell(1, both, {append(first_topic, batches), pending_added(first_topic, 1, 10)});
     REQUIRE(rig.meta->flush().has_value());
     REQUIRE(rig.store->flush().has_value());  // It had been flushed before it was deleted.
     rig.crash();
@@ -490,9 +493,9 @@ TEST_SUITE("recovery") {
   TEST_CASE("pending records of a topic that does not exist at the end are dropped") {
     RecoveryRig rig;
     rig.open_journals({}, 2);
-    rig.write(0, {topic(second_topic, "others"), park(second_topic, 2, 20)});
+    rig.write(0, {topic(second_topic, "others"), pending_added(second_topic, 2, 20)});
     // Another shard kept it after the topic was gone here, and both were flushed.
-    rig.tell(1, 0, {park(first_topic, 1, 10)});
+    rig.tell(1, 0, {pending_added(first_topic, 1, 10)});
     REQUIRE(rig.store->flush().has_value());
     rig.crash();
     REQUIRE(rig.recover().has_value());
@@ -504,7 +507,7 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 1);
     rig.write(0, {topic(first_topic, "orders"), SequencesGiven{5}});
-    rig.write(0, {park(first_topic, 41, 10)});
+    rig.write(0, {pending_added(first_topic, 41, 10)});
     rig.crash();
     const auto recovered = rig.recover();
     REQUIRE(recovered.has_value());
@@ -523,8 +526,8 @@ TEST_SUITE("recovery") {
     rig.open_journals({}, 1);
     const Buffer batches = batch_at(0, 1);
     rig.write(0, {topic(first_topic, "orders"), append(first_topic, batches)});
-    rig.write(0, {park(first_topic, 1, 10)});
-    rig.write(0, {park(first_topic, 2, 10)});
+    rig.write(0, {pending_added(first_topic, 1, 10)});
+    rig.write(0, {pending_added(first_topic, 2, 10)});
     rig.crash();
     rig.logs.fails = true;
     const auto failed = rig.recover();
@@ -550,7 +553,7 @@ TEST_SUITE("recovery") {
     RecoveryRig rig;
     rig.open_journals({}, 3);
     rig.write(0, {topic(first_topic, "orders")});
-    rig.write(2, {park(first_topic, 1, 10)});  // The partition was shard 2's.
+    rig.write(2, {pending_added(first_topic, 1, 10)});  // The partition was shard 2's.
     rig.crash();
     auto recovered = rig.recover();
     REQUIRE(recovered.has_value());
@@ -664,7 +667,7 @@ TEST_SUITE("recovery") {
             // They are due in some hours, so that each is written further or less far than another.
             const auto due = static_cast<std::int64_t>(random.below(100) * 200'000);
             const PendingKey key{from_ms(due), next++};
-            record.push_back(park(partition, key.sequence, to_ms(key.due)));
+            record.push_back(pending_added(partition, key.sequence, to_ms(key.due)));
             waiting[key] = partition;
           }
           for (auto at = waiting.begin(); at != waiting.end();) {

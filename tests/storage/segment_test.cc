@@ -358,7 +358,7 @@ TEST_CASE("a segment that ends before the cut is refused and keeps its bytes") {
   CHECK(cut_segment(fixture.disk, segment_directory, 0, 4, fixture.config).error().code ==
         Errc::corrupt);
   CHECK(fixture.disk.contents(fixture.path(".log")) == fixture.all());
-  // Also when it is damaged before it.
+  // The same is refused when the file is damaged before that.
   fixture.disk.poke(fixture.path(".log"), 30, Buffer{0xff});
   CHECK(cut_segment(fixture.disk, segment_directory, 0, 3, fixture.config).error().code ==
         Errc::corrupt);

@@ -272,7 +272,7 @@ CancelResult TimerService::cancel(std::string_view key, bool wait) {
     if (found == keys.ids.end()) return CancelResult::gone;
     id = found->second;
     result = take_out(id, wait, callback, extra);
-    if (result != CancelResult::running) keys.ids.erase(found);  // Else the driver does.
+    if (result != CancelResult::running) keys.ids.erase(found);  // If it runs, the driver does.
   }
   if (wait && result == CancelResult::running) wait_until_returned(id);
   return result;

@@ -180,7 +180,7 @@ class TimerService {
     std::size_t bytes = 0;    // Wheels and nodes, without what callbacks own.
     // Ever.
     std::uint64_t scheduled = 0;
-    std::uint64_t cancelled = 0;  // Also those that were replaced.
+    std::uint64_t cancelled = 0;  // With those that were replaced.
     std::uint64_t fired = 0;
     std::uint64_t thrown = 0;
     std::uint64_t skipped = 0;  // Runs of a fixed rate that were missed.

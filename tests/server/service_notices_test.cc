@@ -1,4 +1,4 @@
-#include "server/notify.h"
+#include "server/service_notices.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -57,7 +57,7 @@ class Manager {
   int descriptor_ = -1;
 };
 
-TEST_SUITE("notify") {
+TEST_SUITE("service_notices") {
   TEST_CASE("a message arrives whole, at a path and at an abstract name") {
     for (const char* begin : {"/tmp/tarry-notify-test-", "@tarry-notify-test-"}) {
       Manager manager(begin + std::to_string(::getpid()));

@@ -1,0 +1,23 @@
+#pragma once
+
+// Pulse: calls `turn` once in each `interval`, on a thread of its own, the first time after one
+// interval.
+//
+// The destructor waits for a turn that is running.  Made and destroyed on one thread, which a turn
+// never is.
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace tarry::server {
+
+class Pulse {
+ public:
+  Pulse(std::chrono::milliseconds interval, std::function<void()> turn);
+
+ private:
+  std::jthread thread_;
+};
+
+}  // namespace tarry::server
