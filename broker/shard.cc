@@ -219,6 +219,7 @@ void Shard::stop(std::move_only_function<void()> then) {
   // is written.
   begin_to_stop();
   groups_.stop();
+  engine_.stop_waiting();
   purgatory().cancel_all();
   free_space_.stop();
   retention_.stop();

@@ -259,7 +259,7 @@ void Control::start_move(std::unique_ptr<Request> asked, storage::PendingRecord 
 }
 
 void Control::await_delivery(Sequence sequence, std::unique_ptr<Request> asked) {
-  waiters_.add(sequence, asked->partition.topic, std::move(asked->done));
+  waiters_.add(sequence, asked->partition, std::move(asked->done));
 }
 
 Named Control::named(std::string_view id, const std::vector<storage::ScheduleEvent>& events) const {

@@ -507,6 +507,8 @@ void Deliveries::refused(Delivery& here, const Error& why) {
   for (auto& delivery : back) {
     for (auto& [index, outcome] : delivery->waiters) outcome(false);
   }
+  // It is tried again at once when only the clock was in the way.
+  if (why.code != Errc::invalid && !waiters_.empty()) waiters_.refused(partition, why);
   context_.alarm.wake();
 }
 

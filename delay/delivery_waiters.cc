@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/core.h>
+
 namespace tarry::delay {
 namespace {
 
@@ -10,11 +12,11 @@ constexpr std::size_t max_awaiting_one = 16;
 
 }  // namespace
 
-void DeliveryWaiters::add(Sequence sequence, const TopicId& topic, ControlDone done) {
+void DeliveryWaiters::add(Sequence sequence, const TopicPartition& partition, ControlDone done) {
   Record& record = records_[sequence];
   if (record.waiting.size() >= max_awaiting_one)
     return done(fail(Errc::exhausted, "too many requests wait for the record's delivery"));
-  record.topic = topic;
+  record.partition = partition;
   record.waiting.push_back(std::move(done));
 }
 
@@ -25,13 +27,31 @@ void DeliveryWaiters::answer(Sequence sequence, const Result<Controlled>& answer
   for (auto& done : record.mapped().waiting) done(answer);
 }
 
-void DeliveryWaiters::topic_deleted(const TopicId& topic) {
-  std::vector<Sequence> awaited;
-  // Collected first, because answer() changes the map.
+// Collected before any of them is answered, because answer() changes the map.
+template <typename Belongs>
+std::vector<Sequence> DeliveryWaiters::awaited(const Belongs& belongs) const {
+  std::vector<Sequence> found;
   for (const auto& [sequence, record] : records_) {
-    if (record.topic == topic) awaited.push_back(sequence);
+    if (belongs(record.partition)) found.push_back(sequence);
   }
-  for (const Sequence sequence : awaited) answer(sequence, Controlled{});
+  return found;
+}
+
+void DeliveryWaiters::refused(const TopicPartition& partition, const Error& why) {
+  const Errc code = why.code == Errc::fenced ? Errc::fenced : Errc::exhausted;
+  const auto text = fmt::format("not delivered yet: {}; it stays pending and due now", why.message);
+  for (const Sequence sequence : awaited([&](const auto& its) { return its == partition; }))
+    answer(sequence, fail(code, text));
+}
+
+void DeliveryWaiters::stopped(const Error& why) {
+  for (const Sequence sequence : awaited([](const auto&) { return true; }))
+    answer(sequence, std::unexpected(why));
+}
+
+void DeliveryWaiters::topic_deleted(const TopicId& topic) {
+  for (const Sequence sequence : awaited([&](const auto& its) { return its.topic == topic; }))
+    answer(sequence, Controlled{});
 }
 
 }  // namespace tarry::delay

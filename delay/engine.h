@@ -211,6 +211,9 @@ class Engine {
     return queues_.visit(cursor, limit, seen);
   }
 
+  // No delivery begins any more: requests that wait for one are told so.
+  void stop_waiting();
+
   // --- Checkpoints.
 
   // Everything that became durable before this call is in the store's memory when `done` is called:

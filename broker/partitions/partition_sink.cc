@@ -55,7 +55,8 @@ void PartitionSink::deliver(const TopicPartition& partition, Buffer batch,
       return told.done(fail(Errc::not_found, "its topic is deleted"));
     }
     // The reason may pass (no descriptor is free), so it is asked again.
-    told.done(fail(Errc::io, "its partition cannot be opened"));
+    told.done(
+        fail(Errc::io, "its partition cannot be opened; the log of the broker has the reason"));
   });
 }
 

@@ -296,6 +296,8 @@ TEST_SUITE("deliver now") {
       CAPTURE(what);
       TestHost host;
       host.refuses = [](const TopicPartition&) { return true; };
+      host.refusal =
+          Errc::invalid;  // As when the clock is in the way: the request goes on waiting.
       host.schedule(orders, "a", "1h", "id");
       host.settle();
       const auto answer = host.deliver_now(orders, "id");
@@ -319,9 +321,33 @@ TEST_SUITE("deliver now") {
     }
   }
 
+  TEST_CASE(
+      "a request that waits for the delivery is told why its partition takes none, and the record "
+      "is delivered when it does") {
+    TestHost host;
+    bool refuses = true;
+    host.refuses = [&](const TopicPartition& partition) { return refuses && partition == orders; };
+    host.schedule(orders, "a", "1h", "id");
+    host.schedule(others, "b", "1h", "id");
+    host.settle();
+    const auto answer = host.deliver_now(orders, "id");
+    const auto other = host.deliver_now(others, "id");
+    host.settle();
+    CHECK(outcome_of(other) == ControlOutcome::done);
+    REQUIRE(answer->has_value());
+    REQUIRE(!(**answer).has_value());
+    CHECK((**answer).error().code == Errc::exhausted);
+    CHECK((**answer).error().message ==
+          "not delivered yet: refused by the test; it stays pending and due now");
+    refuses = false;
+    host.pass(seconds{5});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
   TEST_CASE("requests that wait for one record are bounded") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
+    host.refusal = Errc::invalid;
     host.schedule(orders, "a", "1s", "id");
     host.pass(milliseconds{1'000});
     std::vector<TestHost::Answer> answers;

@@ -214,7 +214,7 @@ class TestHost final : public Sink {
     if (deleted.contains(partition.topic)) return told.done(fail(Errc::not_found, "deleted"));
     check_delivery(partition, batch, gone);
     if (out_of_service.contains(partition)) return told.done(fail(Errc::fenced, "it is damaged"));
-    if (refuses && refuses(partition)) return told.done(fail(Errc::io, "refused by the test"));
+    if (refuses && refuses(partition)) return told.done(fail(refusal, "refused by the test"));
     storage::JournalTransaction transaction(storage::Reserve::use);
     transaction.add(storage::LogAppended{partition, clock.wall(), batch});
     const Offset base = ends_[partition];
@@ -531,6 +531,7 @@ class TestHost final : public Sink {
   std::map<TopicId, TopicDelay> topics;
   std::set<TopicId> deleted;
   std::function<bool(const TopicPartition&)> refuses;
+  Errc refusal = Errc::io;
   std::set<TopicPartition> out_of_service;  // Until a crash: the start opens them again.
   bool refuses_commits = false;
   PendingTerms terms;  // Of the producer of what follows.

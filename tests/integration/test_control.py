@@ -1,7 +1,9 @@
 """What the owner of pending records may do: move, deliver now, count, trace, select, export and import."""
 
+import concurrent.futures
 import json
 import subprocess
+import time
 
 import wire
 from harness import case, eventually, now_ms, run
@@ -49,6 +51,32 @@ def _(ctx):
         assert broker.http("POST", f"/delayed/{topic}/nobody/deliver")[1]["result"] == "unknown"
         assert broker.http("POST", f"/delayed/{topic}/a/deliver", token=False)[0] == 401
         assert client.end_offset(topic, 1) == 2
+
+
+@case("a record whose partition cannot be opened is not delivered: the request is told why, and a stop does not wait for it")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.schedule(topic, "a")
+    assert broker.stop() == 0
+    log = broker.data / "logs" / f"{topic}-0"
+    log.rename(broker.data / "away")
+    log.write_text("a file where a directory should be")
+    broker.start()
+    status, body = broker.http("POST", f"/delayed/{topic}/a/deliver")
+    assert status == 503 and "cannot be opened" in body["error"] and "it stays pending" in body["error"], body
+    # While the partition waits for its next try nobody answers the next request but the stop.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(broker.http, "POST", f"/delayed/{topic}/a/deliver")
+        time.sleep(0.2)
+        assert broker.stop(within=15) == 0
+        asked.exception()
+    log.unlink()
+    (broker.data / "away").rename(log)
+    broker.start()
+    with broker.client() as client:
+        assert [record.value for record in client.consume(topic, 1)] == [b"a"]
 
 
 @case("a wrong body, action, time or duration is refused with the reason, and nothing changes")
