@@ -212,7 +212,7 @@ def stop_service(broker, command, program, file):
     """SIGTERM: the program leaves its group, whose next member need not wait for a timeout."""
     program.terminate()
     # A JVM that a signal has ended says so, also after its hooks.
-    assert program.wait(20) == (143 if command[0] == "java" else 0), (program.returncode, open(f"{file}.err").read())
+    assert program.wait(40) == (143 if command[0] == "java" else 0), (program.returncode, open(f"{file}.err").read())
     assert broker.get("/groups/order-timeouts")["state"] == "Empty", broker.get("/groups/order-timeouts")
 
 
@@ -238,7 +238,7 @@ def time_over_while_down(ctx, broker, command):
     try:
         eventually(lambda: len(broker.pending(topic)) == 12, "it has placed all orders", within=60)
         shop("paid", paid[0])  # Cancelled while all is well.
-        eventually(lambda: len(broker.pending(topic)) == 11, "it has cancelled one")
+        eventually(lambda: len(broker.pending(topic)) == 11, "it has cancelled one", within=60)
         stop_service(broker, command, program, file)
         assert sorted(said()) == ["an order of 0 bytes, put aside", "an order of 300 bytes, put aside"], said()
 
@@ -251,7 +251,7 @@ def time_over_while_down(ctx, broker, command):
         program = start_service(broker, command, topic, file)
         eventually(lambda: len(said()) == 13, "it has handled all timeouts", within=60)
         shop("paid", unpaid[0])
-        eventually(lambda: len(said()) == 14, "it has seen the late payment")
+        eventually(lambda: len(said()) == 14, "it has seen the late payment", within=60)
         stop_service(broker, command, program, file)
     finally:
         program.kill()
