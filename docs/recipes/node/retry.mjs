@@ -19,7 +19,7 @@ class Hopeless extends Error {}
 
 // Your work. It has to be idempotent: a crash before the commit repeats it.
 async function handle (order, tries) {
-  if (order === 'nonsense') throw new Hopeless('not an order')
+  if (order === '' || order === 'nonsense') throw new Hopeless('not an order')
   if (order === 'order 3' || (order === 'order 2' && tries === 1)) throw new Error('the bank does not answer')
 }
 
@@ -66,7 +66,7 @@ await new Promise((resolve, reject) => {
       const tries = Math.max(0, parseInt(ours(from, message, 'retry-tries')) || 0) + 1
       let again = false
       try {
-        await handle(message.value.toString(), tries)
+        await handle(String(message.value ?? ''), tries)
         console.log(`${message.value}: done at try ${tries}`)
       } catch (error) {
         again = await tryAgainOrPutAside({ from, partition, message, tries, error })

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 brokers, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 gap_ms = int(sys.argv[4]) if len(sys.argv) > 4 else 1000
 
-producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
+                     "message.timeout.ms": 10000})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "put-back", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

@@ -10,7 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 brokers, topic = sys.argv[1:3]
 quiet_ms = sys.argv[3] if len(sys.argv) > 3 else "5000"
 
-producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
+                     "message.timeout.ms": 10000})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "indexer", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

@@ -14,7 +14,8 @@ brokers, topic = sys.argv[1:3]
 interval_ms = 1000 / (float(sys.argv[3]) if len(sys.argv) > 3 else 2)
 horizon_ms = float(sys.argv[4]) if len(sys.argv) > 4 else 5000
 
-producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
+                     "message.timeout.ms": 10000})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "pacer", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

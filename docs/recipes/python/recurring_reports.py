@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 brokers, topic = sys.argv[1:3]
 cron = sys.argv[3] if len(sys.argv) > 3 else "0 8 * * MON-FRI"
 
-producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
+                     "message.timeout.ms": 10000})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "reports", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 brokers, topic = sys.argv[1:3]
 soon = datetime.timedelta(seconds=float(sys.argv[3]) if len(sys.argv) > 3 else 10)
 
-producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
+                     "message.timeout.ms": 10000})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "reminders", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

@@ -1,16 +1,22 @@
 // Cancel if unpaid: an order that is not paid in time is cancelled.
 //
-//	cancel_if_unpaid BROKERS TOPIC [DELAY_MS]
+//	cancel_if_unpaid BROKERS TOPIC [DELAY_MS [FILE]]
+//
+// TOPIC has all events of all orders, each with its order as key: "placed", "paid", and the "timeout" that this program sends.
+// With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM. Without FILE it plays
+// the shop too, and ends by itself.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -19,45 +25,62 @@ var (
 	ctx    = context.Background()
 	topic  = os.Args[2]
 	delay  = "30000"
+	file   string
 	client *kgo.Client
-	state  = map[string]string{} // Stands for your database: order -> "open", "paid", "cancelled" or "to be refunded".
+	state  = map[string]string{} // Order -> "open", "paid", "cancelled" or "to be refunded".
 )
 
-// The key takes all records of one order to one partition.
-func send(order, name, value string) {
-	check(client.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(order), Value: []byte(order), Headers: []kgo.RecordHeader{
-		{Key: "x-schedule-id", Value: []byte(order)}, {Key: name, Value: []byte(value)}}}).FirstErr())
+func store(order, what string) {
+	state[order] = what
+	if file != "" {
+		text, _ := json.Marshal(state)
+		check(os.WriteFile(file, text, 0o600))
+	}
 }
 
-func place(order string) {
+// Returns when the record is durable. A program that gets no answer for ten seconds ends; the client alone would try for ever.
+func send(record *kgo.Record) {
+	answer := make(chan error, 1)
+	client.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
+	select {
+	case err := <-answer:
+		check(err)
+	case <-time.After(10 * time.Second):
+		log.Fatal("no answer from the broker")
+	}
+}
+
+func schedule(order string, partition int32, event, name, value string) {
+	send(&kgo.Record{Topic: topic, Partition: partition, Key: []byte(order), Value: []byte(event),
+		Headers: []kgo.RecordHeader{{Key: "x-schedule-id", Value: []byte("order/" + order)}, {Key: name, Value: []byte(value)}}})
+}
+
+func place(order string, partition int32) {
 	// The event may come again: a second timeout would begin the time anew, or come for an order that is paid.
 	if state[order] != "" {
 		return
 	}
 	// The timeout first: a crash in between leaves a timeout without an order, which does nothing.
 	// The other way round it would leave an order that is never cancelled.
-	send(order, "x-delay", delay)
-	state[order] = "open" // INSERT INTO orders VALUES (?, 'open') ON CONFLICT DO NOTHING
+	// In the partition of the other events, it is behind all payments that came before it was due.
+	schedule(order, partition, "timeout", "x-delay", delay)
+	store(order, "open") // INSERT INTO orders VALUES (?, 'open') ON CONFLICT DO NOTHING
 }
 
-func pay(order string, crash bool) error {
-	// The database first, and it decides: UPDATE orders SET state = 'paid' WHERE id = ? AND state = 'open'
-	if state[order] == "open" {
-		state[order] = "paid"
+func pay(order string, partition int32) {
+	// The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
+	// ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+	if state[order] == "" || state[order] == "open" {
+		store(order, "paid")
 	}
 	switch state[order] {
-	case "":
-		return fmt.Errorf("%s is not placed yet", order) // Try again later.
 	case "paid":
 		// Also when the event comes again: the program may have crashed here.
-		if !crash {
-			send(order, "x-schedule-action", "cancel")
-		}
+		schedule(order, partition, "", "x-schedule-action", "cancel")
 	case "cancelled":
-		state[order] = "to be refunded"
+		store(order, "to be refunded")
 		fmt.Printf("%s: paid too late, to be refunded\n", order)
 	}
-	return nil
 }
 
 func onTimeout(order string) {
@@ -65,7 +88,7 @@ func onTimeout(order string) {
 	// UPDATE orders SET state = 'cancelled' WHERE id = ? AND state = 'open'
 	switch state[order] {
 	case "open":
-		state[order] = "cancelled"
+		store(order, "cancelled")
 		fmt.Printf("%s: not paid in time, cancelled\n", order)
 	case "":
 		fmt.Printf("%s: never placed, nothing to do\n", order)
@@ -74,39 +97,68 @@ func onTimeout(order string) {
 	}
 }
 
+func handle(record *kgo.Record) {
+	order := strings.ToValidUTF8(string(record.Key), "?")
+	switch event := string(record.Value); {
+	case len(order) == 0 || len(order) > 200:
+		// An id has at most 249 bytes. A timeout that is refused would stop all events behind this one for ever.
+		fmt.Printf("an order of %d bytes, put aside\n", len(order))
+	case event == "placed":
+		place(order, record.Partition)
+	case event == "paid":
+		pay(order, record.Partition)
+	case event == "timeout": // Others may send other events.
+		onTimeout(order)
+	}
+}
+
+// The key takes all events of one order to one partition.
+func playShop(brokers kgo.Opt) {
+	shop, err := kgo.NewClient(brokers)
+	check(err)
+	defer shop.Close()
+	// Some events come twice, and change nothing. The timeout of order-2 never comes.
+	for _, event := range []string{"order-1 placed", "order-2 placed", "order-2 paid", "order-2 paid", "order-2 placed"} {
+		words := strings.Fields(event)
+		check(shop.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(words[0]), Value: []byte(words[1])}).FirstErr())
+	}
+}
+
 func main() {
 	if len(os.Args) > 3 {
 		delay = os.Args[3]
 	}
+	if len(os.Args) > 4 {
+		file = os.Args[4]
+		if text, err := os.ReadFile(file); !os.IsNotExist(err) {
+			check(err)
+			check(json.Unmarshal(text, &state))
+		}
+	}
 	running, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
+	brokers := kgo.SeedBrokers(strings.Split(os.Args[1], ",")...)
+	if file == "" {
+		playShop(brokers)
+	}
 	var err error
-	client, err = kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.ConsumerGroup("order-timeouts"),
-		kgo.ConsumeTopics(topic), kgo.DisableAutoCommit())
+	client, err = kgo.NewClient(brokers, kgo.ConsumerGroup("order-timeouts"), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	check(err)
 	defer client.Close()
 
-	for _, order := range []string{"order-1", "order-2", "order-3"} {
-		place(order)
-	}
-	check(pay("order-2", false)) // Its timeout never comes.
-	check(pay("order-3", true))  // Its timeout comes, and finds that it is paid.
-	check(pay("order-2", false)) // Both events come again, and change nothing.
-	place("order-2")
-
-	for left := 2; left > 0; { // A service would run until it is stopped.
-		fetches := client.PollFetches(running)
+	for file != "" || state["order-1"] != "cancelled" {
+		fetches := client.PollRecords(running, 1)
 		if running.Err() != nil {
 			return // Close() leaves the group, so that the other members need not wait for a timeout.
 		}
 		check(fetches.Err())
 		for _, record := range fetches.Records() {
-			onTimeout(string(record.Value))
+			handle(record)
 			check(client.CommitRecords(ctx, record))
-			left--
 		}
 	}
-	check(pay("order-1", false))
+	pay("order-1", 0)
 }
 
 func check(err error) {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -29,13 +30,25 @@ var (
 
 // Your work. It has to be idempotent: a crash before the commit repeats it.
 func handle(order string, tries int) error {
-	if order == "nonsense" {
+	if order == "" || order == "nonsense" {
 		return hopeless
 	}
 	if order == "order 3" || order == "order 2" && tries == 1 {
 		return errors.New("the bank does not answer")
 	}
 	return nil
+}
+
+// Returns when the record is durable. A program that gets no answer for ten seconds ends; the client alone would try for ever.
+func send(producer *kgo.Client, record *kgo.Record) {
+	answer := make(chan error, 1)
+	producer.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
+	select {
+	case err := <-answer:
+		check(err)
+	case <-time.After(10 * time.Second):
+		log.Fatal("no answer from the broker")
+	}
 }
 
 // Sends the record on with its own headers and ours. The caller commits only after that.
@@ -64,7 +77,7 @@ func tryAgainOrPutAside(producer *kgo.Client, record *kgo.Record, tries int, pro
 		add("x-schedule-id", origin)
 		add("x-delay", strconv.Itoa(int(delay)))
 	}
-	check(producer.ProduceSync(ctx, copied).FirstErr())
+	send(producer, copied)
 	fmt.Printf("%s: try %d failed, %s\n", record.Value, tries, map[bool]string{true: "again later", false: "put aside"}[again])
 	return again
 }

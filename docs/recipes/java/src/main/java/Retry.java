@@ -30,7 +30,7 @@ public class Retry {
 
   /** Your work. It has to be idempotent: a crash before the commit repeats it. */
   static void handle(String order, int tries) throws Exception {
-    if (order.equals("nonsense")) throw new Hopeless("not an order");
+    if (order.isEmpty() || order.equals("nonsense")) throw new Hopeless("not an order");
     if (order.equals("order 3") || order.equals("order 2") && tries == 1) throw new Exception("the bank does not answer");
   }
 
@@ -61,7 +61,9 @@ public class Retry {
   public static void main(String[] args) throws Exception {
     topic = args[1];
     if (args.length > 2) firstDelayMs = Integer.parseInt(args[2]);
-    producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new ByteArraySerializer(), new ByteArraySerializer());
+    // A record that the broker has not acknowledged after ten seconds is an error, which ends the program.
+    producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0], "delivery.timeout.ms", "10000", "request.timeout.ms", "5000",
+        "max.block.ms", "10000"), new ByteArraySerializer(), new ByteArraySerializer());
     var orders = List.of("order 1", "order 2", "order 3", "nonsense");
     for (String order : orders) producer.send(new ProducerRecord<>(topic, order.getBytes(), order.getBytes())).get();
 
