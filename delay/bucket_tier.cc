@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/assert.h"
-
 namespace tarry::delay {
 
 using storage::Bucket;

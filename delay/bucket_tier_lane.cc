@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/assert.h"
 #include "delay/bucket_tier.h"
 
 namespace tarry::delay {

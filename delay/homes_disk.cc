@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/assert.h"
 #include "delay/homes.h"
 
 namespace tarry::delay {

@@ -1,6 +1,7 @@
 #include "delay/unwritten_rows.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/assert.h"
 

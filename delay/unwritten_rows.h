@@ -24,7 +24,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "base/background.h"
 #include "base/ids.h"

@@ -211,7 +211,6 @@ class TestHost final : public Sink {
     std::vector<storage::PendingRemoved> gone(departures.gone.begin(), departures.gone.end());
     ++deliveries;
     codecs.push_back(*records::BatchView::parse(batch).value().codec());
-    if (deleted.contains(partition.topic)) return told.done(fail(Errc::not_found, "deleted"));
     check_delivery(partition, batch, gone);
     if (out_of_service.contains(partition)) return told.done(fail(Errc::fenced, "it is damaged"));
     if (refuses && refuses(partition)) return told.done(fail(refusal, "refused by the test"));

@@ -69,7 +69,7 @@ TEST_SUITE("out of service") {
     TestHost host;
     host.out_of_service.insert(orders);
     for (int n = 0; n < 20; ++n)
-      host.park(orders, std::to_string(n), std::to_string(100 + 100 * n));
+      host.schedule(orders, std::to_string(n), std::to_string(100 + 100 * n));
     host.pass(5s);
     CHECK(host.deliveries == 1);
     CHECK(host.engine->stats().refused_total == 1);
@@ -82,9 +82,9 @@ TEST_SUITE("out of service") {
   TEST_CASE(
       "what happens to the records of a partition that is out of service is not answered wrongly") {
     TestHost host;
-    host.park(orders, "a", "100000", "id");
-    host.park(orders, "b", "3600000", "later");
-    host.park(others, "c", "3600000", "id");
+    host.schedule(orders, "a", "100000", "id");
+    host.schedule(orders, "b", "3600000", "later");
+    host.schedule(others, "c", "3600000", "id");
     host.sync();
     const std::string handle = host.pending().begin()->second.handle();
     host.out_of_service.insert(orders);
