@@ -275,9 +275,10 @@ TEST_SUITE("deliver now") {
     CHECK(host.log(orders).size() == 2);
   }
 
-  TEST_CASE("it is answered when it is delivered, however often that is refused") {
+  TEST_CASE("it is answered when it is delivered, however often the clock is in the way") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
+    host.refusal = Errc::invalid;
     host.schedule(orders, "a", "1h", "id");
     host.settle();
     const auto answer = host.deliver_now(orders, "id");
@@ -296,8 +297,8 @@ TEST_SUITE("deliver now") {
       CAPTURE(what);
       TestHost host;
       host.refuses = [](const TopicPartition&) { return true; };
-      host.refusal =
-          Errc::invalid;  // As when the clock is in the way: the request goes on waiting.
+      // As when the clock is in the way: the request goes on waiting.
+      host.refusal = Errc::invalid;
       host.schedule(orders, "a", "1h", "id");
       host.settle();
       const auto answer = host.deliver_now(orders, "id");

@@ -214,7 +214,11 @@ struct Simulation {
       }
     } else if (what < 92) {
       const auto partition = any_partition();
-      if (!stuck.erase(partition)) stuck.insert(partition);
+      if (one_in(3)) {
+        host.out_of_service.insert(partition);  // Until the next crash.
+      } else if (!stuck.erase(partition)) {
+        stuck.insert(partition);
+      }
     } else if (what < 94) {
       host.refuses_commits = !host.refuses_commits;
     } else if (what < 95) {
@@ -241,6 +245,7 @@ struct Simulation {
     stuck.clear();
     host.refuses = nullptr;
     host.refuses_commits = false;
+    if (!host.out_of_service.empty()) crash();
     // Far enough for every due time, expiry and back-off, also after steps back.
     for (int i = 0; i < 60 && !(host.pending().empty() && host.idle()); ++i) {
       host.pass(milliseconds{10'000});
