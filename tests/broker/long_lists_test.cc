@@ -480,6 +480,27 @@ TEST_SUITE("long lists") {
     CHECK(ledger.used() == 0);
   }
 
+  TEST_CASE(
+      "an answer that needs much room for what its request names waits for memory, and a small one "
+      "does not") {
+    LongWorld world;
+    Charge held(world.shard().ledger(), nullptr);
+    held.set(world.shard().ledger().room());
+    protocol::MetadataRequest metadata;
+    metadata.topics.emplace();
+    metadata.topics->push_back({{}, ""});
+    CHECK(world.call<protocol::MetadataResponse>(metadata, 1).topics.size() == 1);
+    metadata.topics->assign(many, {{}, ""});  // Two bytes each.
+    const auto pending = world.begin(metadata, 1);
+    CHECK_FALSE(pending->answer.has_value());
+    world.pass(std::chrono::seconds(2));
+    REQUIRE(pending->answer.has_value());
+    CHECK(pending->answer->close.contains("no memory became free"));
+    held.set(0);
+    CHECK(world.call<protocol::MetadataResponse>(metadata, 1).topics.size() == 1);
+    CHECK(world.shard().ledger().used() == 0);
+  }
+
   TEST_CASE("a large request is decoded and answered on the pool, a small one on its shard") {
     LongWorld world;
     world.runs_at_once = false;
