@@ -68,14 +68,6 @@ bool may_overtake(const broker::Handler& handler, const broker::RequestContext& 
          !broker::client_quota(context, broker::QuotaKind::produce);
 }
 
-// The first Produce of a principal that has never produced before.
-asio::awaitable<broker::Answer> run_numbered(const broker::Handler& handler,
-                                             broker::RequestContext context) {
-  co_await broker::number_principal(context);
-  broker::Answer answer = co_await handler.run(std::move(context));
-  co_return answer;
-}
-
 // Each step is a statement of its own: of `if (!co_await ...)` before a co_return of braces g++ 12
 // makes a coroutine that ends the process when it is resumed.
 asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
@@ -566,15 +558,12 @@ void Session::run(Request request) {
     // Measured only where a quota asks for it.
     request.context.time = std::make_shared<broker::RequestTime>(owner_.shard_.clock().mono());
   const auto time = request.context.time;
-  const bool is_unnumbered =
-      handler.key == protocol::ApiKey::produce && !broker::knows_principal(request.context);
   // The callback holds the frame until the answer is given, because the request consists of views
   // of it.  The handler runs in here up to its first wait.
   asio::co_spawn(
       owner_.shard_.executor(),
-      is_unnumbered ? run_numbered(handler, std::move(request.context))
-      : at_once     ? handler.run(std::move(request.context))
-                    : run_when_room(handler, std::move(request.context), working),
+      at_once ? handler.run(std::move(request.context))
+              : run_when_room(handler, std::move(request.context), working),
       [self = shared_from_this(), frame, number, key](std::exception_ptr failed,
                                                       broker::Answer answer) {
         if (failed) {

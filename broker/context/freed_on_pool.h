@@ -7,12 +7,15 @@
 //   const FreedOnPool freed(context.shard, times);  // Behind it, so that it goes first.
 //
 // It takes what is in the containers when it goes; those that were moved away have nothing then.
+// What waits for the pool stays charged until it is freed, and what there is no room for is freed
+// at once: so a pool that is slow bounds what clients can make it hold.
 
 #include <cstddef>
 #include <new>
 #include <tuple>
 #include <utility>
 
+#include "broker/context/ledger.h"
 #include "broker/context/shard_context.h"
 
 namespace tarry::broker {
@@ -32,12 +35,19 @@ class FreedOnPool {
  private:
   // Fewer are freed at once: to hand them over would take longer.
   static constexpr std::size_t freed_here = 1000;
+  // About: an element's node in the heap, and what it has there itself.
+  static constexpr std::size_t bytes_beside = 128;
 
   void free(Containers&... containers) {
     if ((containers.size() + ...) <= freed_here) return;
+    // Nobody owes it: the request that made it may be answered, and its connection gone.
+    Charge charge(shard_.ledger(), nullptr);
+    const std::size_t bytes =
+        ((containers.size() * (sizeof(typename Containers::value_type) + bytes_beside)) + ...);
+    if (!charge.try_grow(bytes)) return;
     try {
       auto work = [taken = std::tuple<Containers...>(std::move(containers)...)] {};
-      shard_.background().run(std::move(work), [] {});
+      shard_.background().run(std::move(work), [charge = std::move(charge)] {});
     } catch (const std::bad_alloc&) {
       // Then they are freed here.
       return;

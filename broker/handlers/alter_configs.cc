@@ -19,6 +19,7 @@
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
@@ -80,9 +81,9 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
   std::vector<TopicResult<TopicPtr>> changed;
   const FreedOnPool freed(context.shard, changes, changed);
   YieldBudget budget(context.shard, &context.connection);
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.responses.reserve(request.resources.size());
-  changes.reserve(request.resources.size());
+  const bool room =
+      co_await reserve_charged(context, request.resources.size(), response.responses, changes);
+  if (!room) co_return response;
   for (const auto& resource : request.resources) {
     const std::size_t microseconds = 2 + std::min(resource.configs.size(), max_configs) / 2;
     if (budget.spend(microseconds) && !co_await budget.yield()) co_return response;

@@ -15,6 +15,7 @@
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
@@ -50,9 +51,9 @@ asio::awaitable<CreatePartitionsResponse> create_partitions(
     if (budget.spend() && !co_await budget.yield()) co_return response;
     ++times[topic.name];
   }
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.results.reserve(request.topics.size());
-  additions.reserve(request.topics.size());
+  const bool room =
+      co_await reserve_charged(context, request.topics.size(), response.results, additions);
+  if (!room) co_return response;
   for (const auto& asked : request.topics) {
     const std::size_t assignments = asked.assignments ? asked.assignments->size() : 0;
     const std::size_t microseconds = 2 + assignments / assignments_a_microsecond;

@@ -17,6 +17,7 @@
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/delayed_topic_change.h"
@@ -124,9 +125,9 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
     if (budget.spend() && !co_await budget.yield()) co_return response;
     ++times[topic.name];
   }
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.topics.reserve(request.topics.size());
-  wanted.reserve(request.topics.size());
+  const bool room =
+      co_await reserve_charged(context, request.topics.size(), response.topics, wanted);
+  if (!room) co_return response;
   for (const auto& asked : request.topics) {
     if (budget.spend(microseconds_of(asked)) && !co_await budget.yield()) co_return response;
     auto& named = times[asked.name];

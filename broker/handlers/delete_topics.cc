@@ -16,6 +16,7 @@
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/run.h"
@@ -55,8 +56,8 @@ asio::awaitable<DeleteTopicsResponse> delete_topics(RequestContext& context,
   std::vector<TopicResult<TopicPtr>> removed;
   const FreedOnPool freed(context.shard, removals, seen, removed);
   YieldBudget budget(context.shard, &context.connection);
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.responses.reserve(count);
+  const bool room = co_await reserve_charged(context, count, response.responses);
+  if (!room) co_return response;
   for (std::size_t i = 0; i < count; ++i) {
     if (budget.spend() && !co_await budget.yield()) co_return response;
     const DeleteTopicsRequest::Topic topic = asked(i);

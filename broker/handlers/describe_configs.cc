@@ -10,6 +10,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/configs.h"
 #include "broker/handlers/run.h"
@@ -163,8 +164,8 @@ asio::awaitable<DescribeConfigsResponse> describe_configs(RequestContext& contex
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
   const KnownKeys known = known_keys(broker);
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.results.reserve(request.resources.size());
+  const bool room = co_await reserve_charged(context, request.resources.size(), response.results);
+  if (!room) co_return response;
   for (const auto& asked : request.resources) {
     // The cost of a resource is known afterwards, so each pays for the one before it.
     // One that is there costs as much if none of its keys is wanted.

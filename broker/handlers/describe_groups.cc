@@ -16,6 +16,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
@@ -187,8 +188,8 @@ asio::awaitable<DescribeGroupsResponse> describe_groups(RequestContext& context,
   DescribeGroupsResponse response;
   Describing asking{context, request, response, YieldBudget(context.shard, &context.connection),
                     AnswerMemory(context)};
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.groups.reserve(request.groups.size());
+  const bool room = co_await reserve_charged(context, request.groups.size(), response.groups);
+  if (!room) co_return response;
   std::span<const std::string_view> left = request.groups;
   while (!left.empty()) {
     const auto some = left.first(std::min(left.size(), groups_together));

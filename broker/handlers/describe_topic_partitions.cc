@@ -9,6 +9,7 @@
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/operations.h"
 #include "broker/handlers/run.h"
@@ -70,8 +71,8 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_page(
   const std::int32_t node = context.broker.identity().node_id;
   DescribeTopicPartitionsResponse response;
   std::int32_t left = page_limit(request);
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.topics.reserve(page.names.size());
+  const bool room = co_await reserve_charged(context, page.names.size(), response.topics);
+  if (!room) co_return response;
   for (const std::string_view name : page.names) {
     if (budget.spend(microseconds_a_description) && !co_await budget.yield()) co_return response;
     if (request.cursor && name < request.cursor->topic_name) continue;

@@ -9,6 +9,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 
@@ -67,8 +68,9 @@ boost::asio::awaitable<protocol::FindCoordinatorResponse> find_coordinator(
   }
   YieldBudget budget(context.shard, &context.connection);
   AnswerMemory memory(context);
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.coordinators.reserve(request.coordinator_keys.size());
+  const bool room =
+      co_await reserve_charged(context, request.coordinator_keys.size(), response.coordinators);
+  if (!room) co_return response;
   for (const auto key : request.coordinator_keys) {
     if (budget.spend() && !co_await budget.yield()) break;
     if (memory.spend(bytes_a_coordinator) && !co_await memory.take()) break;

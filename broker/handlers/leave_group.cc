@@ -10,6 +10,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "protocol/messages/leave_group.h"
@@ -53,8 +54,11 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
   Shard& there = broker.shard_of_group(request.group_id);
   const bool batch = context.version() >= 3;
   YieldBudget budget(context.shard, nullptr);  // Members leave even if nobody waits for it.
+  protocol::LeaveGroupResponse response;
   std::vector<Group::Leaving> leaving;
-  leaving.reserve(request.members.size() + 1);
+  const bool room =
+      co_await reserve_charged(context, request.members.size() + 1, response.members, leaving);
+  if (!room) co_return response;
   if (!batch) leaving.push_back({request.member_id, std::nullopt});
   for (const auto& member : request.members) {
     if (budget.spend()) co_await budget.yield();
@@ -65,7 +69,6 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
   };
   const Left left = co_await broker.on(context.shard, there, std::move(work));
 
-  protocol::LeaveGroupResponse response;
   if (!left) {
     response.error_code = left.error();
     co_return response;
@@ -75,8 +78,6 @@ asio::awaitable<protocol::LeaveGroupResponse> leave_group(
     response.error_code = left->front();
     co_return response;
   }
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.members.reserve(left->size());
   for (std::size_t i = 0; i < left->size(); ++i) {
     if (budget.spend()) co_await budget.yield();
     auto& member = response.members.emplace_back();

@@ -13,6 +13,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/advertised.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/delayed_topic_change.h"
 #include "broker/handlers/operations.h"
@@ -185,8 +186,9 @@ asio::awaitable<void> tell_asked(Telling& telling) {
   std::set<std::string_view> names;
   std::set<TopicId> ids;
   const FreedOnPool freed(telling.context.shard, names, ids);
-  // Once for all: a vector that grows moves all that it has in one turn.
-  telling.response.topics.reserve(telling.request.topics->size());
+  const bool room = co_await reserve_charged(telling.context, telling.request.topics->size(),
+                                             telling.response.topics);
+  if (!room) co_return;
   for (const auto& asked : *telling.request.topics) {
     if (telling.budget.spend(telling.microseconds()) && !co_await telling.budget.yield()) break;
     const bool again =

@@ -28,7 +28,7 @@ bool knows_principal(const RequestContext& context) {
   return connection.principal_id() != unknown_principal;
 }
 
-boost::asio::awaitable<void> number_principal(const RequestContext& context) {
+boost::asio::awaitable<bool> number_principal(const RequestContext& context) {
   // A copy, because a connection belongs to its own shard.
   auto work = [&broker = context.broker,
                name = context.connection.principal()]() -> boost::asio::awaitable<PrincipalId> {
@@ -37,7 +37,9 @@ boost::asio::awaitable<void> number_principal(const RequestContext& context) {
   };
   const PrincipalId number =
       co_await context.broker.on(context.shard, context.broker.shard(0), std::move(work));
+  // Only what holds for good is noted.
   context.connection.set_principal_id(number);
+  co_return number != unknown_principal;
 }
 
 delay::PendingTerms pending_terms(const RequestContext& context, std::string& user) {

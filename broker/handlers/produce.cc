@@ -356,6 +356,17 @@ void note_error(RequestContext& context, const Terms& terms, const std::string& 
            *unwritten == 0 ? "" : fmt::format(" ({} more since the last such line)", *unwritten));
 }
 
+// The producer's principal has no number, and none can be written down now.
+void refuse_unnumbered(ByShard<ProduceItem>& items) {
+  const Appended refused =
+      failed_append(ErrorCode::kafka_storage_error,
+                    "the broker could not note its user, which produces for the first time (is the "
+                    "disk full?); try again");
+  for (auto& there : items) {
+    for (ProduceItem& item : there.items) item.result = refused;
+  }
+}
+
 // Puts the results into the answer, and notes the errors.
 void finish(RequestContext& context, const Terms& terms, const ByShard<ProduceItem>& items,
             const protocol::ProduceResponse& response) {
@@ -441,6 +452,8 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                                  batches, max_batches)};
   }
   context.charge.set(batches * bytes_a_batch);
+  bool is_numbered = knows_principal(context);
+  if (!is_numbered) is_numbered = co_await number_principal(context);
   std::string user;  // Named by the terms.
   const Terms terms{request->acks, std::chrono::milliseconds(std::max(request->timeout_ms, 0)),
                     context.version() >= 7, pending_terms(context, user),
@@ -458,7 +471,11 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
   const auto work = [&terms](OnShard<ProduceItem>& there, CancellationToken& token) {
     return produce(there, terms, token);
   };
-  co_await scatter(context.shard, &context.connection, items, work);
+  if (is_numbered) {
+    co_await scatter(context.shard, &context.connection, items, work);
+  } else {
+    refuse_unnumbered(items);
+  }
   if (terms.in_steps) {
     co_await finish_in_steps(context, terms, items, response, budget);
   } else {

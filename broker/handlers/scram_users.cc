@@ -17,6 +17,7 @@
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/change_security.h"
 #include "broker/handlers/run.h"
@@ -97,8 +98,8 @@ asio::awaitable<DescribeUsersResponse> describe_users(RequestContext& context,
     }
     ++asked[user.name];
   }
-  // Once for all: a vector that grows moves all that it has in one turn.
-  response.results.reserve(asked.size());
+  const bool room = co_await reserve_charged(context, asked.size(), response.results);
+  if (!room) co_return response;
   // The map goes piece by piece, because to free it takes long, too.
   while (!asked.empty()) {
     if (budget.spend()) {

@@ -110,6 +110,7 @@ void AppendQueue::forget_checked() {
   for (Place& place : queue_) {
     if (place.state == Place::State::reading || place.state == Place::State::splitting) continue;
     place.letters.reset();
+    place.parts.reset();
     place.checked = {};
   }
 }
@@ -128,8 +129,9 @@ void AppendQueue::check_larger(Place& first) {
   }
 }
 
-// Whether the first one has to wait for its dead letters.
+// Whether the first one has to wait for its dead letters; a batch that is refused has none.
 bool AppendQueue::begin_to_write(Place& first) {
+  if (!first.parts || !*first.parts) return false;
   try {
     first.letters = steps_->dead_letters(first.arrival, first.checked.verdict);
     if (!first.letters) return false;
@@ -224,11 +226,11 @@ void AppendQueue::append_checked() noexcept {
       check_larger(first);
       continue;
     }
-    if (is_taking() && first.state == State::checked && begin_to_write(first)) break;
-    if (is_taking() && first.state != State::split) {
+    if (is_taking() && first.state == State::checked) {
       split(first);
       continue;
     }
+    if (is_taking() && first.state == State::split && begin_to_write(first)) break;
     records += scheduled_records(first);
     first.letters.reset();  // They view what moves.
     // Out of the queue before it is answered: its client may hand in the next batch at once.

@@ -10,9 +10,10 @@
 // given out in the order in which requests were decoded, compressed or not.  All that a batch needs
 // to know of the ids of its records is read on the pool too, for all that wait at the same time.
 //
-// A batch may have dead letters (dead_letters.h).  They are written when it is first, because then
-// it is certain to be taken, and those behind it wait until they are durable.  A long one that
-// delays records is taken apart when it is first, in steps, and those behind it wait.
+// A batch that schedules records is taken apart when it is first; a long one in steps, for which
+// those behind it wait.  Then it has what it needs: room under the quotas and the ids that it
+// takes. Its dead letters (dead_letters.h) are written after that, so that a batch that is refused,
+// and sent again and again, has none.  Those behind it wait until they are durable.
 //
 // Many that wait behind one may be ready at once.  A turn of the shard takes about a thousand of
 // their scheduled records, and the next turn goes on.
@@ -54,8 +55,8 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
     std::move_only_function<void(const delay::BatchSchedules& schedules,
                                  std::move_only_function<void(Result<IdRows>)> done)>
         read_ids;
-    // The records of a checked batch that have to be written elsewhere before it is taken, if it is
-    // going to be taken.
+    // The records of a batch that the delay engine has accepted that have to be written elsewhere
+    // before it is taken, if it is going to be taken.
     std::move_only_function<std::optional<DeadLetters>(const Arrival& arrival,
                                                        const Verdict& verdict)>
         dead_letters;
@@ -97,10 +98,10 @@ class AppendQueue : public std::enable_shared_from_this<AppendQueue> {
       larger,    // Unpacks to more than the usual lane allows: the large lane when it is first.
       reading,   // Its records are being read, to know their ids.
       checked,
-      writing,  // Its dead letters, as the first.
-      written,  // They are durable, or never will be.
-      splitting,
+      splitting,  // As the first.
       split,
+      writing,  // Its dead letters.
+      written,  // They are durable, or never will be.
     } state = State::checking;
     BatchChecks::Checked checked = {};
     Result<IdRows> ids = IdRows{};

@@ -5,14 +5,16 @@
 //
 //   orders.invalid-3   key, value and headers as they came | x-error: why
 //
-// They go there before the rest of their batch is accepted, so that none is lost:
+// They go there before the rest of their batch is appended, so that none is lost:
 //
-//   first in the partition's queue --next()--> NAME.invalid, until durable --> the rest is appended
-//                                  '<---- more, a piece at a time -----'
+//   first in the partition's queue, and the rest is accepted (delay/intake.h)
+//        --next()--> NAME.invalid, until durable --> the rest is appended
+//        '<---- more, a piece at a time -----'
 //
-// Invariant: a record is never dead-lettered while its batch may still be a duplicate or
-// out of its producer's order.  A crash, or a failure, between the two leaves the records in
-// NAME.invalid and the batch unanswered: its producer sends it again, and they are there twice.
+// Invariant: a record is never dead-lettered while its batch may still be a duplicate, out of its
+// producer's order, or refused by a quota or for another reason that the delay engine has.  A
+// crash, or a failure, between the two leaves the records in NAME.invalid and the batch unanswered:
+// its producer sends it again, and they are there twice.
 //
 // Pure; views the batch.
 

@@ -282,8 +282,7 @@ AppendQueue& Partition::queue() {
   return *append_queue_;
 }
 
-// Asked in the same turn as append_or_refuse(), or before the letters are written: a batch that is
-// refused, or was answered before, has none.
+// A batch that is refused, or was answered before, has none.
 std::optional<DeadLetters> Partition::dead_letters(const Arrival& arrival,
                                                    const Verdict& verdict) const {
   if (!verdict || !*verdict || !(*verdict)->schedules) return std::nullopt;
@@ -320,7 +319,10 @@ void Partition::split(const Arrival& arrival, const Verdict& verdict, Result<IdR
   }
   delay::Engine& engine = host_.engine();
   const auto topic = delay_config_of(*arrival.config);
-  if (delay::AcceptedBatch::is_long(checked->batch, *checked->schedules, topic)) {
+  // One that waits for its dead letters is not appended in this turn; what is accepted in steps
+  // holds the records that it takes until then.
+  if (dead_letters(arrival, verdict) ||
+      delay::AcceptedBatch::is_long(checked->batch, *checked->schedules, topic)) {
     engine.accept_in_steps(id_, checked->batch, *checked->schedules, topic, arrival.at,
                            std::move(*ids), std::move(done), arrival.pending);
   } else {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "base/log.h"
 #include "broker/context/one_shot_event.h"
 #include "broker/context/shard_context.h"
@@ -35,35 +37,58 @@ boost::asio::awaitable<PrincipalId> LiveSecurity::number_principal(std::string n
   unnumbered_.insert(name);
   co_await turns_.take();
   const TurnQueue::Turn turn(turns_);
-  // Every change makes an image of all rows, so one is made for all that wait: after a restart of
-  // many producers these are many.
-  auto changes = numbers_for_all_waiting();
-  if (!changes.empty()) {
-    // Without a number its records count with those of others, which refuses too much rather than
-    // too little.
-    (void)co_await make(std::move(changes));
-  }
+  co_await write_numbers();
   const auto& rows = catalog_.security_rows();
-  const auto row = rows.find(SecurityImage::principal_key(name));
-  if (row == rows.end()) co_return further_principals;
-  co_return SecurityImage::read_principal(row->second).value_or(further_principals);
+  if (const auto row = rows.find(SecurityImage::principal_key(name)); row != rows.end())
+    co_return SecurityImage::read_principal(row->second).value_or(further_principals);
+  co_return numbers().count >= max_principals ? further_principals : unknown_principal;
+}
+
+// Every change makes an image of all rows, so one is made for all that wait: after a restart of
+// many producers these are many.
+boost::asio::awaitable<void> LiveSecurity::write_numbers() {
+  auto changes = numbers_for_all_waiting();
+  if (changes.empty()) co_return;
+  const std::size_t more = changes.size();
+  Numbers given = numbers();
+  // They are counted again unless it is certain what is written: no number may be given twice.
+  numbers_.reset();
+  const auto made = co_await make(std::move(changes));
+  if (made) {
+    given.count += more;
+    given.last += static_cast<PrincipalId>(more);
+    numbers_ = given;
+    co_return;
+  }
+  // Of several records the first may be written.
+  if (more <= static_cast<std::size_t>(rows_of_record)) numbers_ = given;
+  unnoted_.warn(shard_.clock().mono(), "broker",
+                fmt::format("{} users that produce for the first time could not be noted: {}", more,
+                            made.error().message));
+}
+
+LiveSecurity::Numbers& LiveSecurity::numbers() {
+  if (numbers_) return *numbers_;
+  numbers_.emplace();
+  const auto& rows = catalog_.security_rows();
+  for (auto row = rows.lower_bound(SecurityImage::principal_prefix);
+       row != rows.end() && row->first.starts_with(SecurityImage::principal_prefix); ++row) {
+    ++numbers_->count;
+    numbers_->last =
+        std::max(numbers_->last, SecurityImage::read_principal(row->second).value_or(0));
+  }
+  return *numbers_;
 }
 
 std::vector<LiveSecurity::Change> LiveSecurity::numbers_for_all_waiting() {
   std::vector<Change> changes;
   if (unnumbered_.empty()) return changes;
   const auto& rows = catalog_.security_rows();
-  std::size_t count = 0;
-  PrincipalId last = further_principals;
-  for (auto row = rows.lower_bound(SecurityImage::principal_prefix);
-       row != rows.end() && row->first.starts_with(SecurityImage::principal_prefix); ++row) {
-    ++count;
-    last = std::max(last, SecurityImage::read_principal(row->second).value_or(0));
-  }
+  auto [count, last] = numbers();
   for (const auto& name : std::exchange(unnumbered_, {})) {
     auto key = SecurityImage::principal_key(name);
     if (rows.contains(key)) continue;
-    if (count == max_principals) {
+    if (count >= max_principals) {
       if (!std::exchange(is_limit_told_, true)) {
         log_warn("broker",
                  "more than {} users have produced; what further ones have pending counts together "

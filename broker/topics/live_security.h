@@ -24,6 +24,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "base/ids.h"
+#include "base/log_throttle.h"
 #include "base/result.h"
 #include "broker/context/turn_queue.h"
 #include "broker/security/security_image.h"
@@ -56,8 +57,8 @@ class LiveSecurity {
   boost::asio::awaitable<Result<>> change(std::vector<Change> changes);
 
   // The number of a principal, "User:alice", for as long as there is this data directory.
-  // Principals that cannot have one, because there are too many or it cannot be written down, are
-  // further_principals together.
+  // Principals that can never have one, because there are too many or the name is too long, are
+  // further_principals together.  unknown_principal: it could not be written down this time.
   static constexpr std::size_t max_principals = 10'000;
   static constexpr std::size_t max_principal_bytes = 1024;
   boost::asio::awaitable<PrincipalId> number_principal(std::string name);
@@ -66,6 +67,12 @@ class LiveSecurity {
   // In its turn.
   boost::asio::awaitable<Result<>> make(std::vector<Change> changes);
   std::vector<Change> numbers_for_all_waiting();
+  struct Numbers {
+    std::size_t count = 0;
+    PrincipalId last = further_principals;
+  };
+  Numbers& numbers();
+  boost::asio::awaitable<void> write_numbers();
   // In one record of the journal.
   boost::asio::awaitable<Result<>> write(std::span<const Change> changes);
 
@@ -75,7 +82,11 @@ class LiveSecurity {
   TurnQueue turns_;
   // Principals that wait for a number: the first one's turn is for all of them.
   std::set<std::string> unnumbered_;
+  // What is given out.  Empty: to be counted, at first and when a write has failed in the middle.
+  // It is kept because each connection of a principal above the limit asks.
+  std::optional<Numbers> numbers_;
   bool is_limit_told_ = false;
+  LogThrottle unnoted_;
 };
 
 }  // namespace tarry::broker

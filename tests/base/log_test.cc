@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -29,6 +30,20 @@ TEST_SUITE("log") {
       CHECK(escape_control_characters(text) == escaped);
     }
     CHECK(printable("\xc3\x84", 1) == "\\xc3...");
+  }
+
+  TEST_CASE("no character that Unicode has for breaking a line or turning text around is written") {
+    std::vector<std::string> bad{"\xc2\x85"};
+    for (int low = 0xa8; low <= 0xae; ++low)
+      bad.push_back("\xe2\x80" + std::string(1, static_cast<char>(low)));
+    for (int low = 0xa6; low <= 0xa9; ++low)
+      bad.push_back("\xe2\x81" + std::string(1, static_cast<char>(low)));
+    for (const auto& each : bad) {
+      const std::string escaped = printable("topic" + each + "forged");
+      CHECK(escaped.starts_with("topic\\x"));
+      CHECK(escaped.find(each) == std::string::npos);
+      CHECK(escape_control_characters("topic" + each + "forged") == escaped);
+    }
   }
 
   TEST_CASE(

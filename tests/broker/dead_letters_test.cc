@@ -101,6 +101,63 @@ TEST_SUITE("dead letters") {
   }
 
   TEST_CASE(
+      "a batch that is refused because too many records are pending has no dead letters, however "
+      "often it is sent, and one when there is room") {
+    World world;
+    create_topic(world, "t", 1,
+                 {{"tarry.delay.invalid", "dead-letter"}, {"tarry.delay.max.pending", "1"}});
+    const auto now = world.clock.wall();
+    const NewRecord later{"v", {{"x-delay", "1h"}}};
+    CHECK(produce(world, "t", 0, batch_of(now, {later})).error_code == ErrorCode::none);
+    const Buffer numbered = batch_of(now, {later, bad}, {7, 0, 0});
+    for (int again = 0; again < 3; ++again) {
+      for (const Buffer& batch : {batch_of(now, {later, bad}), numbered})
+        CHECK(produce(world, "t", 0, batch).error_code == ErrorCode::not_leader_or_follower);
+    }
+    CHECK(partitions_of(world, "t.invalid") == 0);
+    world.pass(1h + 1s);
+    for (int again = 0; again < 2; ++again) {
+      CHECK(produce(world, "t", 0, numbered).error_code == ErrorCode::none);
+      CHECK(read_all(world, "t.invalid").size() == 1);
+    }
+  }
+
+  TEST_CASE(
+      "a record is delivered or replaced, not both, whenever the dead letters of the batch that "
+      "replaces it are written") {
+    for (std::size_t steps = 0; steps < 8; ++steps) {
+      CAPTURE(steps);
+      World world({.shards = 1});
+      create_dead_letter_topic(world, "t");
+      const auto now = world.clock.wall();
+      const auto in = [](const char* delay, const char* value) {
+        return NewRecord{value, {{"x-delay", delay}, {"x-schedule-id", "id"}}};
+      };
+      CHECK(produce(world, "t", 0, batch_of(now, {in("1s", "old")})).error_code == ErrorCode::none);
+      world.background_stands_still = true;
+      const auto pending =
+          world.begin(produce_request("t", 0, batch_of(now, {in("1h", "new"), bad})), 9);
+      for (std::size_t i = 0; i < steps; ++i) {
+        world.turn();
+        world.background().step();
+      }
+      world.pass(2s);
+      world.background_stands_still = false;
+      world.pass(1s);
+      REQUIRE(pending->answer.has_value());
+      const auto answer = world.read<protocol::ProduceResponse>(*pending, 9);
+      CHECK(answer.responses[0].partition_responses[0].error_code == ErrorCode::none);
+      const auto before = values(read_all(world, "t"));
+      CHECK((before.empty() || before == Strings{"old"}));
+      CHECK(read_all(world, "t.invalid").size() == 1);
+      world.pass(1h);
+      auto after = before;
+      after.emplace_back("new");
+      CHECK(values(read_all(world, "t")) == after);
+    }
+  }
+
+  TEST_CASE(
       "batches behind one with dead letters keep their order, and none is answered before it is "
       "durable") {
     World world({.shards = 2});

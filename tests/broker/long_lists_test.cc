@@ -454,14 +454,51 @@ TEST_SUITE("long lists") {
     need(501, 501);
     CHECK(alive.use_count() == 1);
     CHECK(world.background().size() == 0);
+    const Ledger& ledger = world.shard().ledger();
+    CHECK(ledger.used() == 0);
     need(501, 0);
     CHECK(alive.use_count() == 1 + 2 * 501);
+    CHECK(ledger.used() > 2 * 501 * sizeof(alive));
     world.background().step();
     CHECK(alive.use_count() == 1);
+    CHECK(ledger.used() == 0);
     world.background().no_memory = true;
     need(501, 0);
     CHECK(alive.use_count() == 1);
     CHECK(world.background().size() == 0);
+    // A pool that does nothing holds no more than clients may make the broker hold.
+    std::size_t before = 0;
+    while (world.background().size() < 10'000) {
+      need(50'000, 0);
+      if (world.background().size() == before) break;
+      before = world.background().size();
+    }
+    CHECK(before > 0);
+    CHECK(before < 10'000);
+    CHECK(ledger.room() < 2 * 50'000 * 256);
+    world.background().run_all();
+    CHECK(ledger.used() == 0);
+  }
+
+  TEST_CASE(
+      "an answer that needs much room for what its request names waits for memory, and a small one "
+      "does not") {
+    LongWorld world;
+    Charge held(world.shard().ledger(), nullptr);
+    held.set(world.shard().ledger().room());
+    protocol::MetadataRequest metadata;
+    metadata.topics.emplace();
+    metadata.topics->push_back({{}, ""});
+    CHECK(world.call<protocol::MetadataResponse>(metadata, 1).topics.size() == 1);
+    metadata.topics->assign(many, {{}, ""});  // Two bytes each.
+    const auto pending = world.begin(metadata, 1);
+    CHECK_FALSE(pending->answer.has_value());
+    world.pass(std::chrono::seconds(2));
+    REQUIRE(pending->answer.has_value());
+    CHECK(pending->answer->close.contains("no memory became free"));
+    held.set(0);
+    CHECK(world.call<protocol::MetadataResponse>(metadata, 1).topics.size() == 1);
+    CHECK(world.shard().ledger().used() == 0);
   }
 
   TEST_CASE("a large request is decoded and answered on the pool, a small one on its shard") {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -12,6 +13,8 @@
 #include <doctest/doctest.h>
 #include <boost/asio/co_spawn.hpp>
 
+#include "broker/handlers/all.h"
+#include "broker/security/client_meters.h"
 #include "broker/security/quota_meters.h"
 #include "broker/security/quota_table.h"
 #include "broker/security/rate_meter.h"
@@ -19,6 +22,7 @@
 #include "protocol/messages/describe_client_quotas.h"
 #include "protocol/messages/metadata.h"
 #include "tests/broker/batches.h"
+#include "tests/broker/crowded_disk.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -293,6 +297,37 @@ TEST_SUITE("quotas") {
     CHECK(park("b", 0, "one more").error_code == ErrorCode::none);
   }
 
+  TEST_CASE(
+      "a batch that a quota of pending records refuses has no dead letters, with ids or not") {
+    World world;
+    create_topic(world, "t", 1, {{"tarry.delay.invalid", "dead-letter"}});
+    const auto now = world.clock.wall();
+    const auto with_bad_one = [&](const char* id, Producer producer) {
+      return batch_of(
+          now, {{"v", {{"x-delay", "1h"}, {"x-schedule-id", id}}}, {"b", {{"x-delay", "?"}}}},
+          producer);
+    };
+    const Buffer without_id =
+        batch_of(now, {{"v", {{"x-delay", "1h"}}}, {"b", {{"x-delay", "?"}}}}, {8, 0, 0});
+    CHECK(alter(world, altered("user", "ANONYMOUS", "pending_records", 1)) == ErrorCode::none);
+    CHECK(produce(world, "t", 0, with_bad_one("first", {})).error_code == ErrorCode::none);
+    CHECK(read_all(world, "t.invalid").size() == 1);
+    for (int again = 0; again < 3; ++again) {
+      for (const Buffer& batch : {with_bad_one("second", {7, 0, 0}), without_id})
+        CHECK(produce(world, "t", 0, batch).error_code == ErrorCode::not_leader_or_follower);
+      CHECK(read_all(world, "t.invalid").size() == 1);
+    }
+    // What replaces a record of the same user needs no room.
+    CHECK(produce(world, "t", 0, with_bad_one("first", {9, 0, 0})).error_code == ErrorCode::none);
+    CHECK(read_all(world, "t.invalid").size() == 2);
+    CHECK(alter(world, altered("user", "ANONYMOUS", "pending_records", 2)) == ErrorCode::none);
+    for (int again = 0; again < 2; ++again) {
+      CHECK(produce(world, "t", 0, with_bad_one("second", {7, 0, 0})).error_code ==
+            ErrorCode::none);
+      CHECK(read_all(world, "t.invalid").size() == 3);
+    }
+  }
+
   template <typename Ended>
   void run_until(World & world, Ended ended) {
     for (int i = 0; i < 1'000 && !ended(); ++i) world.pass(1ms);
@@ -337,6 +372,66 @@ TEST_SUITE("quotas") {
     CHECK(std::ranges::adjacent_find(numbers.begin() + 1, numbers.end()) == numbers.end());
     CHECK(world.broker().security(world.shard()).image->principals().size() ==
           LiveSecurity::max_principals);
+    for (const bool is_after_kill : {false, true}) {
+      CAPTURE(is_after_kill);
+      CHECK(number_of(world, "User:one more") == further_principals);
+      CHECK(number_of(world, "User:9") > further_principals);
+      if (!is_after_kill) world.restart();
+    }
+  }
+
+  // A Produce of a client that its certificate calls so.
+  protocol::ProduceResponse::PartitionResponse produce_as(World & world, Connection & connection,
+                                                          Bytes batch) {
+    const Buffer frame =
+        protocol::encode_request_frame(7, "test", produce_request("t", 0, batch), 9);
+    const auto header = protocol::parse_request_header(Bytes(frame).subspan(4));
+    REQUIRE(header.has_value());
+    World::Pending pending;
+    boost::asio::co_spawn(
+        world.shard().executor(),
+        run_produce(RequestContext{world.broker(), world.shard(), connection, *header}),
+        [&](std::exception_ptr, Answer answer) { pending.answer = std::move(answer); });
+    run_until(world, [&] { return pending.answer.has_value(); });
+    return world.read<protocol::ProduceResponse>(pending, 9).responses[0].partition_responses[0];
+  }
+
+  TEST_CASE(
+      "a principal whose number cannot be written down is refused until it can, on the same "
+      "connection") {
+    CrowdedDisk disk;
+    World world{{.shards = 1,
+                 .configure =
+                     [](BrokerConfig& config) {
+                       config.journal_file_bytes = 64 << 10;
+                       config.journal_max_bytes = 64 << 20;
+                     },
+                 .disk = &disk}};
+    create_topic(world, "t");
+    const Buffer large = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
+    CHECK(produce(world, "t", 0, large).error_code == ErrorCode::none);
+    disk.fill();
+    Partition& partition = *world.shard().partitions().all().begin()->second;
+    for (int i = 0; i < 4; ++i) partition.append(large, true, [](const Appended&) {});
+    world.run();
+    CHECK(number_of(world, "User:bob") == unknown_principal);
+    ConnectionOrigin origin;
+    origin.tls_principal = "alice";
+    Connection alice("127.0.0.1:2", origin);
+    const Buffer later = batch_of(world.clock.wall(), {{"v", {{"x-delay", "1h"}}}});
+    for (int again = 0; again < 2; ++again) {
+      const auto refused = produce_as(world, alice, later);
+      CHECK(refused.error_code == ErrorCode::kafka_storage_error);
+      CHECK(refused.error_message.value_or("").contains("could not note its user"));
+      CHECK(alice.principal_id() == unknown_principal);
+    }
+    disk.make_room();
+    world.pass(3s);
+    CHECK(produce_as(world, alice, later).error_code == ErrorCode::none);
+    CHECK(alice.principal_id() > further_principals);
+    CHECK(world.broker().pending_counts().uses().at(alice.principal_id()).records == 1);
+    CHECK(number_of(world, "User:alice") == alice.principal_id());
+    CHECK(number_of(world, "User:bob") > further_principals);
   }
 
   TEST_CASE("a filter finds what it names, by default or by name, and strictly no more") {

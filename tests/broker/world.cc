@@ -120,6 +120,7 @@ std::shared_ptr<World::Pending> World::begin_frame(Buffer frame, std::size_t hom
   auto pending = std::make_shared<Pending>();
   RequestContext context{*broker_, shard(home), *connections_[home], *header};
   context.frame_bytes = frames_.back()->size();
+  context.charge = Charge(shard(home).ledger(), nullptr);
   context.time = request_time;
   boost::asio::co_spawn(contexts_[home]->get_executor(), handler->run(std::move(context)),
                         [pending](std::exception_ptr failed, Answer answer) {
@@ -183,6 +184,8 @@ void World::kill() {
   if (stands_still) contexts_[*stands_still].reset();
   stands_still.reset();
   contexts_.clear();
+  // What its clients held is charged until it is freed.
+  for (auto& background : backgrounds_) background->forget();
   broker_.reset();
   backgrounds_.clear();
   connections_.clear();
