@@ -121,6 +121,10 @@ def check_installed(machine):
         if shutil.which(shell):
             run(shell, "-n", machine.shared_copy(path))
     assert "No licence has been chosen" in machine.shell("cat /usr/share/doc/tarry/copyright")
+    pages = {"operating", *re.findall(r"\]\(([a-z_]+)\.md", (ROOT / "docs/operating.md").read_text())}
+    assert "security" in pages and "upgrading" in pages, pages
+    for page in pages:
+        assert machine.exists(f"/usr/share/doc/tarry/{page}.md.gz"), f"operating.md names {page}.md, and the package lacks it"
     for name in ("alerts.yml", "dashboard.json"):
         assert machine.shell(f"cat /usr/share/tarry/{name}") == (ROOT / "packaging" / name).read_text(), name
 
