@@ -43,11 +43,12 @@ std::optional<std::chrono::microseconds> watchdog_period(std::string_view period
                                                          pid_t own_process);
 std::optional<std::chrono::microseconds> watchdog_period_from_environment();
 
-// Calls `turn` once in each `interval`, on a thread of its own, the first time after one interval.
-// The destructor waits for a turn that is running.
+// Calls `turn` once in each `interval`, on a thread of its own, which has the name `thread_name`,
+// the first time after one interval. The destructor waits for a turn that is running.
 class Pulse {
  public:
-  Pulse(std::chrono::milliseconds interval, std::function<void()> turn);
+  Pulse(std::chrono::milliseconds interval, std::function<void()> turn,
+        std::string thread_name = "tarry-notify");
 
  private:
   std::jthread thread_;
