@@ -179,7 +179,13 @@ def _(ctx):
         machine.run("tarry", "produce", "orders", "-v", "now")
         machine.run("tarry", "produce", "orders", "-v", "later", "--delay", "1h", "--id", "order-1")
         back_up_as_the_unit(machine)
+        checked = machine.run("tarry", "doctor", check=False).stdout
+        assert "broker\tok\t" in checked and f"settings\tok\t{PROPERTIES} can be used\n" in checked and "ports" not in checked, checked
         assert service.stop() == 0
+        machine.shell("chown root: /var/lib/tarry/db")
+        checked = machine.run("tarry", "doctor", check=False).stdout
+        assert "data directory\tproblem\t/var/lib/tarry/db does not belong to the user tarry" in checked, checked
+        machine.shell("chown tarry: /var/lib/tarry/db")
         owners = machine.shell("find /var/lib/tarry ! -user tarry -o -perm /077 ! -type l").strip()
         assert owners == "", f"open to others, or not the user's own: {owners}"
 
