@@ -21,7 +21,7 @@ asio::awaitable<Reply> get_health(Call&) {
 
 asio::awaitable<Reply> get_readiness(Call& call) {
   const auto shards = co_await broker::shard_statuses(call.context.broker, call.context.here);
-  const auto state = state_of(shards);
+  const auto state = state_of(call.context.broker, shards);
   Json body;
   body["status"] = state;
   if (state != "running") {

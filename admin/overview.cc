@@ -141,9 +141,10 @@ asio::awaitable<PendingStatus> pending_status(Context& context,
   co_return status;
 }
 
-std::string_view state_of(const std::vector<ShardStatus>& shards) {
+std::string_view state_of(const broker::Broker& broker, const std::vector<ShardStatus>& shards) {
   if (std::ranges::any_of(shards, &ShardStatus::failed)) return "failed";
   if (std::ranges::any_of(shards, &ShardStatus::stopping)) return "stopping";
+  if (broker.lost_directory()) return lost_directory;
   if (!std::ranges::all_of(shards, &ShardStatus::has_room)) return disk_full;
   return "running";
 }

@@ -65,8 +65,11 @@ boost::asio::awaitable<Overview> overview(Context& context);
 boost::asio::awaitable<PendingStatus> pending_status(
     Context& context, const std::vector<broker::ShardStatus>& shards);
 
-// "running", or the first of these that is true of any shard: failed, stopping, disk_full.
+// "running", or the first of these that is true, of the broker or of any shard: failed, stopping,
+// lost_directory, disk_full.
 inline constexpr std::string_view disk_full = "disk full";
-std::string_view state_of(const std::vector<broker::ShardStatus>& shards);
+inline constexpr std::string_view lost_directory = "without its data directory";
+std::string_view state_of(const broker::Broker& broker,
+                          const std::vector<broker::ShardStatus>& shards);
 
 }  // namespace tarry::admin

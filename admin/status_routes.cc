@@ -29,7 +29,7 @@ void put_identity(Json& body, const Context& context, const Shards& shards) {
   body["cluster_id"] = config.cluster_id;
   body["start_id"] = config.start_id;
   body["node_id"] = config.node_id;
-  body["state"] = state_of(shards);
+  body["state"] = state_of(broker, shards);
   // The page makes rates from two answers, by this clock: that of a browser may be wrong.
   body["at_ms"] = to_ms(broker.clock().wall());
   body["uptime_ms"] =

@@ -97,7 +97,8 @@ Broker::Broker(BrokerSetup setup, storage::DataDirectory directory)
       started_(setup.clock->mono()),
       directory_(std::move(directory)),
       quota_meters_({.count = static_cast<std::size_t>(setup.config.quota_windows),
-                     .length = std::chrono::seconds(setup.config.quota_window_seconds)}) {
+                     .length = std::chrono::seconds(setup.config.quota_window_seconds)}),
+      disk_reserve_(setup.config.disk_reserve_bytes) {
   context_.config = std::move(setup.config);
   context_.clock = setup.clock;
   context_.random = setup.random;
@@ -223,6 +224,7 @@ void Broker::take_stored_settings() {
                  "the settings of the file and the command line are valid together");
   }
   context_.config = std::move(*config);
+  disk_reserve_ = context_.config.disk_reserve_bytes;
   for (auto& shard : shards_) shard->set_config(context_.config);
 }
 
@@ -230,6 +232,7 @@ asio::awaitable<void> Broker::publish_settings(DynamicSettings dynamic) {
   auto config = config_with(dynamic);
   TARRY_ASSERT(config.has_value(), "settings are checked before they are written");
   newest_config_ = std::make_shared<const BrokerConfig>(std::move(*config));
+  disk_reserve_ = newest_config_->disk_reserve_bytes;
   // A later change may overtake this one at a shard; so each hop carries the newest.
   for (auto& shard : shards_) {
     auto work = [&shard = *shard, newest = newest_config_]() -> asio::awaitable<void> {
@@ -447,6 +450,31 @@ void Broker::stop(std::move_only_function<void()> then) {
     });
   };
   (*rest)(shards_.size());
+}
+
+// --- The disk
+
+void Broker::look_at_disk() {
+  const auto in_place = directory_.check_in_place();
+  const auto free = disk().free_space(identity().data_directory).value_or(0);
+  const bool lost = !in_place;
+  if (lost_directory_.exchange(lost) != lost) {
+    if (lost) {
+      log_error("broker",
+                "{}; the broker accepts no records, because the next start would not find them: "
+                "put the directory back, or stop the broker, restore a backup and start again",
+                in_place.error().message);
+    } else {
+      log_info("broker", "the data directory {} is there again: the broker accepts records",
+               identity().data_directory);
+    }
+  }
+  const bool is_wrong = lost || free < static_cast<std::uint64_t>(disk_reserve_.load());
+  if (!std::exchange(disk_was_wrong_, is_wrong) && !is_wrong) return;
+  for (auto& shard : shards_) {
+    asio::post(shard->executor(),
+               [shard = shard.get(), free, lost] { shard->free_space().seen(free, lost); });
+  }
 }
 
 // --- Publishing topics to the shards

@@ -14,6 +14,7 @@
 //
 // Threads: each member says its thread; members that are constant after open() any thread may read.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -85,6 +86,14 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   void start(std::move_only_function<void()> ready = [] {});
   // Everything dirty is written; `then` runs on shard 0's thread.
   void stop(std::move_only_function<void()> then);
+
+  // Looks once for all shards at what other programs may change: how much of the disk is free, and
+  // whether the data directory is still the one that was opened.  When something is wrong, each
+  // shard refuses records from its next turn on; when all is well, no shard is woken.  Blocks; one
+  // thread, which is no shard's, from start() until stop() is called.
+  void look_at_disk();
+  // The directory was removed or replaced, as far as the last look says.  Any thread.
+  bool lost_directory() const { return lost_directory_; }
 
   // The constants; settings are each shard's (Shard::config()).
   const BrokerIdentity& identity() const { return context_.config; }
@@ -188,6 +197,10 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   ProducerId producer_ids_next_ = 0;    // On shard 0: given out up to here,
   ProducerId producer_ids_end_ = 0;     // noted up to here,
   ProducerId producer_ids_noting_ = 0;  // being noted up to here.
+
+  std::atomic<std::int64_t> disk_reserve_;  // The newest tarry.disk.reserve.bytes.
+  std::atomic<bool> lost_directory_ = false;
+  bool disk_was_wrong_ = false;  // At the last look_at_disk(), on its thread.
 };
 
 }  // namespace tarry::broker

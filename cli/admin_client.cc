@@ -152,8 +152,8 @@ asio::awaitable<std::string> check_proof(Stream& stream, const Conversation& tal
         printable(there), here, printable(there));
   }
   co_return "it does not know this token: is it another broker? Give --data with that broker's "
-            "data directory (`tarry status` names it), or set TARRY_ADMIN_TOKEN to the text of "
-            "admin.token there";
+            "data directory (tarry.data.dir in its settings), or set TARRY_ADMIN_TOKEN to the text "
+            "of admin.token there";
 }
 
 // Gives away the whole lines of the body so far.
@@ -189,7 +189,7 @@ template <typename Stream>
 asio::awaitable<void> ask_over(Stream& stream, Conversation& talk) {
   error_code& error = talk.error;
   beast::flat_buffer buffer;
-  // A question without the token gives nothing away, so nothing has to be proved.
+  // A question without the token gives no secret away, so nothing has to be proved.
   if (!talk.token.empty()) {
     talk.refused = co_await check_proof(stream, talk, buffer, error);
     if (error || !talk.refused.empty()) co_return;
@@ -282,6 +282,7 @@ AdminClient::AdminClient(AdminSettings settings)
     : settings_(std::move(settings)), address_(printable(settings_.address)) {}
 
 Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& token) {
+  refused_.clear();
   const auto at = parse_host_port(settings_.address);
   if (!at) return std::unexpected(at.error());
   Conversation talk{*at, {}, token, settings_.waits_for_start, asked.take};
@@ -315,6 +316,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
     return fail(Errc::io, fmt::format("no answer from the admin at {} within {}", address_,
                                       format_duration(settings_.timeout)));
   }
+  refused_ = talk.refused;
   if (!talk.refused.empty()) {
     return fail(Errc::io, fmt::format("the admin at {} was not sent the token from {}: {}",
                                       address_, token_source_, talk.refused));
@@ -352,16 +354,20 @@ Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
 }
 
 Result<std::string> AdminClient::get(std::string_view target) {
-  if (!reads_need_token_) {
-    // Most admins listen on loopback, where reading needs no token, and the file may not be
-    // readable.
-    auto answer = ask({"GET", target}, "");
-    if (!answer || answer->status != 401) return body_of(std::move(answer));
-    reads_need_token_ = true;  // An admin off loopback wants it for everything.
-  }
   const auto token = this->token();
-  if (!token) return std::unexpected(token.error());
-  return body_of(ask({"GET", target}, *token));
+  Result<> unsent;
+  if (!token) unsent = std::unexpected(token.error());
+  if (token && !reads_without_token_) {
+    auto answer = ask({"GET", target}, *token);
+    if (refused_.empty()) return body_of(std::move(answer));
+    unsent = std::unexpected(answer.error());
+  }
+  // Most admins listen on loopback, where reading needs no token, and the file may not be readable
+  // or be that of another broker.
+  auto answer = ask({"GET", target}, "");
+  if (answer && answer->status == 401 && !unsent) return std::unexpected(unsent.error());
+  reads_without_token_ = answer.has_value();
+  return body_of(std::move(answer));
 }
 
 Result<AdminClient::Answer> AdminClient::ask_for_change(Asked asked) {
@@ -411,7 +417,7 @@ Result<std::string> AdminClient::token() {
     return token;
   }
   const std::string todo =
-      "give --data with the broker's data directory (`tarry status` names it), or set "
+      "give --data with the broker's data directory (tarry.data.dir in its settings), or set "
       "TARRY_ADMIN_TOKEN to the text of admin.token there";
   if (errno == ENOENT || errno == ENOTDIR) {
     return fail(Errc::io, fmt::format("this needs the admin's token, and {} is not there: {}",

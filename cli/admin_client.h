@@ -6,12 +6,14 @@
 //   const auto status = admin.get("/status");
 //   if (!status) return failure(status.error().message);
 //
-// A request that changes something carries the token, and so does one that the admin would not
-// answer without it.  The token is the one in `data`, or $TARRY_ADMIN_TOKEN, or the one in the
-// default data directory; the other side has no influence on the choice.  It is sent only after the
-// other side has proved, on the same connection, that it knows the token (base/token_proof.h): a
-// program that has merely taken the port does not get it.  Over TLS the admin's certificate has to
-// be signed by an authority, and for the host that was asked, too.
+// Every request carries the token if there is one, because the admin may want it for reading too,
+// and takes a request without it for a stranger's.  Where there is none, or the other side does not
+// know it, a request that only reads is sent without.  The token is the one in `data`, or
+// $TARRY_ADMIN_TOKEN, or the one in the default data directory; the other side has no influence on
+// the choice.  It is sent only after the other side has proved, on the same connection, that it
+// knows the token (base/token_proof.h): a program that has merely taken the port does not get it.
+// Over TLS the admin's certificate has to be signed by an authority, and for the host that was
+// asked, too.
 //
 // A connection that is refused on loopback is an error at once.  With `waits_for_start` the client
 // tries again until the timeout, for a broker that is just starting.
@@ -83,7 +85,8 @@ class AdminClient {
   const std::string address_;         // The address of the settings, printable.
   std::optional<std::string> token_;  // Set when it is needed for the first time.
   std::string token_source_;
-  bool reads_need_token_ = false;  // The admin has said so.
+  std::string refused_;               // Why the last request was not sent; empty: it was.
+  bool reads_without_token_ = false;  // The admin has answered one, and does not know the token.
 };
 
 }  // namespace tarry::cli

@@ -67,6 +67,10 @@ Finding check_shards(const Json& status) {
     if (shard.is_object() && shard.contains("has_room") && shard["has_room"] == false)
       full += (full.empty() ? "" : ", ") + std::to_string(number_at(shard, "/shard"));
   if (full.empty()) return {"room for records", Level::ok, "every shard accepts records"};
+  if (word_in(status, "state") != "disk full") {
+    return {"room for records", Level::problem,
+            fmt::format("shard {} refuses records; the broker's log says why", full)};
+  }
   return {
       "room for records", Level::problem,
       fmt::format(
@@ -179,6 +183,12 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
          fmt::format(
              "{}, less than tarry.disk.reserve.bytes={}: records would be refused; free some space",
              free, disk.reserve_bytes)});
+  } else if (disk.total_bytes < disk.reserve_bytes + disk.journal_bytes) {
+    findings.push_back(
+        {"disk space", Level::warning,
+         fmt::format("{}, but journals and tarry.disk.reserve.bytes alone may take {}: lower "
+                     "tarry.journal.max.bytes or tarry.shards, or add a disk",
+                     free, size_text(disk.reserve_bytes + disk.journal_bytes))});
   } else if (static_cast<double>(disk.free_bytes) <
              little_space * static_cast<double>(disk.total_bytes)) {
     findings.push_back({"disk space", Level::warning, free + "; free some space, or add a disk"});

@@ -42,6 +42,8 @@ void PendingChanges::apply(const storage::Operation& operation) {
     // An entry without a record, and not no entry: the store lags behind the journal, and may still
     // have the record.
     changes_[{removed->due, removed->sequence}] = std::nullopt;
+  } else if (const auto* created = std::get_if<storage::TopicCreated>(&operation)) {
+    created_.insert_or_assign(created->topic, created->name);
   } else if (const auto* deleted = std::get_if<storage::TopicDeleted>(&operation)) {
     // The operation names none of the topic's records, which the store may have under any key.
     deleted_.insert(deleted->topic);

@@ -4,7 +4,7 @@
 // checkpoint, which its db/pending does not know yet.
 //
 //   journal/0, journal/1, ...  --read()-->  due, sequence -> added (shown), or removed
-//                                           topics that were deleted
+//                                           topics that were created or deleted
 //
 // A record that covers() is true for is printed as added() has it, or not at all; every other one
 // as the store has it.  Nothing is changed, and no broker may have the directory open.
@@ -45,6 +45,9 @@ class PendingChanges {
     return changes_.contains(key) || deleted_.contains(topic);
   }
 
+  // Of the topics that the journals have created.
+  const std::map<TopicId, std::string>& topic_names() const { return created_; }
+
   // By due time; `take` returns whether to go on.
   template <typename Take>
   void for_each_added(Take take) const {
@@ -57,6 +60,7 @@ class PendingChanges {
 
   // Empty: removed.
   std::map<storage::PendingKey, std::optional<ShownPending>> changes_;
+  std::map<TopicId, std::string> created_;
   std::set<TopicId> deleted_;
 };
 

@@ -1,6 +1,7 @@
 #include "cli/pending_dump.h"
 
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include <fmt/core.h>
@@ -10,6 +11,8 @@
 #include "cli/io/output.h"
 #include "cli/io/text.h"
 #include "cli/pending_changes.h"
+#include "storage/catalog.h"
+#include "storage/database.h"
 #include "storage/directory_lock.h"
 #include "storage/file.h"
 #include "storage/pending_dump.h"
@@ -22,11 +25,34 @@ ShownPending shown(const storage::PendingView& record) {
           record.expires, std::string(record.id), record.record.size(), record.principal};
 }
 
-void print_pending(const ShownPending& record, bool json, Output& out) {
+using TopicNames = std::map<TopicId, std::string>;
+
+// Without db/meta the records are shown all the same: their topics have no names then.
+TopicNames topic_names(const std::string& meta, const PendingChanges& changes) {
+  TopicNames names;
+  std::error_code ignored;
+  if (std::filesystem::exists(meta + "/CURRENT", ignored)) {
+    auto database = storage::Database::open_to_read(meta);
+    if (database) {
+      storage::Catalog catalog(**database);
+      if (catalog.load()) {
+        const auto image = catalog.image();
+        for (const auto& topic : image->by_name()) names.insert_or_assign(topic->id, topic->name);
+      }
+    }
+  }
+  for (const auto& [topic, name] : changes.topic_names()) names.insert_or_assign(topic, name);
+  return names;
+}
+
+void print_pending(const ShownPending& record, const TopicNames& names, bool json, Output& out) {
+  const auto named = names.find(record.partition.topic);
   const auto handle = storage::encode_handle({record.first_due, record.key.sequence});
   if (!json) {
-    std::string line = fmt::format("due: {} topic: {} partition: {}", format_time(record.key.due),
-                                   record.partition.topic.text(), record.partition.partition);
+    std::string line = fmt::format("due: {} topic: {}", format_time(record.key.due),
+                                   record.partition.topic.text());
+    if (named != names.end()) line += fmt::format(" name: {}", cell(named->second));
+    line += fmt::format(" partition: {}", record.partition.partition);
     if (!record.id.empty()) line += fmt::format(" id: {}", cell(record.id));
     line += fmt::format(" handle: {} bytes: {}", handle, record.bytes);
     if (record.principal != unknown_principal)
@@ -36,6 +62,7 @@ void print_pending(const ShownPending& record, bool json, Output& out) {
   }
   Json body;
   body["topic"] = record.partition.topic.text();
+  if (named != names.end()) body["name"] = named->second;
   body["partition"] = record.partition.partition;
   if (!record.id.empty()) put_bytes(body, "id", record.id);
   body["handle"] = handle;
@@ -76,15 +103,16 @@ Result<DumpFindings> dump_pending(const std::string& directory, bool json, Outpu
     return fail(store.error().code, message.substr(0, message.find("; nothing was changed")));
   }
   DumpFindings findings;
-  const auto print = [&](const ShownPending& record) {
-    print_pending(record, json, out);
-    ++findings.entries;
-    return !out.is_over();
-  };
   // First: they know which of the store's records are gone.
   storage::PosixDisk disk;
   PendingChanges changes;
   changes.read(disk, (data / "journal").string(), findings);
+  const auto names = topic_names((data / "db" / "meta").string(), changes);
+  const auto print = [&](const ShownPending& record) {
+    print_pending(record, names, json, out);
+    ++findings.entries;
+    return !out.is_over();
+  };
   (*store)->for_each(
       [&](const storage::PendingView& record) {
         return changes.covers(record.key, record.partition.topic) || print(shown(record));

@@ -9,9 +9,11 @@
 
 namespace tarry::server {
 
-Pulse::Pulse(std::chrono::milliseconds interval, std::function<void()> turn)
-    : thread_([interval, turn = std::move(turn)](const std::stop_token& stop) {
-        name_this_thread("tarry-notify");
+Pulse::Pulse(std::chrono::milliseconds interval, std::function<void()> turn,
+             std::string thread_name)
+    : thread_([interval, turn = std::move(turn),
+               thread_name = std::move(thread_name)](const std::stop_token& stop) {
+        name_this_thread(thread_name);
         std::mutex mutex;
         std::condition_variable_any wake;
         std::unique_lock lock(mutex);

@@ -28,6 +28,7 @@
 #include "server/live_config.h"
 #include "server/open_connections.h"
 #include "server/open_files.h"
+#include "server/pulse.h"
 #include "server/session.h"
 #include "server/system_clock.h"
 #include "server/system_random.h"
@@ -42,6 +43,9 @@ namespace tarry::server {
 namespace {
 
 namespace asio = boost::asio;
+
+// How often the broker looks at the disk: another program may fill it within seconds.
+constexpr std::chrono::seconds disk_look_interval{1};
 
 using WorkGuard = asio::executor_work_guard<asio::io_context::executor_type>;
 
@@ -157,6 +161,7 @@ struct Server::Parts {
   std::unique_ptr<BlockingPool> pool;
   std::optional<LiveConfig> live_config;
   std::unique_ptr<broker::Broker> broker;
+  std::optional<Pulse> disk_watch;  // Broker::look_at_disk(), while the threads run.
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<OpenConnections> connections;
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
@@ -499,6 +504,8 @@ Result<> Server::start() {
     run_on(front_end->loop.context, [&front_end] { front_end->wheel.start(); });
   // A disk without space may delay the broker for ever; clients are served all the same.
   ready->get_future().wait_for(std::chrono::seconds{10});
+  parts.disk_watch.emplace(
+      disk_look_interval, [&broker = *parts.broker] { broker.look_at_disk(); }, "tarry-disk");
   const auto listening = run_on(parts.loops[0]->context, [&]() -> Result<> {
     if (parts.admin) {
       if (auto begun = parts.admin->start(*parts.broker, {parts.entrances.front().address.text(),
@@ -617,6 +624,7 @@ Result<> Server::stop() {
   if (auto ended = parts.end_sessions(); !ended) return ended;
   // Nothing below can fail, so a second stop() has nothing left to do.
   parts.running = false;
+  parts.disk_watch.reset();
   std::promise<void> stopped;
   parts.broker->stop([&] { stopped.set_value(); });
   stopped.get_future().wait();

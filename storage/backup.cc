@@ -46,6 +46,9 @@ constexpr const char* stage_marker = "/.tarry";
 // Directories and the ends of blocks.
 constexpr std::uint64_t space_beside_files = 16 << 20;
 
+// The admin reads at most so much of a file of tokens (admin/access_tokens.cc).
+constexpr std::size_t max_tokens_bytes = 64 << 10;
+
 // Retention may take all that was listed.
 constexpr int times_to_list = 5;
 
@@ -656,8 +659,8 @@ Result<bool> Backup::copy_next(std::size_t end) {
 }
 
 Result<> Backup::finish() {
-  for (const char* name : {"/admin.token", "/admin.read.token"}) {
-    const auto text = read_file(disk_, source_.data + name, block_bytes);
+  for (const char* name : {"/admin.token", "/admin.read.token", "/admin.tokens"}) {
+    const auto text = read_file(disk_, source_.data + name, max_tokens_bytes);
     if (!text && text.error().code == Errc::not_found) continue;
     if (!text) return std::unexpected(text.error());
     auto copy = open_for_copy(target_ + name, O_WRONLY | O_CREAT | O_EXCL);

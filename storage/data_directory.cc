@@ -143,9 +143,11 @@ DataDirectory::DataDirectory(DataDirectory&& other) noexcept
       lock_(std::exchange(other.lock_, -1)),
       is_new_(other.is_new_),
       cluster_id_(std::move(other.cluster_id_)),
-      node_id_(other.node_id_) {}
+      node_id_(other.node_id_),
+      identity_(std::exchange(other.identity_, -1)) {}
 
 DataDirectory::~DataDirectory() {
+  if (identity_ >= 0) ::close(identity_);
   if (lock_ >= 0) ::close(lock_);
 }
 
@@ -197,6 +199,7 @@ Result<> DataDirectory::enter(const Seen& seen, Random& random) {
   if (seen.whole) {
     cluster_id_ = seen.cluster_id;
     node_id_ = seen.node_id;
+    if (auto held = hold_identity(); !held) return held;
     // A crash came between meta.properties and the end of created().
     return seen.creating ? disk_.remove(path_ + "/.creating") : Result<>();
   }
@@ -220,7 +223,36 @@ Result<> DataDirectory::created() {
   if (auto written = replace_file(disk_, path_ + "/meta.properties", as_bytes(text)); !written)
     return written;
   is_new_ = false;
+  if (auto held = hold_identity(); !held) return held;
   return disk_.remove(path_ + "/.creating");
+}
+
+Result<> DataDirectory::hold_identity() {
+  identity_ = ::open((path_ + "/meta.properties").c_str(), O_RDONLY | O_CLOEXEC);
+  if (identity_ >= 0) return {};
+  return refused(
+      Errc::io, path_,
+      fmt::format("has a meta.properties that cannot be read: {}", std::strerror(errno)));
+}
+
+// By both files: `rm -r DIR/*` leaves .lock, and a copy that was put there has a .lock only if it
+// is that of another directory.
+Result<> DataDirectory::check_in_place() const {
+  for (const auto& [name, held] : {std::pair{".lock", lock_}, {"meta.properties", identity_}}) {
+    struct stat ours {
+    }, found{};
+    if (held < 0 || ::fstat(held, &ours) != 0) continue;
+    if (::stat(fmt::format("{}/{}", path_, name).c_str(), &found) != 0) {
+      // Any other error says nothing about whose directory it is.
+      if (errno != ENOENT && errno != ENOTDIR) continue;
+      return refused(Errc::not_found, path_, fmt::format("was removed: {} is not there", name));
+    }
+    if (ours.st_dev != found.st_dev || ours.st_ino != found.st_ino) {
+      return refused(Errc::not_found, path_,
+                     fmt::format("was replaced: {} is another file now", name));
+    }
+  }
+  return {};
 }
 
 }  // namespace tarry::storage

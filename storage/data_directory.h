@@ -49,6 +49,10 @@ class DataDirectory {
   DataDirectory& operator=(DataDirectory&&) = delete;
   ~DataDirectory();
 
+  // An error, not_found, when the directory was removed or another one has taken its place since it
+  // was opened: what is written from then on, nobody finds again.  Any thread, once created().
+  Result<> check_in_place() const;
+
   // To be filled: nothing in it counts until created() was called.
   bool is_new() const { return is_new_; }
   Result<> created();
@@ -67,6 +71,7 @@ class DataDirectory {
   struct Seen;
   static Result<Seen> look(Disk& disk, const std::string& path, bool writes);
   Result<> enter(const Seen& seen, Random& random);
+  Result<> hold_identity();
 
   Disk& disk_;
   const std::string path_;
@@ -74,6 +79,7 @@ class DataDirectory {
   bool is_new_ = false;
   std::string cluster_id_;
   std::int32_t node_id_ = 0;
+  int identity_ = -1;  // The open meta.properties: while it is open no other file has its number.
 };
 
 }  // namespace tarry::storage

@@ -1,10 +1,12 @@
 #include "web/access.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -46,6 +48,16 @@ std::unexpected<Error> failed(const std::string& path, const char* call) {
 bool is_token(std::string_view text) {
   return text.size() >= min_token_bytes && text.size() <= max_token_bytes &&
          std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+// The user that this process runs as.
+std::string user_name() {
+  std::array<char, 1024> buffer;
+  passwd entry{}, *found = nullptr;
+  if (::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found) == 0 &&
+      found != nullptr)
+    return found->pw_name;
+  return std::to_string(::geteuid());
 }
 
 std::string random_digits(Random& random) {
@@ -97,7 +109,9 @@ Result<std::string> read_secret(const std::string& path, std::size_t max_bytes) 
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) {
     const bool is_absent = errno == ENOENT;
+    const bool is_forbidden = errno == EACCES;
     auto error = failed(path, "open");
+    if (is_forbidden) error.error().message += fmt::format("; chown {}: {}", user_name(), path);
     if (is_absent) error.error().code = Errc::not_found;
     return error;
   }
@@ -107,8 +121,7 @@ Result<std::string> read_secret(const std::string& path, std::size_t max_bytes) 
     return fail(Errc::invalid, fmt::format("{} is not a file: remove it", path));
   if ((about.st_mode & 077) != 0) {
     return fail(Errc::invalid,
-                fmt::format("{} has mode {:04o}, so other users could read the token: chmod 600 "
-                            "it, or remove it; the next start creates a new one",
+                fmt::format("{} has mode {:04o}, so other users could read the token: chmod 600 it",
                             path, about.st_mode & 07777));
   }
   // One byte more than is allowed shows that there are more.

@@ -187,6 +187,8 @@ void Checkpointer::begin_if_wanted() {
   if (busy_ || closed_ || !checkpoint_ || shard_.journal().has_failed()) return;
   // A stop makes one whatever has gathered, and tries what failed by its own timer.
   if (shard_.stopping()) return begin();
+  // It would fail, and end the broker; FreeSpace asks for it when the directory is there again.
+  if (shard_.lost_directory()) return;
   // After a failure the next try comes with its timer: in the next turn it would fail as well.
   if (shortage_.is_waiting() || free_space_.will_retry_checkpoint()) return;
   if (!checkpoint_->wanted(shard_.clock().mono())) return arm();

@@ -35,17 +35,31 @@ void FreeSpace::look() {
       });
 }
 
+FreeSpace::Lack FreeSpace::lack_with(std::uint64_t free) const {
+  if (shard_.lost_directory()) return Lack::directory;
+  if (free < static_cast<std::uint64_t>(shard_.config().disk_reserve_bytes)) return Lack::reserve;
+  if (shard_.journal().disk_is_full()) return Lack::journal_file;
+  return refused_checkpoint_ ? Lack::checkpoint : Lack::none;
+}
+
+void FreeSpace::seen(std::uint64_t free, bool lost_directory) {
+  if (shard_.stopping() || shard_.failed()) return;
+  const bool was_lost = shard_.lost_directory();
+  shard_.set_lost_directory(lost_directory);
+  // At once: the look below waits for the shard's background, which may be busy for long.
+  set_lack(lack_with(free), free);
+  if (lost_directory) return;
+  // The checkpoints that were not tried meanwhile.
+  if (was_lost) want_checkpoint_();
+  if (lack_ != Lack::none && !timer_.armed()) look();
+}
+
 void FreeSpace::looked(const Found& found) {
-  auto& journal = shard_.journal();
-  journal.retry_space();
+  shard_.journal().retry_space();
   const auto free = found.free.value_or(0);
-  if (free < static_cast<std::uint64_t>(shard_.config().disk_reserve_bytes)) {
-    set_lack(Lack::reserve, free);
-  } else if (journal.disk_is_full()) {
-    set_lack(Lack::journal_file, free);
-  } else {
-    set_lack(refused_checkpoint_ ? Lack::checkpoint : Lack::none, free);
-  }
+  set_lack(lack_with(free), free);
+  // The broker tells when the directory is there again.
+  if (lack_ == Lack::directory) return;
   // Before the timer is armed: a checkpoint that waited for this look is tried now.
   if (lack_ != Lack::none || found.unflushed > max_unflushed_bytes) want_checkpoint_();
   if (lack_ != Lack::none) look_again_later();
@@ -53,13 +67,17 @@ void FreeSpace::looked(const Found& found) {
 
 void FreeSpace::set_lack(Lack lack, std::uint64_t free) {
   shard_.set_has_room(lack == Lack::none);
-  if (std::exchange(lack_, lack) == lack) return;  // The operator knows.
+  const auto before = std::exchange(lack_, lack);
+  if (before == lack) return;  // The operator knows.
   const auto& config = shard_.config();
   switch (lack) {
     case Lack::none:
+      if (before == Lack::directory) break;
       log_info("broker", "there is space on the disk again: shard {} accepts records",
                shard_.index());
       break;
+    case Lack::directory:
+      break;  // The broker logs it, once for all shards.
     case Lack::reserve:
       log_error("broker",
                 "disk full, no space in {}: {} bytes are free, tarry.disk.reserve.bytes is {}; "

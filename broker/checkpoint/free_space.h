@@ -4,9 +4,14 @@
 //
 //    every 8 MB that are appended --.
 //    every second while full -------+--> look() --> ShardContext::has_room()
-//    a checkpoint that failed ------'
+//    a checkpoint that failed ------'                        ^
+//    Broker::look_at_disk(), each second --> seen() ---------'
+//
+// The shard's own looks are for those that fill the disk through it, the broker's for all others:
+// another program may fill the disk while no shard has anything to do.
 //
 // There is room when all of these hold
+//   - the data directory is the one that was opened,
 //   - tarry.disk.reserve.bytes are free,
 //   - the journal found space for its next file,
 //   - the last checkpoint was not given up for want of space.
@@ -15,6 +20,9 @@
 // the reserve, and each look asks for a checkpoint, which lets journal files be used again.  The
 // log says when the disk becomes full, when another of the three becomes the reason, and when
 // there is room again.
+//
+// While the data directory is not the one that was opened, no checkpoint is tried: it would fail,
+// and end a broker that may get its directory back.
 //
 // A shard that has failed (ShardContext::failed()) never has room again, and is not looked at.
 //
@@ -51,6 +59,10 @@ class FreeSpace {
   // Asks the disk; the answer comes in a later turn.
   void look();
 
+  // What the broker has seen: for each shard, once a second while something is wrong, and once when
+  // it is over.
+  void seen(std::uint64_t free, bool lost_directory);
+
   // A checkpoint was given up for want of space: no records are accepted until one succeeds.
   void checkpoint_refused(const Error& error);
   void checkpoint_made();
@@ -62,12 +74,13 @@ class FreeSpace {
   static constexpr std::uint64_t space_check_bytes = 8 << 20;
 
   // The reason why there is no room.
-  enum class Lack { none, reserve, journal_file, checkpoint };
+  enum class Lack { none, directory, reserve, journal_file, checkpoint };
   struct Found {
     Result<std::uint64_t> free;
     std::uint64_t unflushed;  // Bytes that RocksDB holds in memory.
   };
   void looked(const Found& found);
+  Lack lack_with(std::uint64_t free) const;
   void set_lack(Lack lack, std::uint64_t free);
   void look_again_later();
 

@@ -150,6 +150,15 @@ class ShardContext {
     assert_on_shard();
     has_room_ = has_room;
   }
+  // There is no room because the data directory was removed or replaced.  Written by FreeSpace.
+  bool lost_directory() const {
+    assert_on_shard();
+    return lost_directory_;
+  }
+  void set_lost_directory(bool lost) {
+    assert_on_shard();
+    lost_directory_ = lost;
+  }
 
   // --- Topics, as this shard knows them
 
@@ -218,6 +227,7 @@ class ShardContext {
   bool has_room_ = true;
   bool failed_ = false;
   bool stopping_ = false;
+  bool lost_directory_ = false;
 };
 
 template <typename F>

@@ -52,6 +52,10 @@ constexpr std::size_t max_pipelined_batches = 500;
 // The memory of a batch beside its records: decoded, on its way, and its answer.
 constexpr std::size_t bytes_a_batch = 512;
 
+// `tarry produce` asks with these what is wrong with a record (cli/kafka/dry_run.cc); no client
+// sends them by mistake.
+constexpr std::int16_t acks_of_dry_run = -2;
+
 // One partition of a request, from its bytes to its answer.
 struct ProduceItem {
   TopicPartition id;
@@ -341,7 +345,9 @@ void note_error(RequestContext& context, const Terms& terms, const std::string& 
                 const protocol::ProduceResponse::PartitionResponse& partition) {
   if (partition.error_code == ErrorCode::none) return;
   // A client that sends such acks asks what is wrong with its batch; it is told, and that is all.
-  if (!terms.are_acks_valid() && partition.error_code != ErrorCode::invalid_required_acks) return;
+  if (!terms.are_acks_valid() &&
+      (partition.error_code != ErrorCode::invalid_required_acks || terms.acks == acks_of_dry_run))
+    return;
   auto& errors = context.shard.produce_errors[partition.error_code];
   ++errors.batches;
   // With acks=0 an error ends the connection, and that end is logged.

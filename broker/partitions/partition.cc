@@ -205,6 +205,10 @@ std::optional<Appended> Partition::service_error() const {
   if (retired_ || shard_.refuses(id_.topic))
     return refused(ErrorCode::unknown_topic_or_partition, topic_deleted, {});
   if (fenced_) return refused(ErrorCode::kafka_storage_error, "out_of_service", *fenced_);
+  if (shard_.lost_directory()) {
+    return refused(ErrorCode::kafka_storage_error, "out_of_service",
+                   "the broker's data directory was removed or replaced; its log says what to do");
+  }
   if (!shard_.has_room()) {
     return refused(ErrorCode::kafka_storage_error, "disk_full",
                    "disk full: the broker accepts records again when there is space");

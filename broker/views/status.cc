@@ -95,7 +95,8 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.counter({"tarry_broker_dead_letters_total",
                 "Records with invalid headers that were written to NAME.invalid instead."},
                dead_letters_total);
-  sink.gauge({"tarry_broker_has_room", "1: the broker accepts records; 0: the disk is full."},
+  sink.gauge({"tarry_broker_has_room",
+              "1: the broker accepts records; 0: the disk is full, or the data directory is gone."},
              has_room);
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
   sink.histogram(

@@ -56,7 +56,7 @@ struct ShardStatus {
   std::uint64_t dead_letters_total = 0;
   Distribution turn_us;                    // Turns of its thread.
   std::uint64_t longest_busy_turn_us = 0;  // In time of the CPU.
-  bool has_room = true;                    // False: the disk is full, no records are accepted.
+  bool has_room = true;                    // False: the disk is full or the directory gone.
   bool stopping = false;                   // On its way down.
   bool failed = false;                     // Its journal could not be written.
 

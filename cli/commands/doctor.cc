@@ -1,6 +1,7 @@
 #include "cli/commands/doctor.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -65,23 +66,56 @@ struct DoctorOptions {
 // How long a broker that nobody has named is waited for: often none is running.
 constexpr auto patience = 1s;
 
+// The settings and the user of the package's service.
+constexpr const char* package_settings = "/etc/tarry/tarry.properties";
+constexpr const char* package_user = "tarry";
+
+// The first ones are enough to see a copy that was made as another user.
+constexpr int max_files_looked_at = 10'000;
+
+// A file in the directory, or the directory itself, that another user owns.
+std::optional<std::string> file_of_another(const std::string& directory, uid_t owner) {
+  namespace fs = std::filesystem;
+  const auto is_ours = [&](const fs::path& path) {
+    struct stat about {};
+    return ::lstat(path.c_str(), &about) != 0 || about.st_uid == owner;
+  };
+  if (!is_ours(directory)) return directory;
+  std::error_code failed;
+  auto each = fs::recursive_directory_iterator(
+      directory, fs::directory_options::skip_permission_denied, failed);
+  for (int files = 0; !failed && each != fs::recursive_directory_iterator(); ++files) {
+    const std::string name = each->path().filename().string();
+    // It is the root's on every ext4.
+    const bool is_file_system_s = name == "lost+found" && each.depth() == 0;
+    if (is_file_system_s) each.disable_recursion_pending();
+    if (!is_file_system_s && !is_ours(each->path())) return each->path().string();
+    if (files == max_files_looked_at) break;
+    each.increment(failed);
+  }
+  return std::nullopt;
+}
+
 class Doctor {
  public:
   explicit Doctor(const DoctorOptions& options) : options_(options) {}
 
   int run() {
-    // Settings alone are meant for a broker that is not running yet.
-    if (!options_.names_settings() || options_.names_broker()) {
-      if (const auto status = ask_broker()) return *status;
-    }
+    choose_settings_file();
     read_settings();
+    if (!has_settings() || options_.names_broker()) {
+      if (const auto status = ask_broker()) return *status;
+    } else {
+      ask_broker_of_settings();
+    }
+    report_settings();
     // A broker that runs has its ports and its directory in use.
     if (!is_running_) {
       check_ports();
       check_data_directory();
     }
     // Without settings it is not known which those of a running broker are.
-    if (config_ && (!is_running_ || options_.names_settings())) {
+    if (config_ && (!is_running_ || has_settings())) {
       check_certificates();
       check_memory_limits();
     }
@@ -93,6 +127,24 @@ class Doctor {
   void add(std::string check, Level level, std::string text) {
     findings_.push_back({std::move(check), level, std::move(text)});
   }
+
+  // Somebody who names neither a broker nor settings means the service of this machine, if there is
+  // one.
+  void choose_settings_file() {
+    file_ = options_.config;
+    std::error_code ignored;
+    if (options_.names_settings() || options_.names_broker() ||
+        !std::filesystem::exists(package_settings, ignored))
+      return;
+    if (::access(package_settings, R_OK) == 0) {
+      file_ = package_settings;
+    } else {
+      add("settings", Level::warning,
+          fmt::format("{} cannot be read, so that the defaults are checked: run this as root",
+                      package_settings));
+    }
+  }
+  bool has_settings() const { return options_.names_settings() || file_; }
 
   // The exit status of a command that cannot go on; empty: it can, with or without a broker.
   std::optional<int> ask_broker() {
@@ -125,12 +177,44 @@ class Doctor {
     return std::nullopt;
   }
 
+  // A broker with these settings may be running; then it has the ports and the directory in use.
+  void ask_broker_of_settings() {
+    if (!config_ || !config_->admin || config_->admin->port == 0) return;
+    BrokerOptions broker = options_.broker;
+    broker.admin = (config_->admin_tls.settings.empty() ? "" : "https://") + config_->admin->text();
+    broker.data = config_->broker.data_directory;
+    broker.timeout = std::min<std::chrono::milliseconds>(broker.timeout, patience);
+    broker.timeout_given = false;
+    const auto status = AdminClient(admin_settings(broker)).get("/status");
+    if (!status) {
+      return add("broker", Level::ok,
+                 fmt::format("no broker of these settings answers: {}; checking what a start needs",
+                             status.error().message));
+    }
+    const Json json = parse_json(*status);
+    if (!json.is_object() || !json.contains("data") || !json["data"].is_string()) return;
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const fs::path there = json["data"].get<std::string>();
+    // By name as well, because its directory may have been removed.
+    const bool is_same = there == fs::absolute(*broker.data, ignored).lexically_normal() ||
+                         fs::equivalent(there, *broker.data, ignored);
+    // Another broker that has the port is a problem of the ports.
+    if (!is_same) return;
+    is_running_ = true;
+    directory_ = *broker.data;
+    for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
+  }
+
   // Reads them in the way of `tarry serve`.
   void read_settings() {
     std::vector<std::vector<server::Setting>> layers;
-    if (options_.config) {
-      auto file = server::read_properties(*options_.config);
-      if (!file) return add("settings", Level::problem, file.error().message);
+    if (file_) {
+      auto file = server::read_properties(*file_);
+      if (!file) {
+        wrong_settings_ = file.error().message;
+        return;
+      }
       layers.push_back(std::move(*file));
     }
     auto& set = layers.emplace_back();
@@ -140,14 +224,19 @@ class Doctor {
     }
     if (options_.broker.data) set.push_back({"--data", "tarry.data.dir", *options_.broker.data});
     auto config = server::make_config(layers);
-    if (!config) return add("settings", Level::problem, config.error().message);
-    config_ = std::move(*config);
-    if (!is_running_) {
-      directory_ = config_->broker.data_directory;
-      add("settings", Level::ok,
-          options_.config ? fmt::format("{} can be used", cell(*options_.config))
-                          : "the settings are valid");
+    if (config) {
+      config_ = std::move(*config);
+    } else {
+      wrong_settings_ = config.error().message;
     }
+  }
+
+  void report_settings() {
+    if (wrong_settings_) return add("settings", Level::problem, *wrong_settings_);
+    if (!is_running_) directory_ = config_->broker.data_directory;
+    if (is_running_ && !has_settings()) return;
+    add("settings", Level::ok,
+        file_ ? fmt::format("{} can be used", cell(*file_)) : "the settings are valid");
   }
 
   void check_ports() {
@@ -207,24 +296,48 @@ class Doctor {
     return limit >> container ? std::min(machine, container) : machine;
   }
 
+  void check_existing_directory() {
+    const std::string& directory = *directory_;
+    storage::PosixDisk disk;
+    server::SystemRandom random;
+    std::string cluster;
+    std::error_code ignored;
+    if (std::filesystem::exists(directory + "/.lock", ignored)) {
+      // It takes the lock as a start does, so a broker that uses it is noticed.
+      const auto opened = storage::DataDirectory::open(disk, directory, random);
+      if (!opened) return add("data directory", Level::problem, opened.error().message);
+      cluster = ": of cluster " + opened->cluster_id();
+    } else if (const auto whole = storage::DataDirectory::must_be_whole(disk, directory, true);
+               !whole) {
+      // A copy that no broker has used yet: a lock file that we made as root would keep the
+      // broker's user out.
+      return add("data directory", Level::problem, whole.error().message);
+    }
+    // The broker opens it to write, which would change it.
+    if (const auto pending = storage::PendingDump::open(directory + "/db/pending"); !pending)
+      return add("data directory", Level::problem, pending.error().message);
+    if (const auto wrong = problem_of_owner()) return add("data directory", Level::problem, *wrong);
+    add("data directory", Level::ok, cell(directory) + cluster);
+  }
+
+  // To root every file is open, but the package's service is another user.
+  std::optional<std::string> problem_of_owner() const {
+    const passwd* const user = ::getpwnam(package_user);
+    if (::geteuid() != 0 || user == nullptr || file_ != package_settings) return std::nullopt;
+    const auto file = file_of_another(*directory_, user->pw_uid);
+    if (!file) return std::nullopt;
+    return fmt::format(
+        "{} does not belong to the user {}, as whom the service runs: chown -R {}: {}", cell(*file),
+        package_user, package_user, cell(*directory_));
+  }
+
   // Checks the data directory as a start would.  Creates nothing.
   void check_data_directory() {
     if (!directory_) return;
     namespace fs = std::filesystem;
     std::error_code ignored;
     const fs::path path = *directory_;
-    if (fs::exists(path / "meta.properties", ignored)) {
-      storage::PosixDisk disk;
-      server::SystemRandom random;
-      // It takes the lock as a start does, so a broker that uses it is noticed.
-      const auto opened = storage::DataDirectory::open(disk, *directory_, random);
-      if (!opened) return add("data directory", Level::problem, opened.error().message);
-      // The broker opens it to write, which would change it.
-      if (const auto pending = storage::PendingDump::open(opened->pending_store()); !pending)
-        return add("data directory", Level::problem, pending.error().message);
-      return add("data directory", Level::ok,
-                 fmt::format("{}: of cluster {}", cell(*directory_), opened->cluster_id()));
-    }
+    if (fs::exists(path / "meta.properties", ignored)) return check_existing_directory();
     // A crash while a new directory was being filled leaves .creating behind, and the next start
     // makes it anew.
     for (const char* name : {"journal", "logs", "db"}) {
@@ -293,6 +406,10 @@ class Doctor {
     facts.total_inodes = disk.f_files;
     facts.reserve_bytes =
         config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0;
+    if (config_ && (!is_running_ || has_settings())) {
+      facts.journal_bytes =
+          config_->shards * static_cast<std::uint64_t>(config_->broker.journal_max_bytes);
+    }
     // The type is signed, and would be extended to 64 bits.
     facts.file_system = static_cast<std::uint64_t>(disk.f_type) & 0xffffffffU;
     facts.takes_direct = takes_direct(path.string());
@@ -352,6 +469,8 @@ class Doctor {
   }
 
   const DoctorOptions& options_;
+  std::optional<std::string> file_;            // Of the settings: --config, or the package's.
+  std::optional<std::string> wrong_settings_;  // Why there is no config_.
   bool is_running_ = false;
   std::optional<server::Config> config_;  // Empty: the settings are wrong.
   std::optional<std::string> directory_;  // Empty: not known, or on another machine.

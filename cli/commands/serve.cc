@@ -185,6 +185,7 @@ int run(const ServeOptions& options) {
   exit_after(stop_patience);
   if (const auto stopped = broker.stop(); !stopped)
     end_without_checkpoint(stopped.error().message, failed);
+  log_info("server", "stopped");
   return done;
 }
 

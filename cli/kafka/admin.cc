@@ -52,6 +52,18 @@ Result<const rd_kafka_topic_partition_list_t*> group_result(KafkaConnection& con
   return partitions;
 }
 
+// The error with the config that was probably meant, if it is about one that is not there.
+Error with_meant(Error error, const std::vector<ConfigEntry>& current, const ConfigList& set) {
+  for (const auto& [key, value] : set) {
+    // The words in which Tarry and Kafka refuse a name.
+    if (!error.message.contains(" config name: " + key)) continue;
+    if (const auto meant = nearest_config(current, key); !meant.empty())
+      error.message += fmt::format("; did you mean {}?", name_text(meant));
+    break;
+  }
+  return error;
+}
+
 // These configs are all that is set then.
 Result<> write_configs(KafkaConnection& connection, rd_kafka_ResourceType_t type,
                        const std::string& name, const ConfigList& configs) {
@@ -67,7 +79,8 @@ Result<> write_configs(KafkaConnection& connection, rd_kafka_ResourceType_t type
   std::size_t count = 0;
   const auto** results = rd_kafka_AlterConfigs_result_resources(
       rd_kafka_event_AlterConfigs_result(event->get()), &count);
-  return config_result(connection, name, results, count);
+  const auto whose = type == RD_KAFKA_RESOURCE_BROKER ? broker_name(name) : name;
+  return config_result(connection, whose, results, count);
 }
 
 }  // namespace
@@ -160,7 +173,9 @@ Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& set,
       all.emplace_back(entry.name, *entry.value);
   // Behind the old values, because the last value of a key holds.
   all.insert(all.end(), set.begin(), set.end());
-  return write_configs(*connection_, RD_KAFKA_RESOURCE_TOPIC, topic, all);
+  auto written = write_configs(*connection_, RD_KAFKA_RESOURCE_TOPIC, topic, all);
+  if (!written) return std::unexpected(with_meant(std::move(written.error()), *current, set));
+  return written;
 }
 
 Result<> KafkaAdmin::add_partitions(const std::string& topic, std::int32_t total) {
@@ -211,7 +226,9 @@ Result<> KafkaAdmin::alter_broker(std::int32_t broker, const ConfigList& set,
     if (entry.value) all.emplace_back(entry.name, *entry.value);
   }
   all.insert(all.end(), set.begin(), set.end());
-  return write_configs(*connection_, RD_KAFKA_RESOURCE_BROKER, std::to_string(broker), all);
+  auto written = write_configs(*connection_, RD_KAFKA_RESOURCE_BROKER, std::to_string(broker), all);
+  if (!written) return std::unexpected(with_meant(std::move(written.error()), *current, set));
+  return written;
 }
 
 Result<> KafkaAdmin::remove(const std::string& topic) {

@@ -4,12 +4,18 @@
 #include <optional>
 #include <string>
 
+#include "base/edit_distance.h"
 #include "cli/kafka/admin_request.h"
 #include "cli/kafka/error_text.h"
 #include "cli/kafka/handles.h"
 
 namespace tarry::cli {
 namespace {
+
+// A word with more slips than that was another one.
+constexpr std::size_t max_typing_errors = 3;
+// The time of a comparison grows with both lengths, and a broker may answer with names of any.
+constexpr std::size_t max_compared = 99;
 
 const char* source_text(rd_kafka_ConfigSource_t source, rd_kafka_ResourceType_t of) {
   // To a topic all that is set for the broker is one source; on the broker itself these can be
@@ -45,7 +51,8 @@ Result<std::vector<ConfigEntry>> find_configs_of(KafkaConnection& connection,
   std::size_t count = 0;
   const auto* result = rd_kafka_event_DescribeConfigs_result(event->get());
   const auto** resources = rd_kafka_DescribeConfigs_result_resources(result, &count);
-  if (const auto ok = config_result(connection, name, resources, count); !ok)
+  const auto whose = type == RD_KAFKA_RESOURCE_BROKER ? broker_name(name) : name;
+  if (const auto ok = config_result(connection, whose, resources, count); !ok)
     return std::unexpected(ok.error());
   const auto** entries = rd_kafka_ConfigResource_configs(resources[0], &count);
   std::vector<ConfigEntry> configs;
@@ -64,12 +71,29 @@ Result<std::vector<ConfigEntry>> find_configs_of(KafkaConnection& connection,
 
 }  // namespace
 
-Result<> config_result(KafkaConnection& connection, const std::string& name,
+std::string nearest_config(const std::vector<ConfigEntry>& configs, const std::string& word) {
+  std::string nearest;
+  if (word.size() > max_compared) return nearest;
+  std::size_t nearest_distance = max_typing_errors + 1;
+  for (const auto& config : configs) {
+    const auto distance = edit_distance(word, config.name.substr(0, max_compared));
+    if (distance >= nearest_distance) continue;
+    nearest_distance = distance;
+    nearest = config.name;
+  }
+  return nearest;
+}
+
+std::string broker_name(const std::string& id) {
+  return "broker " + id;
+}
+
+Result<> config_result(KafkaConnection& connection, const std::string& whose,
                        const rd_kafka_ConfigResource_t** results, std::size_t count) {
-  if (count != 1) return fail(Errc::io, name + ": the broker's answer does not name it");
+  if (count != 1) return fail(Errc::io, whose + ": the broker's answer does not name it");
   const auto error = rd_kafka_ConfigResource_error(results[0]);
   if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
-  return connection.error_of(name_text(name), error,
+  return connection.error_of(name_text(whose), error,
                              rd_kafka_ConfigResource_error_string(results[0]));
 }
 

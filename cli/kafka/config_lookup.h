@@ -27,8 +27,16 @@ Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
 Result<std::vector<ConfigEntry>> find_broker_configs(KafkaConnection& connection,
                                                      std::int32_t broker);
 
-// The error in the answer to a request about the configs of one topic or broker.
-Result<> config_result(KafkaConnection& connection, const std::string& name,
+// Among `configs`, the name that was probably meant by one that is not there; empty: none is
+// similar.
+std::string nearest_config(const std::vector<ConfigEntry>& configs, const std::string& word);
+
+// The name of a broker in errors: "broker 1".
+std::string broker_name(const std::string& id);
+
+// The error in the answer to a request about the configs of one topic or broker; `whose` is its
+// name for the reader.
+Result<> config_result(KafkaConnection& connection, const std::string& whose,
                        const rd_kafka_ConfigResource_t** results, std::size_t count);
 
 }  // namespace tarry::cli

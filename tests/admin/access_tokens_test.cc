@@ -129,10 +129,26 @@ TEST_SUITE("access tokens") {
       CHECK(tokens.error().message.find(file) != std::string::npos);
       return tokens.error().message;
     };
-    CHECK(refused(lines(), 0640).find("chmod 600") != std::string::npos);
+    CHECK(refused(lines(), 0640).ends_with("so other users could read the token: chmod 600 it"));
     CHECK(refused("x\n", 0600).find("line 1: ") != std::string::npos);
     CHECK(refused(std::string(70'000, '#'), 0600).find("more than 65536 bytes") !=
           std::string::npos);
+  }
+
+  TEST_CASE("an admin.tokens of another user is refused with the command that gives it to ours") {
+    World world;
+    const auto file = world.directory() + "/data/admin.tokens";
+    std::ofstream(file) << lines();
+    REQUIRE(::chmod(file.c_str(), 0) == 0);
+    // The superuser may read everything, so the test is another user meanwhile.
+    constexpr uid_t some_user = 4711;
+    const bool is_root = ::geteuid() == 0;
+    if (is_root) REQUIRE(::seteuid(some_user) == 0);
+    const auto text = web::read_secret(file, 1000);
+    if (is_root) REQUIRE(::seteuid(0) == 0);
+    REQUIRE_FALSE(text.has_value());
+    CHECK(text.error().message.find("Permission denied; chown ") != std::string::npos);
+    if (is_root) CHECK(text.error().message.ends_with("chown 4711: " + file));
   }
 
   TEST_CASE("with tarry.admin.loopback.reads=token local users read nothing without a token") {

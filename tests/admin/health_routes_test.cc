@@ -1,5 +1,7 @@
 // Whether the broker is alive and takes work, over HTTP.
 
+#include <filesystem>
+
 #include <doctest/doctest.h>
 
 #include "tests/admin/client.h"
@@ -25,6 +27,20 @@ TEST_SUITE("health routes") {
     admin.world.run();
     CHECK(admin.get_json("/status")["state"] == "running");
     CHECK(admin.get("/readyz").status == 200);
+  }
+
+  TEST_CASE("a broker whose data directory was replaced is not ready, and says so") {
+    Admin admin;
+    const auto file = admin.world.directory() + "/data/meta.properties";
+    std::filesystem::copy_file(file, file + ".copy");
+    std::filesystem::rename(file + ".copy", file);
+    admin.world.broker().look_at_disk();
+    admin.world.run();
+    CHECK(admin.get_json("/status")["state"] == "without its data directory");
+    const auto answer = admin.get("/readyz");
+    CHECK(answer.status == 503);
+    CHECK(answer.error() == "the broker is without its data directory");
+    CHECK(admin.get("/healthz").status == 200);
   }
 
   TEST_CASE("/healthz and /readyz say ok while all is well; /readyz 503 when we stop") {

@@ -2,6 +2,8 @@
 
 #include "broker/checkpoint/checkpointer.h"
 
+#include <filesystem>
+
 #include <doctest/doctest.h>
 
 #include "broker/views/status.h"
@@ -71,6 +73,76 @@ TEST_SUITE("checkpointer") {
     CHECK(line.find("but the flush of the databases needs") < line.find('\n'));
     CHECK(line.find("tarry.disk.reserve.bytes is 1000") < line.find('\n'));
     CHECK(log.count("no space for a checkpoint") == 1);
+  }
+
+  TEST_CASE(
+      "when another program fills the disk, each shard refuses records from the broker's next look "
+      "on, although none of them had anything to do; when all is well no shard is woken") {
+    CrowdedDisk disk;
+    World world({.shards = 3,
+                 .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 1000; },
+                 .disk = &disk});
+    CapturedLog log;
+    const auto shards_with_room = [&] {
+      std::size_t count = 0;
+      for (std::size_t i = 0; i < world.shard_count(); ++i) count += world.shard(i).has_room();
+      return count;
+    };
+    const auto asked = disk.asked;
+    world.broker().look_at_disk();
+    CHECK(disk.asked == asked + 1);
+    CHECK_FALSE(world.turn());
+    disk.free = 999;
+    world.broker().look_at_disk();
+    CHECK(disk.asked == asked + 2);
+    // Before the pool has done anything, because it may be busy.
+    world.turn();
+    CHECK(shards_with_room() == 0);
+    world.run();
+    world.pass(5s);
+    world.broker().look_at_disk();
+    world.run();
+    CHECK(shards_with_room() == 0);
+    CHECK(log.count("999 bytes are free, tarry.disk.reserve.bytes is 1000") == 3);
+    disk.make_room();
+    world.broker().look_at_disk();
+    world.pass(2s);
+    CHECK(shards_with_room() == 3);
+    world.broker().look_at_disk();
+    CHECK_FALSE(world.turn());
+  }
+
+  TEST_CASE(
+      "a broker whose data directory is moved away refuses records and makes no checkpoint, and "
+      "goes on where it was when the directory is back") {
+    World world({.shards = 2});
+    CapturedLog log;
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
+    const auto data = world.directory() + "/data", away = world.directory() + "/away";
+    std::filesystem::rename(data, away);
+    for (int looks = 0; looks < 3; ++looks) {
+      world.broker().look_at_disk();
+      world.run();
+    }
+    CHECK(world.broker().lost_directory());
+    CHECK(log.count("was removed: .lock is not there; the broker accepts no records") == 1);
+    const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), {{"lost"}}));
+    CHECK(refused.error_code == ErrorCode::kafka_storage_error);
+    CHECK(refused.error_message->find("data directory was removed") != std::string::npos);
+    CHECK_FALSE(status_of(world.shard(0)).has_room);
+    CHECK_FALSE(status_of(world.shard(1)).has_room);
+    world.pass(120s);  // The interval of checkpoints is over.
+    CHECK(checkpoints(world) == 0);
+    CHECK_FALSE(world.failure.has_value());
+    std::filesystem::rename(away, data);
+    world.broker().look_at_disk();
+    world.run();
+    CHECK_FALSE(world.broker().lost_directory());
+    CHECK(log.count("is there again: the broker accepts records") == 1);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"after"}})).base_offset == 1);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"before", "after"});
   }
 
   TEST_CASE("a shard that has failed takes no records, however much room there is on the disk") {

@@ -311,8 +311,10 @@ TEST_SUITE("produce and fetch") {
   }
 
   TEST_CASE(
-      "with acks that are refused a batch is checked as any other, and nothing of it is taken") {
+      "with the acks of a dry run a batch is checked as any other, and nothing of it is taken, "
+      "counted or logged") {
     World world;
+    CapturedLog log;
     create_topic(world, "t", 1, {{"tarry.delay.max.ms", "1000"}});
     const auto answer_to = [&](const NewRecord& record) {
       const Buffer batch = batch_of(world.clock.wall(), {record});
@@ -328,9 +330,14 @@ TEST_SUITE("produce and fetch") {
     CHECK(answer_to({"a"}).error_code == ErrorCode::invalid_required_acks);
     world.pass(1s);
     CHECK(read_all(world, "t").empty());
-    // A client whose request is wrong has lost nothing that an operator should look for.
-    CHECK_FALSE(world.shard().produce_errors.contains(ErrorCode::invalid_record));
-    CHECK(world.shard().produce_errors[ErrorCode::invalid_required_acks].batches == 2);
+    // A client that only asks has lost nothing that an operator should look for.
+    CHECK(world.shard().produce_errors.empty());
+    CHECK(log.count("INVALID_REQUIRED_ACKS") == 0);
+    // Other acks are the mistake of a client.
+    world.call<protocol::ProduceResponse>(
+        produce_request("t", 0, batch_of(world.clock.wall(), {{"a"}}), 2), 9);
+    CHECK(world.shard().produce_errors[ErrorCode::invalid_required_acks].batches == 1);
+    CHECK(log.count("INVALID_REQUIRED_ACKS") == 1);
   }
 
   TEST_CASE(

@@ -165,19 +165,56 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("Authorization: Bearer " + token) != std::string::npos);
   }
 
-  TEST_CASE("a read carries no token until the admin asks for one") {
+  TEST_CASE("a read carries the token at once, so that the admin sees no request without one") {
+    const Data data;
+    Server* self = nullptr;
+    Server server([&](const std::string& request) { return admin_at(self->address())(request); });
+    self = &server;
+    AdminClient admin({.address = server.address(), .timeout = 5s, .data = data.path});
+    REQUIRE(admin.get("/status").has_value());
+    REQUIRE(admin.get("/topics").has_value());
+    const auto received = server.received();
+    for (const std::string& target : {"/status", "/topics"}) {
+      const auto at = received.find("GET " + target + " ");
+      REQUIRE(at != std::string::npos);
+      CHECK(received.find("GET " + target + " ", at + 1) == std::string::npos);
+      CHECK(received.substr(at, received.find("\r\n\r\n", at) - at)
+                .find("Authorization: Bearer " + token) != std::string::npos);
+    }
+  }
+
+  TEST_CASE(
+      "an admin that does not know our token is read without it, and is asked to prove once") {
+    const Data data;
+    Server* self = nullptr;
+    Server server([&](const std::string& request) {
+      return admin_at(self->address(), std::string(64, 'f'))(request);
+    });
+    self = &server;
+    AdminClient admin({.address = server.address(), .timeout = 5s, .data = data.path});
+    CHECK(admin.get("/status").has_value());
+    CHECK(admin.get("/topics").has_value());
+    const auto received = server.received();
+    CHECK(received.find(token) == std::string::npos);
+    const auto first = received.find("GET /proof?");
+    CHECK(first != std::string::npos);
+    CHECK(received.find("GET /proof?", first + 1) == std::string::npos);
+  }
+
+  TEST_CASE("a program that does not prove itself reads no token, whether it asks for one or not") {
     const Data data;
     ::setenv("TARRY_ADMIN_TOKEN", token.c_str(), 1);
     Server impostor([](const std::string&) { return ok("{}"); });
     AdminClient admin({.address = impostor.address(), .timeout = 5s});
     CHECK(admin.get("/status").has_value());
     CHECK(impostor.received().find(token) == std::string::npos);
-    // One that asks for it has to prove itself first.
     Server greedy([](const std::string&) {
       return "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
     });
     AdminClient again({.address = greedy.address(), .timeout = 5s});
-    CHECK_FALSE(again.get("/status").has_value());
+    const auto refused = again.get("/status");
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message.find("was not sent the token") != std::string::npos);
     CHECK(greedy.received().find(token) == std::string::npos);
     ::unsetenv("TARRY_ADMIN_TOKEN");
   }

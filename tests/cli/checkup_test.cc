@@ -52,6 +52,17 @@ TEST_CASE("a disk below the reserve is a problem, one that is nearly full a warn
   CHECK(level_of(check_disk(disk), "disk space") == Level::problem);
 }
 
+TEST_CASE("a disk that is smaller than journals and reserve together is a warning with their sum") {
+  auto disk = good_disk();
+  disk.total_bytes = std::uint64_t{574} << 20;
+  disk.free_bytes = std::uint64_t{500} << 20;
+  disk.journal_bytes = std::uint64_t{318} << 20;
+  CHECK(level_of(check_disk(disk), "disk space") == Level::ok);
+  disk.journal_bytes = std::uint64_t{512} << 20;
+  CHECK(level_of(check_disk(disk), "disk space") == Level::warning);
+  CHECK(finding_of(check_disk(disk), "disk space")->text.find("768") != std::string::npos);
+}
+
 TEST_CASE("a file system that forgets or refuses direct writes is a warning with its name") {
   auto disk = good_disk();
   disk.takes_direct = false;

@@ -1,8 +1,11 @@
 #include "cli/kafka/error_text.h"
 
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
+
+#include "cli/kafka/config_lookup.h"
 
 namespace tarry::cli {
 namespace {
@@ -23,6 +26,16 @@ TEST_SUITE("error text") {
                                 "Connection refused (after 0ms in state CONNECT)") ==
           "Connect to ipv4#127.0.0.1:9092 failed: Connection refused");
     CHECK(connection_error_text("no colon") == "no colon");
+  }
+
+  TEST_CASE("the config that was probably meant is found by a few slips, and no other word is") {
+    const std::vector<ConfigEntry> configs{{"log.retention.ms", {}, "default"},
+                                           {"tarry.shards", {}, "default"},
+                                           {std::string(5000, 'x'), {}, "default"}};
+    CHECK(nearest_config(configs, "tarry.shard") == "tarry.shards");
+    CHECK(nearest_config(configs, "log.retentoin.ms") == "log.retention.ms");
+    CHECK(nearest_config(configs, "max.connections") == "");
+    CHECK(nearest_config(configs, std::string(5000, 'x')) == "");
   }
 
   TEST_CASE("a broker's text cannot make a line of its own") {

@@ -15,6 +15,8 @@
 #include "cli/journal_dump.h"
 #include "cli/pending_dump.h"
 #include "storage/bucket_store.h"
+#include "storage/catalog.h"
+#include "storage/database.h"
 #include "storage/index.h"
 #include "storage/journal.h"
 #include "storage/journal_record.h"
@@ -48,13 +50,15 @@ struct OfflineFiles {
     return *findings;
   }
 
-  // Two topics and some pending records, a round each; returns the journal's file.
-  std::string write_journal() {
+  // A round for each operation; returns the journal's file.
+  template <typename... Operations>
+  std::string write_operations(storage::Disk& disk, const std::string& directory,
+                               const Operations&... operations) {
     set_log_level(LogLevel::off);
     QueuedBackground background;
     SetClock clock;
     storage::JournalOptions options;
-    options.directory = "journal/0";
+    options.directory = directory;
     options.file_bytes = 64 << 10;
     options.max_bytes = 512 << 10;
     options.reserve_bytes = 64 << 10;
@@ -69,21 +73,25 @@ struct OfflineFiles {
       while (background.step()) {
       }
     };
-    append(storage::TopicCreated{{}, 3, "orders", {{"retention.ms", "1000"}}});
+    (append(operations), ...);
+    journal->reset();
+    const auto entries = disk.list(directory);
+    for (const auto& entry : *entries)
+      if (entry.name.ends_with(".journal")) return directory + "/" + entry.name;
+    return {};
+  }
+
+  // A topic, a pending record that is cancelled, and a user.
+  std::string write_journal() {
     storage::PendingAdded added{{{}, 2},       7,     from_ms(5000),         from_ms(1000),
                                 from_ms(9000), "o-1", as_bytes("the record")};
     added.principal = 12;
-    append(added);
     storage::PendingRemoved removed{
         {{}, 2}, 7, from_ms(5000), storage::RemovalReason::cancelled, from_ms(2000), "o-1"};
     removed.share = added.share();
-    append(removed);
-    append(storage::SecurityRowSet{"user:1alice", "the secret"});
-    journal->reset();
-    const auto entries = disk.list("journal/0");
-    for (const auto& entry : *entries)
-      if (entry.name.ends_with(".journal")) return "journal/0/" + entry.name;
-    return {};
+    return write_operations(disk, "journal/0",
+                            storage::TopicCreated{{}, 3, "orders", {{"retention.ms", "1000"}}},
+                            added, removed, storage::SecurityRowSet{"user:1alice", "the secret"});
   }
 
   SeededRandom random{1};
@@ -177,6 +185,52 @@ TEST_SUITE("offline dumps") {
     const auto none = dump_journal(files.disk, path, false, out.output());
     REQUIRE_FALSE(none.has_value());
     CHECK(none.error().message.contains("header of a journal file"));
+  }
+
+  TEST_CASE(
+      "a dumped pending record has the name of its topic, from the database or from the journal, "
+      "and "
+      "none where neither has it") {
+    OfflineFiles files;
+    const storage::ScratchDirectory scratch;
+    const auto data = scratch.path("data");
+    for (const char* directory : {"/db", "/journal/0"})
+      std::filesystem::create_directories(data + directory);
+    REQUIRE(storage::BucketStore::make(data + "/db/pending", {}));
+    const auto known = storage::test_topic(1), fresh = storage::test_topic(2),
+               lost = storage::test_topic(3);
+    {
+      auto meta = storage::Database::make(data + "/db/meta");
+      REQUIRE(meta);
+      storage::Catalog catalog(**meta);
+      REQUIRE(catalog.load());
+      REQUIRE(catalog.apply(storage::TopicCreated{known, 1, "orders", {}}));
+      REQUIRE((*meta)->flush());
+    }
+    const auto added = [](const TopicId& topic, Sequence sequence) {
+      return storage::PendingAdded{{topic, 0},    sequence, from_ms(5000),         from_ms(1000),
+                                   from_ms(9000), "",       as_bytes("the record")};
+    };
+    storage::PosixDisk disk;
+    files.write_operations(disk, data + "/journal/0", added(known, 1),
+                           storage::TopicCreated{fresh, 1, "bills", {}}, added(fresh, 2),
+                           added(lost, 3));
+    const auto dumped = [&](bool json) {
+      Captured out;
+      const auto found = dump_pending(data, json, out.output());
+      REQUIRE(found);
+      CHECK(found->wrong == 0);
+      CHECK(found->entries == 3);
+      return out.text();
+    };
+    const auto text = dumped(false);
+    CAPTURE(text);
+    CHECK(has_line(text, "topic: " + known.text() + " name: orders partition: 0"));
+    CHECK(has_line(text, "topic: " + fresh.text() + " name: bills partition: 0"));
+    CHECK(has_line(text, "topic: " + lost.text() + " partition: 0"));
+    CHECK(has_line(dumped(true), R"("name":"bills")"));
+    std::filesystem::remove_all(data + "/db/meta");
+    CHECK(has_line(dumped(false), "topic: " + known.text() + " partition: 0"));
   }
 
   TEST_CASE("pending records are not dumped while a broker holds the directory, and it is named") {

@@ -127,6 +127,25 @@ super.users=User:admin
     assert sorted((ctx.directory / "logs").rglob("*")) == before and "only-there" not in live.cli("topic", "list", *login).stdout
 
 
+@case("after a restore the tokens of admin.tokens are known, and reading with one asks for no second request")
+def _(ctx):
+    broker = ctx.broker(start=False, settings={"tarry.admin.loopback.reads": "token"}).start()
+    tokens = broker.data / "admin.tokens"
+    tokens.touch(mode=0o600)
+    reader = "r" * 40
+    tokens.write_text(f"prometheus read {reader}\n")
+    assert broker.stop() == 0
+    broker.start()
+    broker.cli("backup", ctx.directory / "copy")
+    restored = copy_of(ctx, ctx.directory / "copy", settings={"tarry.admin.loopback.reads": "token"}).start()
+    assert restored.http("GET", "/metrics", token=reader)[0] == 200
+    assert restored.http("GET", "/metrics", token="x" * 40)[0] == 401
+    assert "running" in restored.cli("status", "--data", restored.data).stdout
+    assert "running" in restored.cli("status", env={"TARRY_ADMIN_TOKEN": reader}).stdout
+    audited = [line for line in restored.log().splitlines() if "audit: " in line]
+    assert len(audited) == 1 and "a wrong token" in audited[0], audited
+
+
 @case("a backup under load starts as a broker that has all that was acknowledged before it, and delivers nothing twice")
 def _(ctx):
     # Small files, so that checkpoints, rolls and retention happen meanwhile.

@@ -367,6 +367,8 @@ def _(ctx):
         assert broker.http("GET", "/readyz", token=False) == (200, {"status": "running"})
         disk = os.statvfs(folder)
         subprocess.run(["fallocate", "-l", str(disk.f_bavail * disk.f_frsize - (12 << 20)), folder / "filler"], check=True)
+        # Nobody produces: the broker's own look, which comes once a second.
+        eventually(lambda: broker.http("GET", "/readyz", token=False)[0] == 503, "an idle broker has noticed it", within=5)
         with broker.client() as client:
             eventually(lambda: client.produce(topic, [wire.record("x" * 900_000)], check=False).error == wire.KAFKA_STORAGE_ERROR,
                        "the broker refuses records", pause=0.1)
@@ -388,6 +390,30 @@ def _(ctx):
         for each in ctx.brokers:
             each.kill()
         subprocess.run(["umount", folder], capture_output=True)
+
+
+@case("a broker whose data directory is moved away refuses records and is not ready within seconds, and goes on when it is back")
+def _(ctx):
+    broker = ctx.broker()
+    topic, away = ctx.topic(), broker.data.with_name("away")
+    broker.cli("topic", "create", topic)
+    broker.cli("produce", topic, "-v", "before")
+    broker.data.rename(away)
+    eventually(lambda: broker.http("GET", "/readyz", token=False)[0] == 503, "the broker has noticed it", within=5)
+    status, body = broker.http("GET", "/readyz", token=False)
+    assert (status, body["status"]) == (503, "without its data directory"), body
+    with broker.client() as client:
+        assert client.produce(topic, [wire.record("lost")], check=False).error == wire.KAFKA_STORAGE_ERROR
+    assert "without its data directory" in broker.cli("status").stdout
+    doctor = broker.cli("doctor", check=False)
+    assert doctor.returncode == 1 and "without its data directory" in doctor.stdout, doctor
+    away.rename(broker.data)
+    eventually(lambda: broker.http("GET", "/readyz", token=False)[0] == 200, "it is ready again", within=5)
+    broker.cli("produce", topic, "-v", "after")
+    assert broker.cli("consume", topic, "--until-end").stdout.split() == ["before", "after"]
+    assert broker.log().count("was removed: .lock is not there") == 1, broker.log()
+    assert broker.stop() == 0
+    assert broker.log().rstrip().endswith("I server: stopped"), broker.log()
 
 
 @case("a broker whose stderr nobody reads keeps serving and stops in order, and a start that fails then ends too")

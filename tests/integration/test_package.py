@@ -121,6 +121,10 @@ def check_installed(machine):
         if shutil.which(shell):
             run(shell, "-n", machine.shared_copy(path))
     assert "No licence has been chosen" in machine.shell("cat /usr/share/doc/tarry/copyright")
+    pages = {"operating", *re.findall(r"\]\(([a-z_]+)\.md", (ROOT / "docs/operating.md").read_text())}
+    assert "security" in pages and "upgrading" in pages, pages
+    for page in pages:
+        assert machine.exists(f"/usr/share/doc/tarry/{page}.md.gz"), f"operating.md names {page}.md, and the package lacks it"
     for name in ("alerts.yml", "dashboard.json"):
         assert machine.shell(f"cat /usr/share/tarry/{name}") == (ROOT / "packaging" / name).read_text(), name
 
@@ -175,7 +179,13 @@ def _(ctx):
         machine.run("tarry", "produce", "orders", "-v", "now")
         machine.run("tarry", "produce", "orders", "-v", "later", "--delay", "1h", "--id", "order-1")
         back_up_as_the_unit(machine)
+        checked = machine.run("tarry", "doctor", check=False).stdout
+        assert "broker\tok\t" in checked and f"settings\tok\t{PROPERTIES} can be used\n" in checked and "ports" not in checked, checked
         assert service.stop() == 0
+        machine.shell("chown root: /var/lib/tarry/db")
+        checked = machine.run("tarry", "doctor", check=False).stdout
+        assert "data directory\tproblem\t/var/lib/tarry/db does not belong to the user tarry" in checked, checked
+        machine.shell("chown tarry: /var/lib/tarry/db")
         owners = machine.shell("find /var/lib/tarry ! -user tarry -o -perm /077 ! -type l").strip()
         assert owners == "", f"open to others, or not the user's own: {owners}"
 

@@ -316,6 +316,8 @@ def _(ctx):
     assert done.returncode == 0 and f"data directory\tok\t{fresh}: does not exist yet; the broker will create it\n" in done.stdout and not fresh.exists(), done
     one_line(before_start("--data", broker.data, *ports), 1, "data directory")  # A broker runs in it.
     assert "in use" in before_start("--data", broker.data, *ports).stdout
+    own = before_start("--data", broker.data, "--set", f"listeners={broker.brokers}", "--set", f"tarry.admin.listener=127.0.0.1:{broker.admin[1]}")
+    assert own.returncode == 0 and "broker\tok\t" in own.stdout and "ports" not in own.stdout and "data directory" not in own.stdout, own
     taken = before_start("--data", fresh, "--set", f"listeners={broker.brokers}", "--set", "tarry.admin.listener=off")
     one_line(taken, 1, "ports")
     assert broker.brokers.split(":")[1] in taken.stdout, taken.stdout
@@ -330,6 +332,9 @@ def _(ctx):
     assert broker.stop() == 0
     done = before_start("--data", broker.data, *ports)
     assert done.returncode == 0 and "data directory\tok\t" in done.stdout, done
+    # As in a copy that no broker has used: what doctor creates as root would keep the broker's user out.
+    (broker.data / ".lock").unlink()
+    assert before_start("--data", broker.data, *ports).returncode == 0 and not (broker.data / ".lock").exists()
     # What a start would refuse.
     current = broker.data / "db/pending/CURRENT"
     text = current.read_text()

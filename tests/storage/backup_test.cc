@@ -108,6 +108,8 @@ TEST_SUITE("backup") {
     write_whole(rig.data + "/logs/orders-0/start-offset", "version: 0\nstart_offset: 3\n");
     write_whole(rig.data + "/logs/orders-0/start-offset.tmp", "half");
     write_whole(rig.data + "/admin.token", "token");
+    const auto tokens = "ci operate " + std::string(6000, 'x');  // More than a block.
+    write_whole(rig.data + "/admin.tokens", tokens);
     auto begun = rig.begin();
     REQUIRE(begun);
     auto& backup = **begun;
@@ -136,9 +138,12 @@ TEST_SUITE("backup") {
     CHECK_FALSE(fs::exists(rig.target + "/" + unfinished_backup_name));
     CHECK_FALSE(fs::exists(rig.data + "/.tarry-backup"));
     CHECK_FALSE(fs::exists(rig.data + "/logs/.tarry-backup"));
-    struct stat token {};
-    REQUIRE(::stat((rig.target + "/admin.token").c_str(), &token) == 0);
-    CHECK((token.st_mode & 0777) == 0600);
+    CHECK(read_whole(rig.target + "/admin.tokens") == tokens);
+    for (const char* name : {"/admin.token", "/admin.tokens"}) {
+      struct stat token {};
+      REQUIRE(::stat((rig.target + name).c_str(), &token) == 0);
+      CHECK((token.st_mode & 0777) == 0600);
+    }
     // The databases open, while those that they were copied from are open.
     CHECK(Database::open(rig.target + "/db/meta").has_value());
     CHECK(BucketStore::open(rig.target + "/db/pending", {}).has_value());

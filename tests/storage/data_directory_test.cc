@@ -55,6 +55,48 @@ TEST_SUITE("data directory") {
     CHECK_FALSE(fs::exists(f.path + "/.creating"));
   }
 
+  TEST_CASE(
+      "a directory that is emptied, moved away or replaced by a copy is noticed, and one that "
+      "comes "
+      "back as well") {
+    DirectoryFixture f;
+    f.create();
+    const auto opened = f.open();
+    REQUIRE(opened.has_value());
+    const auto problem = [&] {
+      const auto there = opened->check_in_place();
+      if (there) return std::string();
+      CHECK(there.error().code == Errc::not_found);
+      return there.error().message;
+    };
+    CHECK(problem() == "");
+    const auto copy = f.scratch.path("copy"), away = f.scratch.path("away");
+    fs::copy(f.path, copy, fs::copy_options::recursive);
+    fs::rename(f.path, away);
+    CHECK(problem() == "data directory " + f.path + " was removed: .lock is not there");
+    fs::rename(copy, f.path);
+    CHECK(problem() == "data directory " + f.path + " was replaced: .lock is another file now");
+    fs::rename(f.path, copy);
+    fs::rename(away, f.path);
+    CHECK(problem() == "");
+    // As `rm -r DIR/*` does, which leaves .lock, and then `cp -r BACKUP/. DIR`.
+    fs::remove(f.path + "/meta.properties");
+    CHECK(problem().ends_with("was removed: meta.properties is not there"));
+    fs::copy_file(copy + "/meta.properties", f.path + "/meta.properties");
+    CHECK(problem().ends_with("was replaced: meta.properties is another file now"));
+  }
+
+  TEST_CASE("a new directory is in place before and after it is whole") {
+    DirectoryFixture f;
+    auto made = f.open();
+    REQUIRE(made.has_value());
+    CHECK(made->check_in_place().has_value());
+    REQUIRE(made->created().has_value());
+    CHECK(made->check_in_place().has_value());
+    fs::remove(f.path + "/meta.properties");
+    CHECK_FALSE(made->check_in_place().has_value());
+  }
+
   TEST_CASE("a second broker is refused with the directory and the pid that holds it") {
     DirectoryFixture f;
     auto first = f.open();
