@@ -61,7 +61,7 @@ int stopped() {
 
 // The main thread may be inside librdkafka, so nothing is destroyed: the store is as after a crash,
 // which its next start expects.
-void end_at_once() {
+void end_without_leaving() {
   log_warn("relay",
            "stopped without leaving the group, because Kafka did not answer in time: the others "
            "wait for this member until its session has ended");
@@ -105,7 +105,7 @@ int run(const RelayCommand& command) {
   // Before the group is joined: a member that leaves in order gives its partitions to the others at
   // once.
   end_in_order_on_signals();
-  relay::Stop stop(was_interrupted, end_at_once);
+  relay::Stop stop(was_interrupted, end_without_leaving);
   const server::SystemClock clock;
   server::SystemRandom random;
   auto member = relay::Relay::open(options, TARRY_VERSION, clock, random);
