@@ -452,6 +452,21 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
         # The pictures too: what is left was moved out of the coming hour.
         page.wait(lambda: [page.text(f'[data-span="{span}"] .card-figure') for span in ("hour", "day")] == ["0", "1"], "the pictures", within=3)
+        # The address has the id, so what became of the record is told after a reload, and by a search for the id.
+        page.expected.append("404")
+        page.open(page.js("return location.hash"))
+        page.says("#panel .outcome", "It was delivered: ")
+        page.says("#panel .outcome", ", at offset 1 of partition 0.")
+        page.search("one")
+        page.says(f'[data-past="{topic}"]', f"“one” of {topic} was cancelled: ")
+        page.click(f'[data-past="{topic}"] a')
+        page.says("#panel .outcome", "It was cancelled: ")
+        assert page.text("#panel .history").count("scheduled") == 1
+        with broker.client() as client:
+            park(client, topic, "one")
+        page.open(f"#pending/{topic}/{handle['one']}/one")
+        page.says("#panel .outcome", "another record with its id is")
+        page.says("#panel .history", "the next record with this id")
 
 
 @case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
@@ -658,14 +673,16 @@ def _(ctx):
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
 
 
-@case("the page shows an overdue record as overdue, in the list, the head and the record, and offers to deliver it now")
+@case("the page shows an overdue record as overdue, in the list, the head and the record, says why, and offers to deliver it now")
 def _(ctx):
     broker = ctx.broker(shards=1)
     with broker.client() as client:
         topic, other = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("other"))
         client.produce(topic, [wire.record("now")])
+        client.produce(other, [wire.record("now")])
         park(client, topic, "late", x_delay="1500ms")
         park(client, other, "later")
+    broker.cli("group", "reset", "billing", other, "--to", "start", "--create")
     assert broker.stop() == 0
     # Its partition cannot be opened, so the record stays overdue.
     log = broker.data / f"logs/{topic}-0"
@@ -674,11 +691,31 @@ def _(ctx):
     broker.start()
     eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 1, "the overdue record")
     handle = broker.pending(topic)[0]["handle"]
+    why = "cannot be opened; the broker's log says why"
     with page_of(broker) as page:
-        page.open("#overdue")
+        # After a restart a lag and a sum that nobody has asked for are not 0: the views ask.
+        page.open("#groups")
+        page.wait(lambda: page.text('[data-view="groups"] tbody .meter-text') == "1", "the group's lag")
+        page.go("topics")
+        sums = lambda name: page.js("const row = [...document.querySelectorAll('[data-view=topics] tbody tr')].find((each) => each.cells[0].textContent === arguments[0]); return row && [row.cells[2].textContent, row.cells[5].textContent]", name)
+        page.wait(lambda: sums(other) == ["1", "1"] and sums(topic) == ["unknown", "0"], "the records of both topics")
+        page.go(f"topics/{topic}")
+        page.says("#panel", f"Partition 0 {why}.")
+        assert "failed" in page.text("#panel tbody tr")
+        page.go("pending")
+        # What is overdue has one line, and what comes next is the first of the list.
+        page.says('[data-figure="late"]', "1 overdue, the oldest for ")
+        page.wait(lambda: page.handles() == [broker.pending(other)[0]["handle"]], "the list of what comes next")
+        assert page.text('[data-figure="next-due"]').startswith("in 5"), page.text('[data-figure="next-due"]')
+        page.click('[data-figure="late"]')
         page.wait(lambda: page.text('[data-figure="overdue"]') == page.text('[data-figure="overdue-now"]') == "1", "the figures")
         page.wait(lambda: re.search(r"(\d+[ms] ?)+ overdue", page.text('[data-view="overdue"] .overdue')), "the list")
         assert "late" in page.text('[data-view="overdue"] .overdue')
+        page.says('[data-view="overdue"] .troubles', f"{topic}, partition 0: 1 overdue, the oldest for ")
+        page.says('[data-view="overdue"] .troubles', f"The partition {why}.")
+        page.click('[data-view="overdue"] .overdue')
+        page.says("#panel", f"Its partition {why}.")
+        assert page.js("return location.hash") == f"#overdue/{topic}/{handle}/late"
         page.go(f"pending/{topic}/{handle}")
         page.wait(lambda: re.fullmatch(r"Overdue for (\d+m )?\d+m?s?", page.text(".due-relative")), "the record")
         page.act("deliver")
@@ -842,6 +879,42 @@ def _(ctx):
         assert page.handles() == []
 
 
+@case("a bar opens the records that are due then, with their exact number, when in it they are due, and the minute with most")
+def _(ctx):
+    broker = ctx.broker()
+    hour = int(now_ms()) // HOUR * HOUR + 2 * HOUR
+    with broker.client() as client:
+        topic, full = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("full"))
+        client.produce(topic, [wire.record("v", key="k", x_deliver_at=hour + 20 * 60_000 + n, x_schedule_id=f"many-{n}") for n in range(120)])
+        park(client, topic, "alone", x_deliver_at=hour + 50 * 60_000)
+        client.produce(full, [wire.record("v", key="k", x_deliver_at=hour + 9 * HOUR + n) for n in range(100)])
+    local = lambda ms: datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone(datetime.timedelta(hours=5, minutes=30))).strftime("%H:%M")
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: page.text('[data-span="day"] .card-figure') == "221", "the records of the day")
+        page.js("document.querySelector('[data-span=day] .bars').focus()")
+        page.keys(keyboard().HOME, keyboard().ARROW_RIGHT, keyboard().ARROW_RIGHT, keyboard().ENTER)
+        page.says(".list-head .summary", "121 records: ")
+        page.says(".list-head .summary", "; the first 100")
+        page.wait(lambda: page.text('[data-figure="peak"]').endswith(f"{local(hour + 20 * 60_000)}, 120"), "the minute with most")
+        chart = "document.querySelector('[data-span=zoom] .bars')"
+        assert page.js(f"return {chart}.getAttribute('aria-valuemax')") == "59"
+        page.js(f"{chart}.focus()")
+        page.keys(keyboard().HOME, *[keyboard().ARROW_RIGHT] * 50)
+        assert page.js(f"return {chart}.getAttribute('aria-valuetext')").startswith(f"{local(hour + 50 * 60_000)} – "), page.js(f"return {chart}.getAttribute('aria-valuetext')")
+        page.keys(keyboard().ENTER)
+        page.wait(lambda: page.handles() == [handles_by_id(broker, topic)["alone"]], "the record of that minute")
+        # The head of what was found is in sight, and a panel beside it moves nothing.
+        top = lambda: page.js("return [...document.querySelectorAll('.list-head')].find((each) => each.offsetParent).getBoundingClientRect().top")
+        before = top()
+        assert 54 <= before <= 800, before
+        page.open_record(page.handles()[0])
+        assert top() == before, (top(), before)
+        # A full page is not "or more".
+        page.search(f"topic:{full} key:k")
+        page.says(".list-head .summary", "100 records: ")
+
+
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")
 def _(ctx):
     keys = keyboard()
@@ -886,6 +959,10 @@ def _(ctx):
         page.keys(keys.ENTER)
         page.wait(lambda: page.handles() == [handle["key-0"]], "the records of that hour")
         page.keys(keys.ESCAPE)
+        # From nowhere the arrow leads into the list.
+        page.js("document.activeElement.blur()")
+        page.keys(keys.ARROW_DOWN)
+        assert focus() == handle["key-0"]
         for number, view in enumerate(VIEWS, 1):
             page.keys(str(number))
             page.one(f'[data-view="{view}"]')
@@ -946,7 +1023,3 @@ def _(ctx):
         with broker.client() as client:
             park(client, topic, "b")
         page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)
-        # From nowhere the arrow leads into the list.
-        page.js("document.activeElement.blur()")
-        page.keys(keys.ARROW_DOWN)
-        assert focus() == handle["key-0"]
