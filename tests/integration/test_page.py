@@ -510,7 +510,10 @@ def _(ctx):
         page.one('[data-action="many"]').click()
         assert page.one("#panel input[name=topic]").get_attribute("value") == topic
         page.type("#panel input[name=id]", "many-*")
-        page.type("input[name=token]", token_of(broker))
+        # Nothing is chosen before somebody chooses, and a preview needs no token.
+        page.one('[data-action="preview"]').click()
+        page.says('[data-field="error"]', "Choose what to do")
+        page.click("#panel input[value=cancel]")
         page.one('[data-action="preview"]').click()
         page.wait(lambda: page.text('[data-figure="matched"]') == "125", "the number")
         assert page.js("return [...document.querySelectorAll('#panel .first-ones code')].map((each) => each.textContent)") == [f"many-{n}-{tail}" for n in range(100)]
@@ -518,8 +521,19 @@ def _(ctx):
         assert page.js("const code = document.querySelector('#panel .first-ones code'); return code.scrollWidth <= code.clientWidth + 1 || getComputedStyle(code).textOverflow !== 'ellipsis'")
         assert page.text("#panel .by-topic") == f"125 of {topic}"
         assert len(broker.pending(topic)) == 126
+        # At most so many: exactly those that are shown.
+        page.type("#panel input[name=first]", "3")
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "3", "three of them")
+        page.confirm(token_of(broker))
+        page.says("#panel .outcome", "3 records cancelled.")
+        left = {row["id"] for row in broker.pending(topic)}
+        assert left == {f"many-{n}-{tail}" for n in range(3, 125)} | {"another"}, left
+        page.js("document.querySelector('#panel input[name=first]').value = ''")
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "122", "the others")
         page.confirm()
-        page.says("#panel", "125 records cancelled")
+        page.says("#panel", "122 records cancelled")
         assert [row["id"] for row in broker.pending(topic)] == ["another"]
 
 
@@ -537,10 +551,10 @@ def _(ctx):
         page.wait(lambda: len(page.handles()) == 3, "three of them")
         page.one('[data-action="many"]').click()
         value = lambda name: page.js("return document.querySelector(`#panel input[name=${arguments[0]}]`).value", name)
-        assert (value("topic"), value("id"), value("key")) == ("*", "", "*customer-0*")
+        assert (value("topic"), value("id"), value("key")) == ("", "", "*customer-0*")
         assert sorted(page.js("return [...document.querySelectorAll('#panel [data-topic]')].map((each) => each.dataset.topic)")) == sorted(["*", *topics])
         page.type("#panel input[name=key]", "customer-?")
-        page.type("input[name=token]", token_of(broker))
+        page.click("#panel input[value=cancel]")
 
         def preview(pattern, counts):
             page.type("#panel input[name=topic]", pattern)
@@ -553,7 +567,7 @@ def _(ctx):
         preview("*", dict(zip(topics, (3, 2, 4))))
         # A dot is a dot.
         preview("?.orders*", dict(zip(topics[:2], (3, 2))))
-        page.confirm()
+        page.confirm(token_of(broker))
         page.says("#panel", "5 records cancelled")
         assert [len(broker.pending(topic)) for topic in topics] == [0, 0, 4]
         # What the page shows is counted again at once.
@@ -573,7 +587,6 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         page.one('[data-action="many"]').click()
-        page.type("input[name=token]", token_of(broker))
 
         def preview(topic, action, matched):
             page.type("#panel input[name=topic]", topic)
@@ -585,9 +598,14 @@ def _(ctx):
             page.wait(lambda: page.text('[data-figure="matched"]') == str(matched), "the number")
 
         preview("*", "move", 5)
-        page.says(".confirmation", "Move these 5 records of 2 topics?")
-        page.confirm()
+        page.says(".confirmation", "Move these 5 records of 2 topics later by 2h?")
+        assert page.text('[data-action="confirm"]') == "Move 5 records later by 2h"
+        # Each row has its old and its new due time.
+        old, new = page.js("return [...document.querySelectorAll('#panel .first-ones li:first-child time')].map((each) => Date.parse(each.dateTime))")
+        assert old == min(min(rows.values()) for rows in before.values()) and new == old + 2 * HOUR, (old, new)
+        page.confirm(token_of(broker))
         page.says("#panel .outcome", "5 records moved.")
+        moved = page.one('[data-action="show-moved"]').get_attribute("href")
         assert all(due(topic) == {name: at + 2 * HOUR for name, at in before[topic].items()} for topic in before), before
         preview(first, "deliver", 3)
         page.says(".confirmation", f"Deliver these 3 records of {first}?")
@@ -595,6 +613,8 @@ def _(ctx):
         page.says("#panel .outcome", "3 records delivered.")
         with broker.client() as client:
             eventually(lambda: client.end_offset(first) == 3, "the deliveries")
+        page.js("location.href = arguments[0]", moved)
+        page.wait(lambda: sorted(page.handles()) == sorted(handles_by_id(broker, second).values()), "those that were moved and not delivered")
 
 
 @case("the page tells how many of many records were changed before a topic that refuses, and which topic it is")
@@ -607,16 +627,16 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         page.one('[data-action="many"]').click()
-        page.type("input[name=token]", token_of(broker))
         page.wait(lambda: page.text(f'#panel [data-topic="{second}"]').endswith(" 2"), "both topics in the form")
         page.type("#panel input[name=topic]", "*")
         page.type("#panel input[name=id]", "*")
+        page.click("#panel input[value=cancel]")
         page.one('[data-action="preview"]').click()
         page.wait(lambda: page.text('[data-figure="matched"]') == "4", "the number")
         # The second topic goes between the preview and the confirmation.
         assert broker.http("DELETE", f"/topics/{second}?force=true")[0] == 200
         page.expected.append("404")
-        page.confirm()
+        page.confirm(token_of(broker))
         page.says("#panel .outcome", "2 records cancelled.")
         page.says('[data-field="error"]', second)
         assert broker.pending(first) == []
