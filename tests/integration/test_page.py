@@ -781,6 +781,14 @@ def _(ctx):
             page.go(f"topics/{strict}")
             page.says("#panel", "Refused batches")
             assert hostile in page.text("#panel blockquote"), page.text("#panel")
+            # The same among the clients, and a mark in the list of topics.
+            page.says('[data-view="topics"] tbody', "1 refused")
+            page.go("clients")
+            page.says('[data-part="refusals"] tbody', hostile)
+            row = page.text('[data-part="refusals"] tbody tr')
+            assert f"{strict}/0" in row and "unreadable value" in row, row
+            page.click('[data-part="refusals"] tbody tr')
+            page.says("#panel", "Refused batches")
             page.go("shards")
             page.wait(lambda: re.search(r"\d [kM]?B/s", page.text('[data-view="shards"] tbody')), "the bytes of a shard")
             assert "owned" not in page.driver.title and not page.all("main img, #panel img")
