@@ -60,15 +60,19 @@ WallTime time_of(const Call& call, const char* name, const std::string& text) {
   return time_given(name, text, call.context.broker.clock().wall());
 }
 
-NamedCall::NamedCall(Call& call)
-    : topic(topic_of(call, call.part(1))),
-      partition(partition_of(call, *topic)),
-      name(call.part(2)) {
+void check_id_length(const std::string& name) {
   // No record can have a longer one, so nothing is searched for it.
   if (name.size() > max_id_bytes) {
     throw Refused{400, fmt::format("the id '{}' has {} bytes; the limit is {}", printable(name, 64),
                                    name.size(), max_id_bytes)};
   }
+}
+
+NamedCall::NamedCall(Call& call)
+    : topic(topic_of(call, call.part(1))),
+      partition(partition_of(call, *topic)),
+      name(call.part(2)) {
+  check_id_length(name);
 }
 
 void throw_failed(const Error& error) {

@@ -32,6 +32,9 @@ void put_filter(broker::DelayedQuery& query, const RecordFilter& filter);
 // A time that was given as `name`, by the broker's clock.
 WallTime time_of(const Call& call, const char* name, const std::string& text);
 
+// Throws Refused for an id that is longer than that of any record.
+void check_id_length(const std::string& name);
+
 // The record of /delayed/TOPIC/ID...?partition=.  Throws Refused as the parts above.
 struct NamedCall {
   explicit NamedCall(Call& call);

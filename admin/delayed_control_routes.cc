@@ -36,6 +36,10 @@ constexpr std::size_t records_per_page = 10'000;
 // About 60 bytes each.
 constexpr std::size_t max_moved_at_once = 1'000'000;
 
+// The records in the last line of a preview, unless it asks for more or fewer.
+constexpr std::size_t default_previewed = 10;
+constexpr std::size_t max_previewed = 1000;
+
 std::string_view name_of(ControlOutcome outcome, Kind kind) {
   switch (outcome) {
     case ControlOutcome::done:
@@ -221,6 +225,28 @@ asio::awaitable<Reply> select_delayed(Call& call) {
   reply.stream = std::make_shared<Selection>(call.context, std::move(query),
                                              DelayedControl{kind_of(request.action), request.due},
                                              request.shown);
+  co_return reply;
+}
+
+asio::awaitable<Reply> preview_selection(Call& call) {
+  const auto* topic = call.parameter("topic");
+  if (topic == nullptr)
+    throw Refused{400, "give the topic of the selection, as in topic=orders&id=order-*"};
+  broker::DelayedQuery query;
+  query.topic = topic_of(call, *topic);
+  const auto words = [&](const char* name) {
+    const auto* text = call.parameter(name);
+    return text == nullptr ? std::nullopt : std::optional(*text);
+  };
+  put_filter(query, read_filter(words, query.topic->partitions - 1, now_of(call)));
+  const auto* show = call.parameter("show");
+  const std::size_t shown =
+      show == nullptr ? default_previewed : number_given("show", *show, 0, max_previewed);
+  Reply reply;
+  reply.content_type = "application/x-ndjson";
+  // The action of a selection that changes nothing plays no part.
+  reply.stream = std::make_shared<Selection>(call.context, std::move(query),
+                                             DelayedControl{Kind::cancel}, shown);
   co_return reply;
 }
 

@@ -50,6 +50,16 @@ std::string_view name_of(broker::PartitionEvent::Kind kind) {
   return "moved";
 }
 
+Json json_of(const broker::PartitionEvent& event) {
+  Json each;
+  each["at_ms"] = to_ms(event.at);
+  each["event"] = name_of(event.kind);
+  each["due_ms"] = to_ms(event.due);
+  each["offset"] = event.offset >= 0 ? Json(event.offset) : Json(nullptr);
+  each["partition"] = event.partition;
+  return each;
+}
+
 broker::DelayedQuery query_of(Call& call) {
   broker::DelayedQuery query;
   if (const auto* topic = call.parameter("topic")) query.topic = topic_of(call, *topic);
@@ -217,6 +227,35 @@ asio::awaitable<Reply> count_delayed(Call& call) {
   co_return json_reply(body);
 }
 
+asio::awaitable<Reply> trace_in_all_topics(Call& call) {
+  const auto* given = call.parameter("id");
+  // Only pending records have a handle, so a handle has no past to be found.
+  if (given == nullptr || given->empty() || given->starts_with('@'))
+    throw Refused{400, "give the id of a record, as in id=order-4711"};
+  const std::string id = *given;
+  check_id_length(id);
+  auto& context = call.context;
+  Json body;
+  body["events"] = Json::array();
+  body["complete"] = true;
+  std::size_t partitions = 0;
+  for (const auto& topic : context.here.topics().by_name()) {
+    partitions += static_cast<std::size_t>(topic->partitions);
+    if (partitions > looked_up_partitions) {
+      body["complete"] = false;
+      break;
+    }
+    const auto events =
+        co_await broker::trace_delayed(context.broker, context.here, topic, id, std::nullopt);
+    if (!events) throw_failed(events.error());
+    for (const auto& event : *events) {
+      body["events"].push_back(json_of(event));
+      body["events"].back()["topic"] = topic->name;
+    }
+  }
+  co_return json_reply(body);
+}
+
 asio::awaitable<Reply> trace_delayed(Call& call) {
   const NamedCall named(call);
   auto& context = call.context;
@@ -230,15 +269,7 @@ asio::awaitable<Reply> trace_delayed(Call& call) {
   }
   Json body;
   body["events"] = Json::array();
-  for (const auto& event : *events) {
-    Json each;
-    each["at_ms"] = to_ms(event.at);
-    each["event"] = name_of(event.kind);
-    each["due_ms"] = to_ms(event.due);
-    each["offset"] = event.offset >= 0 ? Json(event.offset) : Json(nullptr);
-    each["partition"] = event.partition;
-    body["events"].push_back(std::move(each));
-  }
+  for (const auto& event : *events) body["events"].push_back(json_of(event));
   co_return json_reply(body);
 }
 

@@ -13,5 +13,6 @@ boost::asio::awaitable<Reply> list_delayed(Call& call);
 boost::asio::awaitable<Reply> count_delayed(Call& call);
 boost::asio::awaitable<Reply> get_delayed(Call& call);
 boost::asio::awaitable<Reply> trace_delayed(Call& call);
+boost::asio::awaitable<Reply> trace_in_all_topics(Call& call);
 
 }  // namespace tarry::admin

@@ -197,11 +197,18 @@ void EventFeed::publish(Kind kind, std::string json) {
 void EventFeed::note_point(const Json& now) {
   const Json& delayed = now["delayed"];
   const auto at = now["at_ms"].get<std::int64_t>();
-  const Json point{{"at_ms", at},
-                   {"pending", delayed["pending"]},
-                   {"overdue", delayed["overdue"]},
-                   {"delivered_total", delayed["delivered_total"]},
-                   {"lag_ms", delayed["lag_ms"]}};
+  Json point{{"at_ms", at},
+             {"pending", delayed["pending"]},
+             {"overdue", delayed["overdue"]},
+             {"delivered_total", delayed["delivered_total"]},
+             {"lag_ms", delayed["lag_ms"]}};
+  // A page makes rates of these: its charts begin with the past.
+  for (const char* name :
+       {"requests_total", "received_bytes_total", "sent_bytes_total", "appended_records_total"})
+    point[name] = now[name];
+  for (const char* name : {"journal_bytes_total", "fsyncs_total", "free_bytes"})
+    point[name] = now["storage"][name];
+  point["cpu_seconds"] = now["process"]["cpu_seconds"];
   if (points_.size() == max_points) points_.pop_front();
   points_.push_back({at, text_of(point)});
 }

@@ -72,6 +72,12 @@ constexpr std::array handled_routes{
     HandledRoute{{"GET", "/delayed/count", Needs::right_to_read, "topic by from to",
                   "/delayed/count?topic=orders&by=hour"},
                  count_delayed},
+    HandledRoute{
+        {"GET", "/delayed/trace", Needs::right_to_read, "id", "/delayed/trace?id=order-4711"},
+        trace_in_all_topics},
+    HandledRoute{{"GET", "/delayed/select", Needs::right_to_read,
+                  "topic partition from to id key show", "/delayed/select?topic=orders&id=order-*"},
+                 preview_selection},
     HandledRoute{{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, "partition",
                   "/delayed/orders/order-4711?partition=0"},
                  get_delayed},

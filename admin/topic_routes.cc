@@ -143,16 +143,23 @@ asio::awaitable<Json> topics_event_json(Context& context, std::size_t limit) {
   const auto statuses =
       // It opens no partition, because it is computed again every few seconds.
       co_await broker::partition_statuses(context.broker, context.here, partitions, 0);
+  std::vector<TopicId> ids;
+  for (const auto& [pending, topic] : topics) ids.push_back(topic->id);
+  const auto notes = co_await broker::topic_notes(context.broker, context.here, std::move(ids));
   Json body;
   body["at_ms"] = to_ms(context.broker.clock().wall());
   body["topics"] = Json::array();
   std::span<const PartitionStatus> rest = statuses;
+  std::size_t place = 0;
   for (const auto& [pending, topic] : topics) {
     const auto count = static_cast<std::size_t>(topic->partitions);
     Json each = topic_json(context, *topic);
     // The page does not show them here, and an event goes out every few seconds.
     each.erase("configs");
     put_totals(each, rest.first(count));
+    // Most topics have refused nothing, and are sent without it.
+    const auto& note = notes[place++];
+    if (note.refused > 0) each["refused_batches"] = refusals_json(note);
     rest = rest.subspan(count);
     body["topics"].push_back(std::move(each));
   }

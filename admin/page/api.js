@@ -44,15 +44,18 @@ async function refusal(answer) {
   return new Refusal(sentence(text), answer.status);
 }
 
-// The JSON at a path.  Asks for the token first if reading needs it.
-export async function get(path, { signal } = {}) {
+// Asks for the token first if reading needs it.
+async function read(path, { signal } = {}) {
   for (;;) {
     const answer = await send(path, { signal });
-    if (answer.ok) return answer.json();
+    if (answer.ok) return answer;
     if (answer.status !== 401 || !login) throw await refusal(answer);
     await logIn();
   }
 }
+
+// The JSON at a path.
+export const get = async (path, options) => (await read(path, options)).json();
 
 function logIn() {
   waiting ??= login().finally(() => { waiting = null; });
@@ -105,8 +108,7 @@ async function sendChange(method, path, body) {
 export const change = async (method, path, body) => (await sendChange(method, path, body)).json();
 
 // An answer of several lines of JSON: each is given to onLine as it comes; the last is returned.
-export async function changeInLines(method, path, body, onLine = () => {}) {
-  const answer = await sendChange(method, path, body);
+async function lines(answer, onLine) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let last = null;
@@ -118,14 +120,17 @@ export async function changeInLines(method, path, body, onLine = () => {}) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) break;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    lines.forEach(take);
+    const whole = (rest + value).split("\n");
+    rest = whole.pop();
+    whole.forEach(take);
   }
   take(rest);
   if (last === null) throw new Refusal("The broker closed the connection before it answered.", 0);
   return last;
 }
+
+export const changeInLines = async (method, path, body, onLine = () => {}) => lines(await sendChange(method, path, body), onLine);
+export const getInLines = async (path, { signal, onLine = () => {} } = {}) => lines(await read(path, { signal }), onLine);
 
 export const recordPath = (record) =>
   `/delayed/${encodeURIComponent(record.topic)}/${encodeURIComponent(record.handle ?? record.id)}`;

@@ -2,7 +2,7 @@
 // style sheet, so light and dark need nothing here but to draw again.
 
 import { el, visible } from "./dom.js";
-import { compact, integer, timeOf } from "./format.js";
+import { compact, integer, minuteOf, timeOf } from "./format.js";
 
 const Chart = window.Chart;
 
@@ -205,8 +205,20 @@ function decades(most) {
 }
 
 const gap_ms = 5000;
-// The lengths of time that are shown, and the ticks on them, in seconds ago.
-const lengths = [[60, [45, 30, 15, 0]], [120, [90, 60, 30, 0]], [300, [240, 180, 120, 60, 0]], [600, [480, 360, 240, 120, 0]]];
+// The lengths of time that are shown, in seconds, and between the ticks on them.
+const lengths = [60, 120, 300, 600];
+const steps = [15, 30, 60, 120, 300, 600];
+const label_width = 62;  // With the space to the next one.
+
+// Round times of the clock, as many as there is room for.
+function timeTicks(from, to, width) {
+  const step = 1000 * (steps.find((seconds) => (to - from) / (seconds * 1000) * label_width <= width) ?? steps.at(-1));
+  const ticks = [];
+  // At the edges there is no room for half of a label.
+  const edge = (to - from) * label_width / 2 / Math.max(1, width);
+  for (let at = Math.ceil((from + edge) / step) * step; at <= to - edge; at += step) ticks.push({ value: at });
+  return { ticks, text: step < 60_000 ? timeOf : minuteOf };
+}
 
 // Lines over the last minutes: series are [{name, colour, read(point), fill}].
 export class Lines {
@@ -261,21 +273,13 @@ export class Lines {
     const values = points.flatMap((point) => this.series.map(({ read }) => read(point) ?? 0));
     const most = Math.max(floor, ...values);
     const seen = points.length ? Math.max(60_000, now - points[0].at) : window_ms;
-    const [length, agos] = lengths.find(([seconds]) => seconds * 1000 >= Math.min(seen, window_ms)) ?? lengths.at(-1);
-    const shown = length * 1000;
-    // Of a narrow chart every other one, beginning with now.
-    const ticks = this.node.clientWidth >= 220 ? agos : agos.filter((_, place) => (agos.length - 1 - place) % 2 === 0);
+    const shown = (lengths.find((seconds) => seconds * 1000 >= Math.min(seen, window_ms)) ?? lengths.at(-1)) * 1000;
+    const { ticks, text } = timeTicks(now - shown, now, this.node.clientWidth - 50);
     chart.options.scales = {
       x: axis({
         type: "linear", min: now - shown, max: now, grid: { display: false },
-        afterBuildTicks: (scale) => { scale.ticks = ticks.map((ago) => ({ value: now - ago * 1000 })); },
-        ticks: {
-          align: "inner",
-          callback: (value) => {
-            const ago = Math.round((now - value) / 1000);
-            return ago === 0 ? "now" : ago % 60 ? `−${ago} s` : `−${ago / 60} min`;
-          },
-        },
+        afterBuildTicks: (scale) => { scale.ticks = ticks; },
+        ticks: { autoSkip: false, callback: (value) => text(value) },
       }),
       y: axis(this.isLogarithmic ? {
         min: Math.log10(floor), max: Math.ceil(Math.log10(most * 1.01)),

@@ -20,7 +20,7 @@ class Live extends EventTarget {
   // The status before the last one, and the seconds between them; null if no rate can be told.
   before = null;
   seconds = null;
-  // Points {at, pending, overdue, p50, p99, max, delivered, requests, received, sent, appended, journal, fsyncs, cpu}; rates are per second, null
+  // Points {at, pending, overdue, p50, p99, max, delivered, requests, received, sent, appended, journal, fsyncs, cpu, free}; rates are per second, null
   // where they are not known.
   history = [];
   // live, lost, or paused while the page is hidden; since when, by the browser's clock.
@@ -137,6 +137,7 @@ class Live extends EventTarget {
       journal: rate(sum("journal_bytes_total")),
       fsyncs: rate(sum("fsyncs_total")),
       cpu: rate((from) => from.process.cpu_seconds),
+      free: status.storage.free_bytes ?? null,
     });
     this.#forget();
     this.dispatchEvent(new Event("status"));
@@ -149,10 +150,11 @@ class Live extends EventTarget {
     const made = points.map((point, place) => {
       const before = points[place - 1];
       const seconds = before ? (point.at_ms - before.at_ms) / 1000 : 0;
+      const rate = (name) => (seconds > 0 && seconds < 30 && point[name] >= before[name] ? (point[name] - before[name]) / seconds : null);
       return {
         at: point.at_ms, pending: point.pending, overdue: point.overdue, ...point.lag_ms,
-        delivered: seconds > 0 && seconds < 30 && point.delivered_total >= before.delivered_total ? (point.delivered_total - before.delivered_total) / seconds : null,
-        requests: null, received: null, sent: null, appended: null, journal: null, fsyncs: null, cpu: null,
+        delivered: rate("delivered_total"), requests: rate("requests_total"), received: rate("received_bytes_total"), sent: rate("sent_bytes_total"),
+        appended: rate("appended_records_total"), journal: rate("journal_bytes_total"), fsyncs: rate("fsyncs_total"), cpu: rate("cpu_seconds"), free: point.free_bytes ?? null,
       };
     });
     this.history = [...made.filter(({ at }) => at < first), ...this.history, ...made.filter(({ at }) => at > last && last > 0)];
@@ -171,3 +173,28 @@ export const live = new Live();
 
 // The last rate that is known.
 export const lastRate = (name) => live.history.findLast((point) => point[name] !== null)?.[name] ?? null;
+
+// How long the oldest overdue record has been due; null: none is overdue.
+export function oldestOverdue() {
+  const delayed = live.status?.delayed;
+  return delayed?.overdue && delayed.next_due !== null ? Math.max(0, live.now() - delayed.next_due) : null;
+}
+
+// After so long it is not only the turn of a busy broker that an overdue record waits for.
+export const stuck_ms = 5000;
+export const isStuck = () => (oldestOverdue() ?? 0) >= stuck_ms;
+
+// The time until the next record is due that is not overdue, as precise as the pictures while others are; null: there is none;
+// undefined: it is not known.
+export function nextDueIn() {
+  const delayed = live.status?.delayed;
+  if (!delayed || delayed.next_due === null || delayed.next_due === undefined) return null;
+  const left = delayed.next_due - live.now();
+  if (!delayed.overdue || left > -1000) return left;
+  for (const { from, bucket_ms, until, counts, other } of live.due?.spans ?? []) {
+    const rows = [...Object.values(counts ?? {}), other ?? []];
+    const place = Array.from({ length: Math.ceil((until - from) / bucket_ms) }).findIndex((_, at) => rows.some((row) => row[at] > 0));
+    if (place >= 0) return Math.max(0, from + place * bucket_ms - live.now());
+  }
+  return delayed.pending > delayed.overdue ? undefined : null;
+}

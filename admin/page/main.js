@@ -4,7 +4,7 @@ import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
 import { errorText, showError, clearError, tokenField } from "./confirmation.js";
 import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
 import { bytes, duration, integer, milliseconds, rate, timeOf } from "./format.js";
-import { lastRate, live } from "./live.js";
+import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
 import { isDiskShort } from "./parts.js";
 import { redraw } from "./charts.js";
@@ -51,12 +51,17 @@ function route() {
     $('nav.views [aria-current="page"]').scrollIntoView({ block: "nearest", inline: "center" });
     // A view is made when it is first looked at.
     views[name] ??= makers[name]($(`[data-view="${name}"]`));
+    // What is typed searches pending records: in another view it would look like a filter of that one.
+    if (name !== "pending") $("input[type=search]").value = "";
     document.title = `${titles[name]} · Tarry`;
     window.scrollTo(0, 0);
   }
   views[name].show?.(parts.slice(1), new URLSearchParams(parameters), changed);
   views[name].draw?.();
 }
+
+// In an open record.
+const recordKeys = { m: "move", d: "deliver", c: "cancel" };
 
 let drawing = false;
 // However many events come, what is seen is drawn once a frame.
@@ -82,6 +87,7 @@ function head() {
   figure("pending", integer(delayed.pending));
   nextDue();
   figure("overdue", integer(delayed.overdue), delayed.overdue > 0 ? "warn" : "");
+  setText($("#overdue-name"), isStuck() ? `overdue, ${duration(oldestOverdue())}` : "overdue");
   figure("delivered", rate(lastRate("delivered")));
   figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
   const { storage } = status;
@@ -91,9 +97,8 @@ function head() {
 }
 
 function nextDue() {
-  const next = live.status?.delayed.next_due;
-  const left = next === null || next === undefined ? null : next - live.now();
-  setText($('[data-figure="next-due"]'), left === null ? "none" : left < 1000 ? "now" : `in ${duration(left)}`);
+  const left = nextDueIn();
+  setText($('[data-figure="next-due"]'), left === undefined ? "–" : left === null ? "none" : left < 1000 ? "now" : `in ${duration(left)}`);
 }
 
 function connection() {
@@ -108,6 +113,7 @@ function connection() {
     setText(node, "");
   }
   node.className = node.textContent ? "trouble" : "";
+  document.body.classList.toggle("with-trouble", node.textContent !== "");
 }
 
 // The first is the system's.
@@ -146,7 +152,7 @@ function help() {
   const node = dialog("Keys and search terms", el("div", { class: "help" },
     el("dl", {},
       row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "move from record to record"), row(["Enter"], "open a record, pick a bar"),
-      row(["←", "→"], "move along the bars of a chart"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
+      row(["←", "→"], "move along the bars of a chart"), row(["m", "d", "c"], "in a record: move, deliver now, cancel"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
       [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic"],
         ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
@@ -209,6 +215,12 @@ function keys(event) {
     $("input[type=search]").select();
   } else if (event.key === "?") {
     help();
+  } else if (panel.isOpen() && recordKeys[event.key]) {
+    $(`#panel .actions:not([hidden]) [data-action="${recordKeys[event.key]}"]`)?.click();
+    event.preventDefault();
+  } else if (event.key === "ArrowDown" && document.activeElement === document.body && views[shown]?.focusFirst) {
+    event.preventDefault();
+    views[shown].focusFirst();
   } else if (/^[1-8]$/.test(event.key)) {
     location.hash = names[Number(event.key) - 1];
   }

@@ -1,15 +1,18 @@
 // Cancels, moves or delivers many records: which ones, a preview with their number by topic and the first hundred, then
-// the confirmation.  The broker does it topic by topic, and so does this form: a pattern of topics means each of them.
+// the confirmation.  A preview changes nothing, so it needs no token where reading needs none.  The broker does it topic by topic, and so does this form: a pattern of topics means each of them.
 
 import { el, reconcile, setText, visible, $ } from "./dom.js";
-import { Refusal, changeInLines, get, hasToken, keepToken, sentence } from "./api.js";
-import { clearError, errorText, showError, tokenField, Confirmation } from "./confirmation.js";
-import { fullTime, integer, isoTime, parseMoment, plural } from "./format.js";
+import { Refusal, change, changeInLines, get, getInLines, query, recordPath, sentence } from "./api.js";
+import { clearError, errorText, showError, Confirmation } from "./confirmation.js";
+import { duration, fullTime, integer, isoTime, parseMoment, plural } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { MoveFields } from "./record.js";
+import { spanText } from "./search.js";
 
 const shown = 100;
+const most_first = 1000;  // Of "at most": those that are shown are changed one by one.
+const at_a_time = 4;
 const listed = 12;  // Topics in the form; all others can be typed.
 const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], deliver: ["Deliver", "delivered"] };
 
@@ -37,19 +40,20 @@ class ManyView {
   constructor(search, onChange) {
     this.onChange = onChange;
     const topics = pendingTopics();
-    const only = topics.length === 1 ? topics[0].name : "*";
+    const only = topics.length === 1 ? topics[0].name : "";
     const input = (name, value, placeholder) => el("input", { name, value: value ?? "", placeholder, type: "text", autocomplete: "off", spellcheck: "false" });
     this.topic = el("input", { name: "topic", list: "many-topics", value: search.topic ?? only, placeholder: "a topic, orders-* or * for all", type: "text", "aria-describedby": "many-topic-hint", autocomplete: "off", spellcheck: "false" });
     this.id = input("id", search.id, "order-*");
     this.key = input("key", search.key, "47*");
     const text = (ms) => (ms === null || ms === undefined ? "" : isoTime(ms));
-    this.from = input("from", text(search.span?.from), "now, +1h, 2026-12-24 or nothing");
-    this.to = input("to", text(search.span?.to), "+1d, 2026-12-25 or nothing");
+    this.from = input("from", text(search.span?.from), "now, 18:30");
+    this.to = input("to", text(search.span?.to), "+1d, 2026-12-25");
+    this.first = input("first", "", "all");
+    this.first.inputMode = "numeric";
     this.move = new MoveFields(null, { many: true });
     this.moveHolder = el("div", { hidden: true }, this.move.nodes);
     this.choice = el("div", { class: "choice", role: "radiogroup", "aria-label": "What to do" }, Object.entries(verbs).map(([action, [verb]]) =>
-      el("label", {}, el("input", { type: "radio", name: "what", value: action, checked: action === "cancel" }), verb)));
-    this.tokenPlace = el("div");
+      el("label", {}, el("input", { type: "radio", name: "what", value: action }), verb)));
     this.errorPlace = el("div", { "aria-live": "assertive" });
     this.result = el("div", { class: "preview" });
     this.preview = el("button", { type: "submit", class: "primary", data: { action: "preview" } }, "Preview");
@@ -61,10 +65,10 @@ class ManyView {
       field("Id", this.id), field("Key", this.key),
       el("div", { class: "pair" }, field("Due from", this.from), field("before", this.to)),
       el("p", { class: "hint" }, "Every condition has to match. * stands for any text, ? for one character."),
-      this.choice, this.moveHolder, this.tokenPlace, this.errorPlace, el("div", { class: "buttons" }, this.preview));
+      field("At most, soonest first", this.first),
+      this.choice, this.moveHolder, this.errorPlace, el("div", { class: "buttons" }, this.preview));
     this.node = el("div", {}, this.form, this.result);
     this.showTopics();
-    if (!hasToken()) this.#askForToken();
   }
 
   // Those with pending records, as buttons that choose them.
@@ -93,11 +97,7 @@ class ManyView {
   }
 
   get action() {
-    return $("input[name=what]:checked", this.form).value;
-  }
-
-  #askForToken() {
-    this.tokenPlace.replaceChildren(tokenField(live.status?.data ?? ""));
+    return $("input[name=what]:checked", this.form)?.value ?? null;
   }
 
   // A preview is of what was asked for, so it goes when that changes.
@@ -110,7 +110,7 @@ class ManyView {
   // What the request says, or a sentence about what is wrong.
   #selection() {
     if (!this.topic.value.trim()) return "Type the topic, or * for all topics.";
-    const body = { action: this.action };
+    const body = {};
     if (this.id.value.trim()) body.id = this.id.value.trim();
     if (this.key.value.trim()) body.key = this.key.value.trim();
     for (const [name, input] of [["from", this.from], ["to", this.to]]) {
@@ -120,7 +120,9 @@ class ManyView {
       if (at === null) return `“${visible(text)}” is not a time. Examples: now, +1h, 18:30, 2026-12-24.`;
       body[name] = Math.round(at);
     }
-    if (Object.keys(body).length === 1) return "Choose records by an id, a key or a time. The id * selects all records that have an id.";
+    if (Object.keys(body).length === 0) return "Choose records by an id, a key or a time. The id * selects all records that have an id.";
+    if (!this.action) return "Choose what to do: cancel, move or deliver. The preview changes nothing.";
+    body.action = this.action;
     if (body.action === "move") {
       const where = this.move.body();
       if (!where) return this.move.wrong();
@@ -135,54 +137,51 @@ class ManyView {
     this.result.replaceChildren();
     const body = this.#selection();
     if (typeof body === "string") return showError(this.errorPlace, body);
-    const input = $("input[name=token]", this.tokenPlace);
-    if (input) {
-      if (!input.value.trim()) {
-        showError(this.errorPlace, "A preview of a change needs the broker's token, too: type it above.");
-        input.focus();
-        return;
-      }
-      keepToken(input.value.trim());
-    }
+    const first = this.first.value.trim() ? Number(this.first.value.trim()) : null;
+    if (first !== null && !(Number.isInteger(first) && first >= 1 && first <= most_first))
+      return showError(this.errorPlace, `“${visible(this.first.value)}” is not a number from 1 to ${integer(most_first)}. Leave it empty for all that match.`);
     this.preview.disabled = true;
     setText(this.preview, "Looking…");
     try {
       const found = [];
+      const { action: _action, due: _due, by: _by, ...which } = body;
       for (const topic of await this.#meantTopics()) {
         const matched = (count) => found.reduce((sum, each) => sum + each.matched, count);
-        const answer = await select(topic, { ...body, dry_run: true, show: shown }, (line) => setText(this.preview, `Looking… ${integer(matched(line.matched))}`));
+        const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { onLine: (line) => setText(this.preview, `Looking… ${integer(matched(line.matched))}`) });
         if (answer.error) throw new Refusal(sentence(answer.error), 0);
         if (answer.matched) found.push({ topic, ...answer });
       }
-      this.tokenPlace.replaceChildren();
-      this.#show(body, found);
+      this.#show(body, first === null ? found : onlyFirst(found, first), first);
     } catch (error) {
-      if (error.status === 401) this.#askForToken();
       showError(this.errorPlace, errorText(error));
-      $("input[name=token]", this.tokenPlace)?.focus();
     } finally {
       this.preview.disabled = false;
       setText(this.preview, "Preview");
     }
   }
 
-  // `found`: {topic, matched, records} of each topic in which there are some.
-  #show(body, found) {
+  // `found`: {topic, matched, records} of each topic in which there are some; `first`: only those that are shown, null: all that match.
+  #show(body, found, first) {
     if (!found.length) return this.result.replaceChildren(el("p", { role: "status", data: { figure: "matched" } }, "No pending record matches."));
     const [verb, done] = verbs[body.action];
     const matched = found.reduce((sum, each) => sum + each.matched, 0);
     const what = plural(matched, "record");
     const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}`;
+    const where = body.action === "move" ? ` ${whereTo(body)}` : "";
+    const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, first ?? shown);
+    const telling = (count) => confirmation.setLabel(`${integer(count)} ${done}…`);
     const confirmation = new Confirmation({
-      question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}? ${body.action === "cancel" ? "They will never be delivered. " : ""}New records that match are included; records that are delivered before you confirm are not.`,
-      label: `${verb} ${what}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
-      run: () => changeAll(body, found.map(({ topic }) => topic), (count) => confirmation.setLabel(`${integer(count)} ${done}…`)),
+      question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}${where}? ${body.action === "cancel" ? "They will never be delivered. " : ""}${
+        first === null ? "New records that match are included; records that are delivered before you confirm are not." : "Exactly these, as far as they are still pending then."}`,
+      label: `${verb} ${what}${where}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
+      run: () => (first === null ? changeAll(body, found.map(({ topic }) => topic), telling) : changeThese(body, records, telling)),
       onDone: (answer) => {
         const parts = [`${plural(answer.done, "record")} ${done}`];
         if (answer.already_delivered) parts.push(`${integer(answer.already_delivered)} delivered already`);
         if (answer.unknown) parts.push(`${integer(answer.unknown)} no longer pending`);
         if (answer.failed) parts.push(`${integer(answer.failed)} refused`);
         this.result.replaceChildren(el("p", { class: "outcome", role: "status" }, `${parts.join(", ")}.`));
+        if (body.action === "move" && answer.done) this.result.append(el("p", {}, el("a", { data: { action: "show-moved" }, href: `#pending?q=${encodeURIComponent(searchOfMoved(body, found, records, matched))}` }, "Show them at their new due times")));
         if (answer.error) showError(this.result, sentence(answer.error));
         this.onChange();
       },
@@ -192,18 +191,40 @@ class ManyView {
         this.preview.focus();
       },
     });
-    const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, shown);
     this.result.replaceChildren(
-      el("p", { role: "status" }, el("b", { data: { figure: "matched" } }, integer(matched)), ` ${matched === 1 ? "record matches" : "records match"}:`),
+      el("p", { role: "status" }, el("b", { data: { figure: "matched" } }, integer(matched)), first === null ? ` ${matched === 1 ? "record matches" : "records match"}:` : `, the soonest of those that match:`),
       el("ul", { class: "by-topic", "aria-label": "Records by topic" }, found.map((each) => el("li", {}, el("b", {}, integer(each.matched)), ` of ${visible(each.topic)}`))),
       el("ol", { class: "first-ones", tabindex: 0, "aria-label": "The first of them by due time" }, records.map((record) => el("li", {},
         el("time", { datetime: isoTime(record.due_ms) }, fullTime(record.due_ms)),
+        body.action === "move" ? el("time", { class: "new-due", datetime: isoTime(movedTo(body, record)) }, `→ ${fullTime(movedTo(body, record))}`) : "",
         el("code", {}, visible(record.id ?? record.handle)), record.key === null ? "" : el("span", {}, `key ${visible(record.key)}`),
         found.length > 1 ? el("span", {}, visible(record.topic)) : ""))),
       matched > records.length ? el("p", { class: "hint", data: { figure: "more" } }, `and ${integer(matched - records.length)} more, which are due later`) : "",
       confirmation.node);
     confirmation.node.scrollIntoView({ block: "nearest" });
   }
+}
+
+const movedBy = (body) => parseInt(body.by, 10);
+const movedTo = (body, record) => body.due ?? record.due_ms + movedBy(body);
+const whereTo = (body) => (body.by ? `${movedBy(body) < 0 ? "earlier" : "later"} by ${duration(Math.abs(movedBy(body)))}` : `to ${fullTime(body.due)}`);
+
+// The soonest of all topics together.
+function onlyFirst(found, first) {
+  const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, first);
+  return found.map(({ topic }) => ({ topic, records: records.filter((each) => each.topic === topic) }))
+    .filter((each) => each.records.length).map((each) => ({ ...each, matched: each.records.length }));
+}
+
+// What finds the records that were moved, where they are now.
+function searchOfMoved(body, found, records, matched) {
+  const quoted = (text) => (/\s/.test(text) ? `"${text}"` : text);
+  const terms = found.length === 1 ? [`topic:${found[0].topic}`] : [];
+  for (const name of ["id", "key"]) if (body[name]) terms.push(`${name}:${quoted(body[name])}`);
+  const dues = records.map((record) => movedTo(body, record));
+  const [from, to] = [dues.reduce((a, b) => Math.min(a, b)), dues.reduce((a, b) => Math.max(a, b)) + 1];
+  terms.push(body.due || matched === records.length ? spanText(from, to) : `due:${isoTime(from)}..`);
+  return terms.join(" ");
 }
 
 const select = (topic, body, onLine) => changeInLines("POST", `/delayed/${encodeURIComponent(topic)}/select`, body, onLine);
@@ -222,5 +243,31 @@ async function changeAll(body, topics, onDone) {
     }
     if (sum.error) break;
   }
+  return sum;
+}
+
+// Those records alone, each by its handle, a few at a time.
+async function changeThese(body, records, onDone) {
+  const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null };
+  const { by, due } = body;
+  const where = by ? { by } : { due };
+  const rest = [...records];
+  const worker = async () => {
+    while (rest.length && !sum.error) {
+      const path = recordPath(rest.shift());
+      try {
+        const { result } = body.action === "cancel" ? await change("DELETE", path)
+          : body.action === "deliver" ? await change("POST", `${path}/deliver`) : await change("PATCH", path, where);
+        if (result === verbs[body.action][1]) sum.done += 1;
+        else sum[result] += 1;
+        onDone(sum.done);
+      } catch (error) {
+        if (error.status === 401) throw error;
+        sum.failed += 1;
+        sum.error = errorText(error);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: at_a_time }, worker));
   return sum;
 }

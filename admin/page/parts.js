@@ -1,5 +1,6 @@
 // What several views are made of.
 
+import { get } from "./api.js";
 import { el, setText, setAttribute } from "./dom.js";
 
 // A row of figures: figures.set(name, text, state).
@@ -27,6 +28,26 @@ export function card(title, content, { note = null, wide = false, extra = null }
 // Soon no records are accepted, or it is so already.
 export const isDiskShort = ({ state, storage }) =>
   state === "disk full" || (storage.free_bytes !== undefined && storage.free_bytes < 2 * (storage.reserve_bytes ?? 0));
+
+// The state of a partition of /topics/NAME, and why its records stay overdue (null: it is well).  The answer has opened the
+// first partitions, so one of them that is not open cannot be opened.
+const opened_partitions = 1000;
+export function stateOf({ partition, open, fenced }) {
+  if (fenced) return { text: "fenced", why: "is out of service until a restart; the broker's log says why" };
+  if (open) return { text: "open", why: null };
+  if (partition < opened_partitions) return { text: "failed", why: "cannot be opened; the broker's log says why" };
+  return { text: "not opened", why: null };
+}
+
+// What keeps the overdue records of a partition, as the end of a sentence about it; null: it is well, or not known.
+export async function whyOverdue({ topic, partition }, signal) {
+  try {
+    const { partitions } = await get(`/topics/${encodeURIComponent(topic)}`, { signal });
+    return stateOf(partitions[partition]).why;
+  } catch {
+    return null;
+  }
+}
 
 // A part of a whole, as a bar behind a number.
 export function meter(value, whole, text, colour = "--accent") {

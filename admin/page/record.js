@@ -3,14 +3,27 @@
 import { el, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
-import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zoneAt } from "./format.js";
-import { live } from "./live.js";
+import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
+import { live, stuck_ms } from "./live.js";
 import * as panel from "./panel.js";
+import { whyOverdue } from "./parts.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
 
+// Its address in a view: VIEW/TOPIC/HANDLE/ID.  The handle ends with the record; the id leads to its history afterwards.
+export const recordHash = (view, { topic, handle, id }) =>
+  `#${view}/${[topic, handle ?? id, ...(handle && id ? [id] : [])].map((part) => encodeURIComponent(part).replaceAll("%40", "@")).join("/")}`;
+
+// The record that such an address names; null: it names none.
+export function recordOf([topic, name, id]) {
+  if (!topic || !name) return null;
+  return name.startsWith("@") ? { topic, handle: name, id: id || null } : { topic, handle: null, id: name };
+}
+
+export const sameRecord = (one, other) => one?.topic === other?.topic && (one?.handle ?? one?.id) === (other?.handle ?? other?.id);
+
 // Opens it; a record that is known from a list is shown at once and then completed.
-export async function openRecord({ topic, handle }, { known = null, onChange = () => {}, onClose = () => {} } = {}) {
-  const view = new RecordView({ topic, handle }, known, onChange);
+export async function openRecord({ topic, handle, id = null }, { known = null, onChange = () => {}, onClose = () => {} } = {}) {
+  const view = new RecordView({ topic, handle, id }, known, onChange);
   panel.open({ name: "record", title: "Pending record", content: view.node, closed: () => { view.close(); onClose(); } });
   await view.load();
 }
@@ -20,6 +33,7 @@ class RecordView {
   #record = null;
   #gone = false;
   #asked = Date.now();
+  #hasAsked = false;
 
   constructor(name, known, onChange) {
     this.name = name;
@@ -38,8 +52,9 @@ class RecordView {
     ].map(([action, text, hint]) => el("button", { type: "button", title: hint, class: action === "cancel" ? "quiet-danger" : "", data: { action }, on: { click: () => this.#ask(action) } }, text)));
     this.asking = el("div", { class: "asking" });
     this.problem = el("div");
+    this.why = el("p", { class: "trouble-line", hidden: true });
     this.node = el("div", { class: "record" },
-      this.relative, this.due, this.outcome, this.problem, this.actions, this.asking, this.facts,
+      this.relative, this.due, this.why, this.outcome, this.problem, this.actions, this.asking, this.facts,
       this.valueSection = section("Value", this.value), this.headersSection = section("Headers", this.headers), section("History", this.history));
     this.valueSection.hidden = this.headersSection.hidden = true;
     this.node.hidden = !known;
@@ -66,29 +81,48 @@ class RecordView {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.node.hidden = false;
-      if (error.status === 404) await this.#became("It is no longer pending: it was delivered, cancelled or replaced.");
+      if (error.status === 404) await this.#becamePast();
       else showError(this.problem, errorText(error));
       return;
     }
     await this.#loadHistory();
   }
 
+  // Returns the events.
   async #loadHistory() {
     // An id outlives its record, a handle does not.
-    const id = this.#record?.id;
-    if (this.#gone && !id) return this.history.replaceChildren(el("li", { class: "none" }, "The broker keeps no history of a record without an id."));
+    const id = this.#record ? this.#record.id : this.name.id;
+    if (this.#gone && !id) {
+      this.history.replaceChildren(el("li", { class: "none" }, this.#record
+        ? "The broker keeps no history of a record without an id."
+        : "The broker keeps the history of an id, and this address has none: search for the id of the record."));
+      return [];
+    }
     const path = id ? recordPath({ topic: this.name.topic, handle: id }) : this.path;
     let events = [];
     try {
       ({ events } = await get(`${path}/trace${this.#record ? `?partition=${this.#record.partition}` : ""}`, { signal: this.#abort.signal }));
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError") return [];
     }
-    this.history.replaceChildren(...(events.length ? events.map((event) => el("li", {},
-      el("span", { class: `event ${event.event}` }, event.event),
-      el("time", { datetime: isoTime(event.at_ms) }, fullTime(event.at_ms)),
-      el("span", { class: "detail" }, event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`)))
-      : [el("li", { class: "none" }, "No events are kept.")]));
+    this.history.replaceChildren(...(events.length ? historyItems(events) : [el("li", { class: "none" }, "No events are kept.")]));
+    return events;
+  }
+
+  // It is not pending, and perhaps nothing is known of it but its name: its id tells what became of it.
+  async #becamePast() {
+    const events = await this.#became("It is no longer pending.");
+    const last = events.at(-1);
+    if (!last) return;
+    setText(this.outcome, endings.has(last.event)
+      ? `It was ${last.event}: ${fullTime(last.at_ms)}${last.offset === null ? "" : `, at offset ${integer(last.offset)} of partition ${last.partition}`}.`
+      : "It is no longer pending, but another record with its id is.");
+    if (this.#record) return;
+    const fact = (name, text, field) => [el("dt", {}, name), el("dd", { data: { field } }, el("code", {}, visible(text)))];
+    this.facts.replaceChildren(...fact("Topic", this.name.topic, "topic"), ...fact("Partition", String(last.partition), "partition"), ...fact("Id", this.name.id, "id"),
+      ...(this.name.handle ? fact("Handle", this.name.handle, "handle") : []));
+    setText(this.relative, "No longer pending; it was due");
+    this.due.replaceChildren(el("time", { datetime: isoTime(last.due_ms) }, fullTime(last.due_ms)), " ", el("span", { class: "zone" }, zoneAt(last.due_ms)));
   }
 
   #show() {
@@ -155,11 +189,22 @@ class RecordView {
     if (!this.#record || this.#gone) return;
     const left = this.#record.due_ms - live.now();
     setText(this.relative, isOverdue(left) ? `Overdue for ${duration(-left)}` : `Due ${until(left)}`.replace("Due due", "Due"));
+    if (left < -stuck_ms) this.#sayWhy();
     // It is delivered now, or soon: asked for until it is gone.
     if (left < -300 && Date.now() - this.#asked > 1500) {
       this.#asked = Date.now();
       this.#refresh();
     }
+  }
+
+  // Once: the partition of a record that stays overdue is asked for what is wrong with it.
+  async #sayWhy() {
+    if (this.#hasAsked) return;
+    this.#hasAsked = true;
+    const why = await whyOverdue(this.#record, this.#abort.signal);
+    if (this.#gone || !why) return;
+    setText(this.why, `Its partition ${why}.`);
+    this.why.hidden = false;
   }
 
   async #refresh() {
@@ -171,21 +216,23 @@ class RecordView {
         await this.#loadHistory();
       }
     } catch (error) {
-      if (error.status === 404) await this.#became("It has come due and was delivered, or was cancelled.");
+      if (error.status === 404) await this.#becamePast();
     }
   }
 
   // No longer pending.
   async #became(text) {
     this.#gone = true;
-    setText(this.relative, "No longer pending; it was due");
+    setText(this.relative, this.#record ? "No longer pending; it was due" : "No longer pending");
     setText($("#panel-title"), "Record");
     setText(this.outcome, text);
     this.actions.hidden = true;
+    this.why.hidden = true;
     this.asking.replaceChildren();
     if (this.#record?.value === undefined) this.valueSection.hidden = true;
-    await this.#loadHistory();
+    const events = await this.#loadHistory();
     this.onChange();
+    return events;
   }
 
   #ask(action) {
@@ -261,7 +308,7 @@ export class MoveFields {
     const quick = ["−10m", "+10m", "+1h", "+1d", "+7d"].map((text) => el("button", { type: "button", class: "tab", on: { click: () => this.#set(text) } }, text));
     this.nodes = [
       el("label", { class: "field" }, el("span", {}, "To"), this.text),
-      el("div", { class: "quick" }, quick, this.picker), this.hint];
+      el("div", { class: "quick" }, quick, this.picker, el("small", {}, `in ${zone}`)), this.hint];
     this.#say();
   }
 
@@ -295,7 +342,7 @@ export class MoveFields {
   #say() {
     const body = this.body();
     if (!body) return setText(this.hint, this.text.value.trim() ? this.wrong() : this.many ? "A time, or how much later than each one's due time." : "A time, or how much later than its due time.");
-    if (body.by && this.many) return setText(this.hint, `Each one ${body.by.startsWith("-") ? "earlier" : "later"} by ${plural(Math.abs(parseInt(body.by, 10)) / 1000, "second")}`);
+    if (body.by && this.many) return setText(this.hint, `Each one ${body.by.startsWith("-") ? "earlier" : "later"} by ${duration(Math.abs(parseInt(body.by, 10)))}`);
     const at = body.due ?? this.due + parseInt(body.by, 10);
     setText(this.hint, `${fullTime(at)} ${zoneAt(at)}, ${until(at - live.now())}`);
   }
@@ -307,6 +354,25 @@ function recurrence(how) {
   if (how.until_ms) parts.push(`until ${fullTime(how.until_ms)}`);
   if (how.left !== undefined && how.left !== null) parts.push(`${plural(how.left, "delivery", "deliveries")} to come`);
   return parts.join(", ");
+}
+
+const endings = new Set(["delivered", "cancelled", "expired"]);
+
+// Records that had the id one after the other, in each partition, are kept apart.
+function historyItems(events) {
+  const hasSeveral = new Set(events.map(({ partition }) => partition)).size > 1;
+  const ended = new Set();
+  const items = [];
+  for (const event of events) {
+    if (ended.delete(event.partition)) items.push(el("li", { class: "divider" }, `the next record with this id${hasSeveral ? `, partition ${event.partition}` : ""}`));
+    if (endings.has(event.event)) ended.add(event.partition);
+    items.push(el("li", {},
+      el("span", { class: `event ${event.event}` }, event.event),
+      el("time", { datetime: isoTime(event.at_ms) }, fullTime(event.at_ms)),
+      el("span", { class: "detail" }, [event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`,
+        hasSeveral ? `, partition ${event.partition}` : ""].join(""))));
+  }
+  return items;
 }
 
 const none = () => el("span", { class: "none" }, "none");

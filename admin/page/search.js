@@ -1,11 +1,13 @@
 // What the search box means, and how it is found.
 
-import { get, query } from "./api.js";
+import { get, getInLines, query } from "./api.js";
 import { dayAndMonth, isoTime, nearTime, parseDuration, parseTime, timeOf } from "./format.js";
 import { visible } from "./dom.js";
-import { live } from "./live.js";
+import { isStuck, live } from "./live.js";
 
 const page_size = 100;
+// Records that came due since are on their way, and stay in the list as it is.
+const just_due_ms = 4000;
 // A search through millions of records goes on by itself for this long, and then when it is told to.
 const patience_ms = 15_000;
 // The event stream lists so many topics at most.
@@ -93,6 +95,51 @@ export function spanWords({ from, to }, now) {
   return `due ${nearTime(from, now)} to ${sameDay && !wholeDays ? timeOf(to) : nearTime(to, now)}`;
 }
 
+const hour_ms = 3_600_000;
+const day_ms = 24 * hour_ms;
+const most_bars = 120;
+// To count by the minute, or from the middle of an hour, the broker reads the records; of full hours it knows their number.
+const counted_by_reading = 1_000_000;
+
+const counted_one_by_one = 100_000;
+
+// How many records a search finds, exactly; of a search for a time alone, in one topic or all, also when in it they are due.
+// {total, bars: {from, bucket_ms, counts} or null, peak: {unit, at, count} or null}; null: that cannot be told at once.
+export async function count(search, signal) {
+  const { span, topic, id, key, partition } = search;
+  if (search.words) return null;
+  if (span && span.from !== null && span.to !== null && !id && !key && !partition) return countSpan(span, topic, signal);
+  if (topic && !span && !id && !key && !partition) return { total: (await get(`/delayed/count${query({ topic })}`, { signal })).total, bars: null, peak: null };
+  // Every pending record of the topic is looked at.
+  const pending = topic ? live.topics?.topics.find(({ name }) => name === topic)?.pending : undefined;
+  if (pending === undefined || pending > counted_one_by_one) return null;
+  const { matched } = await getInLines(`/delayed/select${query({ topic, partition, from: span?.from ?? null, to: span?.to ?? null, id, key, show: 0 })}`, { signal });
+  return { total: matched, bars: null, peak: null };
+}
+
+async function countSpan(span, topic, signal) {
+  const [from, to] = [Math.round(span.from), Math.round(span.to)];
+  const ask = (by) => get(`/delayed/count${query({ topic, from, to, by })}`, { signal });
+  const pending = live.status?.delayed.pending ?? Infinity;
+  const isWhole = from % hour_ms === 0 && to % hour_ms === 0;
+  const isShort = to - from <= 60_000;
+  const byHour = isWhole || (to - from > day_ms && pending <= counted_by_reading) ? await ask("hour") : null;
+  const byMinute = isShort || (to - from <= day_ms && (byHour?.total ?? pending) <= counted_by_reading) ? await ask("minute") : null;
+  const finest = byMinute ?? byHour;
+  if (!finest) return null;
+  const peak = finest.counts.reduce((best, each) => (!best || each.count > best.count ? each : best), null);
+  const bucket_ms = to - from <= 2 * hour_ms ? 60_000 : to - from <= 2 * day_ms ? hour_ms : day_ms;
+  // Days begin where the search does: at midnight of the browser's zone.
+  const first = bucket_ms === day_ms ? from : Math.floor(from / bucket_ms) * bucket_ms;
+  const length = Math.ceil((to - first) / bucket_ms);
+  let bars = null;
+  if (!isShort && length <= most_bars && (bucket_ms !== 60_000 || byMinute)) {
+    bars = { from: first, bucket_ms, counts: Array(length).fill(0) };
+    for (const each of finest.counts) bars.counts[Math.max(0, Math.floor((each.from - first) / bucket_ms))] += each.count;
+  }
+  return { total: finest.total, bars, peak: peak && { unit: byMinute ? "minute" : "hour", at: peak.from, count: peak.count } };
+}
+
 const isEmpty = (search) => !search.words && !search.topic && !search.id && !search.key && !search.partition && !search.span;
 export { isEmpty };
 
@@ -103,6 +150,13 @@ function parameters(search, extra) {
   });
 }
 
+// A full page has a next one, even where that is empty.
+async function nextIfAny(search, next, records, extra, signal) {
+  if (!next || records.length !== page_size || isEmpty(search)) return next;
+  const peek = await get(`/delayed${parameters(search, { after: next, limit: 1, ...extra })}`, { signal });
+  return peek.records.length || peek.next ? next : null;
+}
+
 // Finds records and calls onFound({records, next, complete, hasMore}) after each step: `next` is where to go on, `complete` says that
 // this search has ended, `hasMore` that there are others.  `after` goes on where an earlier search had stopped.
 export async function find(search, { signal, after = null, onFound }) {
@@ -111,17 +165,20 @@ export async function find(search, { signal, after = null, onFound }) {
   const listed = live.topics?.topics ?? [];
   if (search.topic && !listed.some(({ name }) => name === search.topic) && listed.some(({ name }) => name.startsWith(search.topic)))
     return onFound({ records: [], next: null, complete: true, hasMore: false });
+  // What stays overdue has a line and a view of its own: the list begins with what comes next.
+  const extra = isEmpty(search) && isStuck() ? { from: Math.round(now - just_due_ms) } : {};
   if (!search.words) {
-    const page = await get(`/delayed${parameters(search, { after })}`, { signal });
+    const page = await get(`/delayed${parameters(search, { after, ...extra })}`, { signal });
     let { records, next } = page;
     const until = performance.now() + patience_ms;
     // A page may be short although there is more.
     while (next && records.length < page_size && performance.now() < until) {
       onFound({ records, next, complete: false, hasMore: true });
-      const more = await get(`/delayed${parameters(search, { after: next })}`, { signal });
+      const more = await get(`/delayed${parameters(search, { after: next, ...extra })}`, { signal });
       records = [...records, ...more.records];
       next = more.next;
     }
+    next = await nextIfAny(search, next, records, extra, signal);
     return onFound({ records, next, complete: true, hasMore: next !== null });
   }
 
@@ -163,5 +220,6 @@ export async function find(search, { signal, after = null, onFound }) {
     next = page.next;
     if (next) onFound({ records: sorted(), next, complete: false, hasMore: true });
   } while (next && found.size < page_size && performance.now() < until);
+  next = await nextIfAny(search, next, [...found.values()], { q: search.words }, signal);
   onFound({ records: sorted(), next, complete: true, hasMore: isCut || next !== null });
 }

@@ -1,8 +1,9 @@
 // The connected clients, the newest first.
 
 import { Table, el, setHidden, setText, visible } from "./dom.js";
-import { bytes, duration, integer, rate } from "./format.js";
+import { bytes, duration, integer, nearTime, rate } from "./format.js";
 import { live } from "./live.js";
+import { card, opening } from "./parts.js";
 
 export function clientsView(section) {
   // The clients of the event before, by address, for rates; and the seconds since then.
@@ -28,11 +29,31 @@ export function clientsView(section) {
     { head: "Received", class: "number", hint: "By the client, since it connected", cell: ({ bytes_out }) => bytes(bytes_out) },
     { head: "Shard", class: "number", cell: ({ shard }) => shard },
   ], { key: ({ address }) => address, caption: "Connected clients" });
+  const refusals = new Table([
+    { head: "Last", cell: ({ refused_batches: { last } }) => nearTime(last.at_ms, live.now()) },
+    { head: "Topic", class: "name", cell: ({ name, refused_batches: { last } }) => `${visible(name)}/${last.partition}` },
+    { head: "Batches", class: "number", hint: "Since the start of the broker", cell: ({ refused_batches: { total } }) => integer(total) },
+    { head: "Reason", cell: ({ refused_batches: { last } }) => last.reason.replaceAll("_", " ") },
+    { head: "What the producer was sent", class: "message", cell: ({ refused_batches: { last } }) => visible(last.message) },
+  ], { key: ({ name }) => name, caption: "Topics that have refused batches", after: opening(({ name }) => { location.hash = `#topics/${encodeURIComponent(name)}`; }) });
+  const elsewhere = el("span", { class: "card-note" });
+  const refusalsCard = card("Refused batches, by topic", refusals.node, { wide: true, note: elsewhere });
+  refusalsCard.dataset.part = "refusals";
+  setHidden(refusalsCard, true);
   const summary = el("p", { class: "summary", role: "status" });
   const empty = el("p", { class: "empty-note", hidden: true }, "No client is connected.");
-  section.append(summary, table.node, empty);
+  section.append(refusalsCard, summary, table.node, empty);
+
+  function drawRefusals() {
+    const refusing = (live.topics?.topics ?? []).filter(({ refused_batches: refused }) => refused?.last).sort((a, b) => b.refused_batches.last.at_ms - a.refused_batches.last.at_ms);
+    refusals.update(refusing);
+    setHidden(refusalsCard, refusing.length === 0);
+    const isCut = (live.topics?.topics_total ?? 0) > (live.topics?.topics.length ?? 0);
+    setText(elsewhere, `the last one of each topic; the log has the client's address${isCut ? `; of the ${integer(live.topics.topics.length)} topics with most pending records` : ""}`);
+  }
 
   function draw() {
+    drawRefusals();
     const { clients } = live;
     if (!clients) return;
     if (newest !== clients) {

@@ -14,13 +14,26 @@ const good = new Set(["Stable"]);
 const listed_offsets = 1000;
 const listed_members = 200;
 
+// A sum that is not whole says so.
+const lagOf = (offsets) => ({ lag: offsets.reduce((sum, { lag }) => sum + (lag ?? 0), 0), unknown: offsets.filter(({ lag }) => lag === null).length });
+
 export function groupsView(section) {
   let most = 1;
+  // By group: those whose lag the broker's events do not know, because they open no partition.
+  const asked = new Map();
+  let asking = false;
+  const known = (group) => (group.lag === null || group.lag === undefined ? { ...group, ...asked.get(group.group) } : group);
+  const lagCell = ({ group, lag, unknown = 0 }) => {
+    if (lag === null || lag === undefined) return el("span", { class: "none" }, asked.has(group) ? "unknown" : "…");
+    const node = meter(lag, most, `${unknown ? "≥ " : ""}${integer(lag)}`, "--series-1");
+    if (unknown) node.title = `${plural(unknown, "partition")} cannot be opened, and ${unknown === 1 ? "is" : "are"} not counted`;
+    return node;
+  };
   const open = (group) => { location.hash = `#groups/${encodeURIComponent(group.group)}`; };
   const table = new Table([
     { head: "Group", class: "name", cell: ({ group }) => visible(group) || "(empty name)" },
     { head: "State", cell: ({ state }) => el("span", { class: `state ${good.has(state) ? "good" : state === "Empty" || state === "Dead" ? "" : "warn"}` }, state) },
-    { head: "Lag", class: "wide-cell", hint: "Offsets that are still to be read, in all partitions", cell: ({ lag }) => (lag === null || lag === undefined ? "–" : meter(lag, most, integer(lag), "--series-1")) },
+    { head: "Lag", class: "wide-cell", hint: "Offsets that are still to be read, in all partitions", cell: lagCell },
     { head: "Members", class: "number", cell: ({ members }) => integer(members) },
     { head: "Partitions", class: "number", hint: "Partitions with a committed offset", cell: ({ offsets }) => integer(offsets) },
     { head: "Generation", class: "number", cell: ({ generation }) => integer(generation) },
@@ -33,16 +46,35 @@ export function groupsView(section) {
   function draw() {
     const { groups } = live;
     if (!groups) return;
-    most = Math.max(1, ...groups.groups.map(({ lag }) => lag ?? 0));
-    table.update(groups.groups);
+    const shown = groups.groups.map(known);
+    most = Math.max(1, ...shown.map(({ lag }) => lag ?? 0));
+    table.update(shown);
+    if (!asking) ask(groups.groups);
     setHidden(table.node, groups.groups.length === 0);
     setHidden(empty, groups.groups.length > 0);
     const all = groups.groups_total ?? groups.groups.length;
     setText(summary, all > groups.groups.length ? `${integer(groups.groups.length)} of ${integer(all)} groups: those with the most lag, then by name` : "");
   }
 
+  // One after the other, each once while the view is looked at: the answer about one group opens its partitions.
+  async function ask(groups) {
+    asking = true;
+    for (const { group, lag } of groups) {
+      if (section.hidden) break;
+      if (lag !== null || asked.has(group)) continue;
+      try {
+        asked.set(group, lagOf((await get(`/groups/${encodeURIComponent(group)}`)).offsets));
+        draw();
+      } catch {
+        asked.set(group, {});  // It is gone, or the connection is.
+      }
+    }
+    asking = false;
+  }
+
   return {
-    show(parts) {
+    show(parts, _parameters, changed) {
+      if (changed) asked.clear();
       if (parts[0]) showGroup(parts[0]);
       else panel.close();
     },
@@ -68,8 +100,10 @@ async function showGroup(name) {
       el("b", {}, visible(each.client || each.member)), each.leader ? el("span", { class: "badge" }, "leader") : null,
       el("span", { class: "muted" }, ` ${visible(each.host ?? "")}${each.instance ? `, static ${visible(each.instance)}` : ""}, session ${duration(each.session_timeout_ms)}`),
       el("div", { class: "muted" }, each.assigned.length ? each.assigned.map(({ topic, partitions }) => `${visible(topic)} ${partitions.join(" ")}`).join("; ") : "no partitions"));
+    const { lag, unknown } = lagOf(group.offsets);
     content.append(
-      el("p", {}, `${group.state}, ${plural(group.lag ?? 0, "record")} behind`, group.assignor ? `, assigned by ${visible(group.assignor)}` : "", `, since ${fullTime(group.changed_ms)}.`),
+      unknown ? el("p", { class: "trouble-line" }, `The lag of ${plural(unknown, "partition")} is not known: the topic's page says whether they can be opened.`) : "",
+      el("p", {}, `${group.state}, ${unknown ? "at least " : ""}${plural(lag, "record")} behind`, group.assignor ? `, assigned by ${visible(group.assignor)}` : "", `, since ${fullTime(group.changed_ms)}.`),
       el("section", {}, el("h3", {}, "Members"), group.members.length ? el("ul", { class: "members" }, group.members.slice(0, listed_members).map(member)) : el("p", { class: "none" }, "none"), more(group.members.length, listed_members, "members")),
       el("section", {}, el("h3", {}, "Offsets"), group.offsets.length ? offsets.node : el("p", { class: "none" }, "none"), more(group.offsets.length, listed_offsets, "offsets")));
   } catch (error) {

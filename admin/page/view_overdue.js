@@ -2,20 +2,25 @@
 
 import { get } from "./api.js";
 import { Lines, legend } from "./charts.js";
-import { el, setHidden, setText } from "./dom.js";
+import { el, reconcile, setHidden, setText, visible } from "./dom.js";
 import { decimal, duration, integer, milliseconds, rate } from "./format.js";
-import { lastRate, live } from "./live.js";
-import { Figures, Poll, card } from "./parts.js";
-import { openRecord } from "./record.js";
+import { lastRate, live, stuck_ms } from "./live.js";
+import * as panel from "./panel.js";
+import { Figures, Poll, card, whyOverdue } from "./parts.js";
+import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
 
 const shown = 100;
+// Partitions that are named with what is wrong; each topic is asked for that once in a while, since the log has a line for each time.
+const listed_troubles = 8;
+const why_again_ms = 60_000;
 
 export function overdueView(section) {
   const figures = new Figures([
     ["overdue-now", "Overdue", "Due, but not in the log yet"], ["oldest", "Oldest", "How long the oldest of them has been due"],
-    ["lag-p50", "Lag p50", "From the due time until the record is durable in the log; the last five minutes"], ["lag-p99", "Lag p99"], ["lag-max", "Lag max"],
-    ["delivered-rate", "Delivered"], ["delivered-total", "Delivered in total", "Since the start of the broker"], ["early", "Early", "Deliveries before the due time: there must be none"],
+    ["delivered-rate", "Delivered"], ["delivered-total", "In total", "Delivered since the start of the broker"],
+    ["lag-p50", "Their lag p50", "Of records that were delivered in the last five minutes: from the due time until the record was durable in the log. A record that is overdue counts when it is delivered"], ["lag-p99", "p99"], ["lag-max", "max"],
+    ["early", "Early", "Deliveries before the due time: there must be none"],
   ]);
   const lagSeries = [
     { name: "max", colour: "--series-2", read: (point) => point.max || null },
@@ -28,21 +33,67 @@ export function overdueView(section) {
   const keys = el("ul", { class: "legend" });
   legend(keys, lagSeries);
 
-  const list = new RecordList({ label: "Overdue records", onOpen: (record) => openRecord(record, { known: record, onChange: () => poll.start() }) });
+  const list = new RecordList({ label: "Overdue records", onOpen: (record) => { location.hash = recordHash("overdue", record); } });
+  const troubles = el("ul", { class: "troubles", role: "status", "aria-label": "Partitions with overdue records" });
   const empty = el("p", { class: "empty-note" }, "No record is overdue: every record that was due is in its log.");
   const summary = el("p", { class: "summary", role: "status" });
-  section.append(figures.node,
+  section.append(figures.node, troubles,
     el("div", { class: "cards three" },
       card("Lag", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
       card("Overdue", el("div", { class: "chart-holder" }, overdue.node)),
       card("Delivered per second", el("div", { class: "chart-holder" }, delivered.node))),
     el("div", { class: "list-head" }, el("h2", {}, "Overdue records"), summary), list.node, empty);
 
+  let opened = null;
+  function showRecord(record) {
+    if (sameRecord(opened, record) && panel.isOpen()) return;
+    opened = record;
+    list.mark(record.handle);
+    openRecord(record, {
+      known: list.records.find(({ handle }) => handle === record.handle) ?? null,
+      onChange: () => poll.start(),
+      onClose: () => {
+        if (opened !== record) return;
+        opened = null;
+        list.mark(null);
+        if (location.hash.startsWith("#overdue/")) history.replaceState(null, "", "#overdue");
+      },
+    });
+  }
+
+  // Those whose oldest record waits for longer than a busy broker lets it wait.
+  const asked = new Map();
+  function sayWhy(records, hasMore) {
+    const now = live.now();
+    const stuck = new Map();
+    for (const record of records) {
+      const name = `${record.topic}/${record.partition}`;
+      const known = stuck.get(name) ?? { name, topic: record.topic, partition: record.partition, count: 0, oldest: record.due_ms };
+      known.count += 1;
+      stuck.set(name, known);
+    }
+    const named = [...stuck.values()].filter((each) => now - each.oldest > stuck_ms).slice(0, listed_troubles);
+    for (const each of named) {
+      const known = asked.get(each.name);
+      if (known && now - known.at < why_again_ms) continue;
+      asked.set(each.name, { at: now, why: known?.why });
+      whyOverdue(each).then((why) => asked.set(each.name, { at: now, why }));
+    }
+    for (const name of asked.keys()) if (!stuck.has(name)) asked.delete(name);
+    reconcile(troubles, named, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { name, topic, partition, count, oldest: first }) => {
+      const why = asked.get(name)?.why;
+      setText(node, `${visible(topic)}, partition ${partition}: ${integer(count)}${hasMore ? " or more" : ""} overdue, the oldest for ${duration(now - first)}. ${
+        why ? `The partition ${why}.` : live.status?.state === "disk full" ? "The disk is full." : why === null ? "Nothing is wrong with the partition: the broker is behind." : ""}`);
+    });
+  }
+
   let oldest = null;
   const poll = new Poll(async (signal) => {
     const { records, next } = await get(`/delayed?to=${Math.round(live.now())}&limit=${shown}`, { signal });
     oldest = records[0]?.due_ms ?? null;
     list.update(records);
+    if (opened) list.mark(opened.handle);
+    sayWhy(records, next !== null);
     setHidden(list.node, records.length === 0);
     setHidden(empty, records.length > 0);
     setText(summary, records.length && next ? `the first ${integer(records.length)}` : "");
@@ -63,5 +114,18 @@ export function overdueView(section) {
     const now = live.now();
     for (const chart of [lag, overdue, delivered]) chart.update(live.history, now);
   }
-  return { show: (_parts, _parameters, changed) => changed && poll.start(), hide: () => poll.stop(), draw };
+  return {
+    show(parts, _parameters, changed) {
+      if (changed) poll.start();
+      const record = recordOf(parts);
+      if (record) showRecord(record);
+      else panel.close();
+    },
+    hide() {
+      opened = null;
+      poll.stop();
+    },
+    focusFirst: () => list.focusFirst(),
+    draw,
+  };
 }

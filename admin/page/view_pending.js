@@ -2,15 +2,16 @@
 
 import { Bars, legend } from "./charts.js";
 import { colourOf, giveColours } from "./colours.js";
-import { el, setAttribute, setHidden, setText, $ } from "./dom.js";
+import { el, setAttribute, setHidden, setText, visible, $ } from "./dom.js";
 import { errorText, showError } from "./confirmation.js";
-import { dateOf, dayAndMonth, fullTime, integer, minuteOf, nearTime, plural, timeOf, zoneAt } from "./format.js";
-import { live } from "./live.js";
+import { get } from "./api.js";
+import { dateOf, dayAndMonth, duration, fullTime, integer, minuteOf, nearTime, plural, timeOf, zoneAt } from "./format.js";
+import { isStuck, live, oldestOverdue } from "./live.js";
 import { openMany } from "./many.js";
 import * as panel from "./panel.js";
-import { openRecord } from "./record.js";
+import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
-import { describe, find, isEmpty, parseSearch, spanText } from "./search.js";
+import { count, describe, find, isEmpty, parseSearch, spanText } from "./search.js";
 
 const spans = [
   { span: "minute", title: "Coming minute", bucket: (from) => timeOf(from), tick: (place) => ({ 0: "now", 15: "15 s", 30: "30 s", 45: "45 s" })[place] },
@@ -26,6 +27,7 @@ const search_refresh_ms = 5000;
 // Rows do not move away under the pointer, but for so long only.
 const held_ms = 6000;
 const quick_ms = 400;
+const max_id_bytes = 249;
 
 // A moment of today with its seconds, another one with its date.
 const untilText = (ms, now) => (new Date(ms).toDateString() === new Date(now).toDateString() ? timeOf(ms) : `${dayAndMonth(ms)}, ${minuteOf(ms)}`);
@@ -37,6 +39,9 @@ function sumText(due) {
   const parts = [due.overdue ? `${integer(due.overdue)} overdue` : "", `${integer(month)} due in the coming month`, due.later ? `${integer(due.later)} later` : ""].filter(Boolean);
   return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
 }
+
+// What is listed whole is counted already; a time has a picture as well.
+const hasMoreOrSpan = (search, { hasMore }) => !isEmpty(search) && (hasMore || search.span !== null);
 
 export function pendingView(section) {
   return new PendingView(section);
@@ -55,6 +60,8 @@ class PendingView {
   #opened = null;
   #scale = "auto";
   #drawn = null;
+  #pastOf = null;  // The search whose past is shown below the empty list.
+  #counted = null;  // What count() has said of the present search.
 
   constructor(section) {
     this.section = section;
@@ -64,8 +71,10 @@ class PendingView {
       const total = el("span", { class: "card-figure" }, "–");
       const note = el("span", { class: "card-note" });
       const blank = el("p", { class: "chart-blank", hidden: true });
-      return { span, chart, total, note, blank, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank)) };
+      const log = el("span", { class: "chart-scale", hidden: true }, "log scale");
+      return { span, chart, total, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank, log)) };
     });
+    this.zoom = this.#makeZoom();
     this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts" });
     this.sum = el("p", { class: "sum", data: { figure: "sum" } });
     this.scale = el("div", { class: "segmented", role: "group", "aria-label": "Scale of the charts" }, ["auto", "linear", "log"].map((name) =>
@@ -79,11 +88,12 @@ class PendingView {
     this.empty = el("div", { class: "empty-note", hidden: true });
     this.more = el("button", { type: "button", class: "more", hidden: true, on: { click: () => this.#more() } }, "More");
     this.problem = el("div");
+    this.late = el("a", { class: "late-line", href: "#overdue", hidden: true, data: { figure: "late" } });
     section.append(
       el("div", { class: "bar" }, this.sum, this.scale), this.legend,
       el("div", { class: "cards spans" }, this.charts.map(({ node }) => node)),
-      el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
-      this.problem, this.list.node, this.empty, this.more);
+      this.head = el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
+      this.late, this.zoom.node, this.problem, this.list.node, this.empty, this.more);
     live.addEventListener("due", () => this.#visible && this.#refreshIfIdle());
     // Words may be the name of a topic that was not there before.
     let names = "";
@@ -95,11 +105,44 @@ class PendingView {
     live.addEventListener("state", () => live.state === "live" && this.#visible && this.refresh());
   }
 
+  // When in the time that is searched for its records are due.
+  #makeZoom() {
+    const bar = (from, to) => (to - from >= 86_400_000 ? `${nearTime(from, 0)} – ${nearTime(to, 0)}` : `${minuteOf(from)} – ${minuteOf(to)}`);
+    const tick = (_, at) => {
+      const { from, bucket_ms, counts } = this.zoom.bars;
+      if (bucket_ms < 3_600_000) return new Date(at).getMinutes() % (counts.length > 60 ? 20 : 10) === 0 ? minuteOf(at) : null;
+      if (bucket_ms < 86_400_000) return new Date(at).getHours() % (counts.length > 24 ? 6 : 3) === 0 ? minuteOf(at) : null;
+      return Math.round((at - from) / bucket_ms) % 7 === 0 ? dayAndMonth(at) : null;
+    };
+    const chart = new Bars({ label: "Records due in the time that is searched for", bucketText: bar, tickText: tick,
+      onPick: (from, to) => this.search(`${this.#search.topic ? `topic:${this.#search.topic} ` : ""}${spanText(from, to)}`, { focus: true }) });
+    const note = el("span", { class: "card-note", data: { figure: "peak" } });
+    const title = el("h2");
+    return { chart, note, title, node: el("article", { class: "card zoom", data: { span: "zoom" }, hidden: true }, el("header", { class: "card-head" }, title, note), el("div", { class: "chart-holder" }, chart.node)) };
+  }
+
+  #showZoom(counted) {
+    this.#counted = counted;
+    const { zoom } = this;
+    setHidden(zoom.node, !counted?.bars || !counted.peak);
+    if (zoom.node.hidden) return;
+    const { peak, bars } = counted;
+    setText(zoom.title, `By ${bars.bucket_ms < 3_600_000 ? "minute" : bars.bucket_ms < 86_400_000 ? "hour" : "day"}`);
+    const isOtherDay = new Date(peak.at).toDateString() !== new Date(live.now()).toDateString();
+    setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${isOtherDay ? `${dayAndMonth(peak.at)}, ` : ""}${minuteOf(peak.at)}, ${integer(peak.count)}`);
+    zoom.bars = bars;  // For the ticks, whenever the chart is drawn.
+    const { topic } = this.#search;
+    const series = [{ name: topic ?? "all topics", colour: topic ? colourOf(topic) : "--accent", counts: bars.counts }];
+    zoom.chart.update({ from: bars.from, until: bars.from + bars.counts.length * bars.bucket_ms, bucket_ms: bars.bucket_ms, series }, this.#scale === "log");
+  }
+
   show(parts, parameters) {
     this.#visible = true;
     const text = parameters.get("q") ?? "";
     if (text !== this.#text || this.#refreshed === 0) this.#set(text);
-    if (parts.length >= 2 && parts[1]) this.#showRecord({ topic: parts[0], handle: parts[1] });
+    else if (this.input.value !== text) this.input.value = text;
+    const record = recordOf(parts);
+    if (record) this.#showRecord(record);
     else if (this.#opened) {
       this.#opened = null;
       panel.close();
@@ -125,7 +168,7 @@ class PendingView {
     if (location.hash === hash) return;
     if (this.#visible) history.replaceState(null, "", hash);
     else location.hash = hash;
-    if (focus) this.list.node.scrollIntoView({ block: "nearest" });
+    if (focus) this.head.scrollIntoView({ block: "nearest" });
   }
 
   #set(text, pause = 0) {
@@ -159,9 +202,13 @@ class PendingView {
     const search = this.#search;
     const earlier = after ? this.list.records : [];
     const begun = performance.now();
+    let state = null;
     // An error of a change, in the panel beside the list, is not this search's to remove.
     if (!isQuiet) this.problem.replaceChildren();
-    if (!isQuiet) this.#say(search, null, false);
+    if (!isQuiet) {
+      this.#showZoom(null);
+      this.#say(search, null, false);
+    }
     if (search.wrong) {
       this.#isLooking = false;
       // Records of an earlier search would look like the answer to this one.
@@ -185,8 +232,14 @@ class PendingView {
           this.list.update([...earlier, ...records.filter(({ handle }) => !known.has(handle))], search.words);
           if (this.#opened) this.list.mark(this.#opened.handle);
           this.#say(search, { next, complete, hasMore }, isQuiet);
+          state = { next, complete, hasMore };
         },
       });
+      const counted = state?.complete && hasMoreOrSpan(search, state) ? await count(search, abort.signal).catch(() => null) : null;
+      if (!abort.signal.aborted && state) {
+        this.#showZoom(counted);
+        if (counted) this.#say(search, state, isQuiet);
+      }
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!isQuiet) {
@@ -213,7 +266,11 @@ class PendingView {
       const words = plain ? "" : describe(search, live.now());
       if (!state) setText(this.summary, plain ? "" : `searching for ${words}…`);
       else if (plain) setText(this.summary, count && state.next ? `the first ${integer(count)}` : "");
-      else setText(this.summary, `${state.hasMore ? `${integer(count)} or more` : plural(count, "record")}: ${words}${state.complete ? "" : ", still searching…"}`);
+      else {
+        const all = this.#counted?.total;
+        const found = all !== undefined && all >= count ? plural(all, "record") : state.hasMore ? `${integer(count)} or more` : plural(count, "record");
+        setText(this.summary, `${found}: ${words}${all > count ? `; the first ${integer(count)}` : ""}${state.complete ? "" : ", still searching…"}`);
+      }
     }
     if (!state) return;
     setText(this.more, plain || count ? "Show more" : "Search further");
@@ -221,12 +278,36 @@ class PendingView {
     setHidden(this.empty, !isBlank);
     setHidden(this.list.node, isBlank);
     setHidden(this.many, isBlank && plain);
-    if (isBlank) {
-      this.empty.replaceChildren(...(plain
-        ? [el("p", {}, "Nothing is pending. A record with a delivery time shows up here:"), el("pre", {}, "tarry produce orders -v 'pay up' -k 4711 --delay 1m --id order-4711")]
-        : [el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here."),
-          search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : ""]));
-    }
+    if (!isBlank) this.#pastOf = null;
+    else if (plain && isStuck()) this.empty.replaceChildren(el("p", {}, "Nothing else is pending."));
+    else if (plain) this.empty.replaceChildren(el("p", {}, "Nothing is pending. A record with a delivery time shows up here:"), el("pre", {}, "tarry produce orders -v 'pay up' -k 4711 --delay 1m --id order-4711"));
+    else this.#sayNothing(search);
+  }
+
+  // Nothing that is pending matches.  If the search is an id, what became of its records.
+  #sayNothing(search) {
+    const words = describe(search, live.now());
+    if (this.#pastOf === words) return;
+    this.#pastOf = words;
+    const past = el("div");
+    this.empty.replaceChildren(el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here, except by its id."),
+      search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : "",
+      /\s/.test(search.words) ? el("p", {}, "The words are searched for as one text, with their spaces.") : "",
+      search.words.startsWith("@") ? el("p", {}, "A handle names a record only while it is pending: search for its id.") : "", past);
+    const id = search.id ?? search.words;
+    if (!id || id.startsWith("@") || new TextEncoder().encode(id).length > max_id_bytes || /[*?]/.test(id)) return;
+    get(`/delayed/trace?id=${encodeURIComponent(id)}`).then(({ events }) => {
+      if (this.#pastOf !== words) return;
+      const last = new Map(events.filter(({ topic }) => !search.topic || topic === search.topic).map((event) => [event.topic, event]));
+      past.replaceChildren(...[...last.values()].map(({ topic, event, at_ms }) => el("p", { data: { past: topic } },
+        `“${visible(id)}” of ${visible(topic)} was ${event}: ${fullTime(at_ms)}. `, el("a", { href: `${recordHash("pending", { topic, id })}?q=${encodeURIComponent(this.#text)}` }, "Show its history"))));
+    }, () => {});
+  }
+
+  #sayLate() {
+    const isLate = isStuck() && isEmpty(this.#search);
+    setHidden(this.late, !isLate);
+    if (isLate) setText(this.late, `${integer(live.status.delayed.overdue)} overdue, the oldest for ${duration(oldestOverdue())}`);
   }
 
   #scaleTo(name) {
@@ -237,6 +318,7 @@ class PendingView {
   }
 
   draw() {
+    this.#sayLate();
     const { due } = live;
     // Figures come each second, the pictures only every other one.
     if (!due || !this.#visible || this.#drawn === due) return;
@@ -263,7 +345,9 @@ class PendingView {
       const hasRest = rest.some((count) => count > 0);
       hasOther ||= hasRest;
       const series = hasRest || !own.length ? [...own, { name: "other topics", colour: "--series-other", counts: rest }] : own;
-      view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, this.#isLogarithmic(series, length));
+      const isLogarithmic = this.#isLogarithmic(series, length);
+      view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, isLogarithmic);
+      setHidden(view.log, !isLogarithmic || isBlank);
     }
     legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
@@ -278,21 +362,21 @@ class PendingView {
   }
 
   #open(record) {
-    const hash = `#pending/${encodeURIComponent(record.topic)}/${encodeURIComponent(record.handle)}${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`;
+    const hash = `${recordHash("pending", record)}${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`;
     // A step in the browser's history: on a phone the way back closes the record.
     if (location.hash === hash) this.#showRecord(record);
     else location.hash = hash;
   }
 
   #showRecord(record) {
-    if (this.#opened?.handle === record.handle && panel.isOpen()) return;
+    if (sameRecord(this.#opened, record) && panel.isOpen()) return;
     this.#opened = record;
     this.list.mark(record.handle);
     openRecord(record, {
       known: this.list.records.find(({ handle }) => handle === record.handle) ?? null,
       onChange: () => setTimeout(() => this.refresh(), 100),
       onClose: () => {
-        if (this.#opened?.handle !== record.handle) return;
+        if (!sameRecord(this.#opened, record)) return;
         this.#opened = null;
         this.list.mark(null);
         if (this.#visible) history.replaceState(null, "", `#pending${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`);

@@ -6,6 +6,20 @@ import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./fo
 import { lastRate, live } from "./live.js";
 import { Figures, card, isDiskShort, meter } from "./parts.js";
 
+// A trend is told from so many minutes on, and if the disk would be full within a year.
+const trend_ms = 120_000;
+const far_ms = 365 * 86_400_000;
+
+// When no records are accepted any more if it goes on as in the last minutes.
+function fullIn(points, reserve) {
+  const known = points.filter(({ free }) => free !== null && free !== undefined);
+  const [first, last] = [known[0], known.at(-1)];
+  if (!first || last.at - first.at < trend_ms) return "no trend yet";
+  const length = duration(last.at - first.at);
+  const left = (last.free - reserve) * (last.at - first.at) / (first.free - last.free);
+  return first.free > last.free && left < far_ms ? `full in about ${duration(Math.max(1000, left))} at the rate of the last ${length}` : `not filling in the last ${length}`;
+}
+
 export function shardsView(section) {
   const figures = new Figures([
     ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
@@ -53,7 +67,7 @@ export function shardsView(section) {
     { head: "Reason", class: "name", cell: ({ name }) => name.replaceAll("_", " ") },
     { head: "Batches", class: "number", cell: ({ count }) => integer(count) },
   ], { key: ({ name }) => name, caption: "Batches that were refused" });
-  const refusedCard = card("Refused batches", refused.node, { wide: true, note: el("span", { class: "card-note" }, "since the start, by reason") });
+  const refusedCard = card("Refused batches", refused.node, { wide: true, note: el("span", { class: "card-note" }, "since the start, by reason: ", el("a", { href: "#clients" }, "which topics, and what was sent")) });
   const about = el("dl", { class: "facts" });
 
   section.append(figures.node, disk,
@@ -77,8 +91,9 @@ export function shardsView(section) {
     const isShort = isDiskShort(status);
     figures.set("free", bytes(storage.free_bytes), isShort ? "warn" : "");
     if (storage.total_bytes) {
-      disk.replaceChildren(meter(storage.total_bytes - storage.free_bytes, storage.total_bytes,
-        `${status.data} has ${bytes(storage.bytes)}; ${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
+      const used = storage.total_bytes - storage.free_bytes;
+      disk.replaceChildren(meter(used, storage.total_bytes,
+        `${Math.round(100 * used / storage.total_bytes)} % used, ${fullIn(live.history, storage.reserve_bytes ?? 0)}: ${status.data} has ${bytes(storage.bytes)}; ${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
     }
     const now = live.now();
     for (const [, chart] of charts) chart.update(live.history, now);

@@ -4,22 +4,39 @@ import { get } from "./api.js";
 import { colourOf, giveColours } from "./colours.js";
 import { showError, errorText } from "./confirmation.js";
 import { Table, el, setHidden, setText, visible } from "./dom.js";
-import { bytes, fullTime, integer } from "./format.js";
+import { bytes, fullTime, integer, plural } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
-import { meter, opening } from "./parts.js";
+import { meter, opening, stateOf } from "./parts.js";
 
 // Those with most pending, as in the pictures, have a colour of their own.
 const coloured = 12;
+const listed_troubles = 8;
+
+// The sums of topics that were asked for here, by name: the broker's events open no partition, and a sum over those that
+// are not open is unknown, not 0.
+const asked = new Map();
+const known = (topic) => ((asked.get(topic.name)?.partitions_open ?? 0) > topic.partitions_open ? { ...topic, ...asked.get(topic.name) } : topic);
+const keep = ({ name, partitions_open, offsets, bytes: size }) => asked.set(name, { partitions_open, offsets, bytes: size });
+
+// A sum of open partitions.
+function sumOf({ partitions, partitions_open }, text) {
+  if (partitions_open === partitions) return text;
+  const why = partitions_open === 0 ? "None of its partitions is open, so this is not known" : `${integer(partitions - partitions_open)} of its ${plural(partitions, "partition")} are not open, so there may be more`;
+  return el("span", { title: why }, partitions_open === 0 ? "unknown" : `≥ ${text}`);
+}
+
+const refusedMark = ({ refused_batches: refused }) => (refused?.total
+  ? el("span", { class: "badge warn", title: `Last: ${visible(refused.last?.message ?? "")}` }, `${integer(refused.total)} refused`) : null);
 
 export function topicsView(section) {
   let most = 1;
   const open = (topic) => { location.hash = `#topics/${encodeURIComponent(topic.name)}`; };
   const table = new Table([
-    { head: "Topic", class: "name", cell: ({ name }) => el("span", {}, el("span", { class: "swatch", style: { background: `var(${colourOf(name)})` } }), visible(name)) },
+    { head: "Topic", class: "name", cell: (topic) => el("span", {}, el("span", { class: "swatch", style: { background: `var(${colourOf(topic.name)})` } }), el("span", { class: "topic-name" }, visible(topic.name)), refusedMark(topic)) },
     { head: "Pending", class: "wide-cell", cell: ({ name, pending }) => meter(pending, most, integer(pending), colourOf(name)) },
-    { head: "Records", class: "number", hint: "Offsets that consumers may read", cell: ({ offsets }) => integer(offsets) },
-    { head: "Size", class: "number", hint: "Of open partitions", cell: (topic) => bytes(topic.bytes) },
+    { head: "Records", class: "number", hint: "Offsets that consumers may read", cell: (topic) => sumOf(topic, integer(topic.offsets)) },
+    { head: "Size", class: "number", cell: (topic) => sumOf(topic, bytes(topic.bytes)) },
     { head: "Partitions", class: "number", cell: ({ partitions }) => integer(partitions) },
     { head: "Open", class: "number", hint: "Partitions that are open", cell: ({ partitions_open }) => integer(partitions_open) },
   ], { key: ({ name }) => name, caption: "Topics", after: opening(open) });
@@ -32,36 +49,54 @@ export function topicsView(section) {
     if (!topics) return;
     most = Math.max(1, ...topics.topics.map(({ pending }) => pending));
     giveColours(topics.topics.filter(({ pending }) => pending > 0).slice(0, coloured).map(({ name }) => name));
-    table.update(topics.topics);
+    table.update(topics.topics.map(known));
     setHidden(table.node, topics.topics.length === 0);
     setHidden(empty, topics.topics.length > 0);
     const all = topics.topics_total ?? topics.topics.length;
     setText(summary, all > topics.topics.length ? `${integer(topics.topics.length)} of ${integer(all)} topics: those with most pending, then by name` : "");
   }
 
+  // After a restart partitions open when they are used; this answer opens them.  With more topics than are listed it would be
+  // long, so each is then known when it is opened itself.
+  async function ask() {
+    const { topics } = live;
+    if (!topics || (topics.topics_total ?? 0) > topics.topics.length || topics.topics.every(({ partitions, partitions_open }) => partitions === partitions_open)) return;
+    try {
+      (await get("/topics")).topics.forEach(keep);
+      draw();
+    } catch {
+      // The sums stay unknown.
+    }
+  }
+
   return {
-    show(parts) {
-      if (parts[0]) showTopic(parts[0]);
+    show(parts, _parameters, changed) {
+      if (changed && live.topics) ask();
+      else if (changed) live.addEventListener("topics", ask, { once: true });
+      if (parts[0]) showTopic(parts[0], draw);
       else panel.close();
     },
     draw,
   };
 }
 
-async function showTopic(name) {
+async function showTopic(name, onKnown) {
   const content = el("div", { class: "details" });
   panel.open({ name: "topic", title: visible(name), content, closed: () => location.hash.startsWith("#topics/") && history.replaceState(null, "", "#topics") });
   try {
     const topic = await get(`/topics/${encodeURIComponent(name)}`);
+    keep(topic);
+    onKnown();
     const partitions = new Table([
       { head: "Partition", class: "number", cell: ({ partition }) => partition },
       { head: "Shard", class: "number", cell: ({ shard }) => shard },
       { head: "Log start", class: "number", cell: ({ log_start }) => (log_start === null || log_start === undefined ? "–" : integer(log_start)) },
       { head: "High watermark", class: "number", cell: ({ high_watermark }) => (high_watermark === null || high_watermark === undefined ? "–" : integer(high_watermark)) },
-      { head: "Size", class: "number", cell: (each) => (each.open ? bytes(each.bytes) : "closed") },
-      { head: "State", cell: ({ fenced, reason, open }) => (fenced ? `out of service: ${visible(reason ?? "")}` : open ? "open" : "closed") },
+      { head: "Size", class: "number", cell: (each) => (each.open ? bytes(each.bytes) : "–") },
+      { head: "State", cell: (each) => el("span", { class: `state ${stateOf(each).why ? "bad" : each.open ? "good" : ""}` }, stateOf(each).text) },
     ], { key: ({ partition }) => partition, caption: "Partitions" });
     partitions.update(topic.partitions);
+    const troubles = topic.partitions.filter((each) => stateOf(each).why);
     const configs = Object.entries(topic.configs ?? {});
     const last = (what) => (what?.total ? [
       el("p", {}, `${integer(what.total)} since the start.`),
@@ -69,6 +104,7 @@ async function showTopic(name) {
     ] : null);
     const part = (title, nodes) => (nodes ? el("section", {}, el("h3", {}, title), nodes) : null);
     content.append(
+      ...troubles.slice(0, listed_troubles).map((each) => el("p", { class: "trouble-line" }, `Partition ${each.partition} ${stateOf(each).why}.`)),
       el("p", {}, el("a", { class: "button", href: `#pending?q=${encodeURIComponent(`topic:${name}`)}` }, `Show the ${integer(topic.pending)} pending`)),
       part("Settings", configs.length ? el("dl", { class: "facts" }, configs.map(([key, value]) => [el("dt", {}, key), el("dd", {}, el("code", {}, visible(value)))])) : el("p", { class: "none" }, "All settings have their defaults.")),
       ...[part("Refused batches", last(topic.refused_batches)), part("Dead letters", last(topic.dead_letters)),

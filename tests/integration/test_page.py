@@ -446,6 +446,21 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
         # The pictures too: what is left was moved out of the coming hour.
         page.wait(lambda: [page.text(f'[data-span="{span}"] .card-figure') for span in ("hour", "day")] == ["0", "1"], "the pictures", within=3)
+        # The address has the id, so what became of the record is told after a reload, and by a search for the id.
+        page.expected.append("404")
+        page.open(page.js("return location.hash"))
+        page.says("#panel .outcome", "It was delivered: ")
+        page.says("#panel .outcome", ", at offset 1 of partition 0.")
+        page.search("one")
+        page.says(f'[data-past="{topic}"]', f"“one” of {topic} was cancelled: ")
+        page.click(f'[data-past="{topic}"] a')
+        page.says("#panel .outcome", "It was cancelled: ")
+        assert page.text("#panel .history").count("scheduled") == 1
+        with broker.client() as client:
+            client.schedule(topic, "one")
+        page.open(f"#pending/{topic}/{handle['one']}/one")
+        page.says("#panel .outcome", "another record with its id is")
+        page.says("#panel .history", "the next record with this id")
 
 
 @case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
@@ -489,7 +504,10 @@ def _(ctx):
         page.one('[data-action="many"]').click()
         assert page.one("#panel input[name=topic]").get_attribute("value") == topic
         page.type("#panel input[name=id]", "many-*")
-        page.type("input[name=token]", token_of(broker))
+        # Nothing is chosen before somebody chooses, and a preview needs no token.
+        page.one('[data-action="preview"]').click()
+        page.says('[data-field="error"]', "Choose what to do")
+        page.click("#panel input[value=cancel]")
         page.one('[data-action="preview"]').click()
         page.wait(lambda: page.text('[data-figure="matched"]') == "125", "the number")
         assert page.js("return [...document.querySelectorAll('#panel .first-ones code')].map((each) => each.textContent)") == [f"many-{n}-{tail}" for n in range(100)]
@@ -497,8 +515,19 @@ def _(ctx):
         assert page.js("const code = document.querySelector('#panel .first-ones code'); return code.scrollWidth <= code.clientWidth + 1 || getComputedStyle(code).textOverflow !== 'ellipsis'")
         assert page.text("#panel .by-topic") == f"125 of {topic}"
         assert len(broker.pending(topic)) == 126
+        # At most so many: exactly those that are shown.
+        page.type("#panel input[name=first]", "3")
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "3", "three of them")
+        page.confirm(token_of(broker))
+        page.says("#panel .outcome", "3 records cancelled.")
+        left = {row["id"] for row in broker.pending(topic)}
+        assert left == {f"many-{n}-{tail}" for n in range(3, 125)} | {"another"}, left
+        page.js("document.querySelector('#panel input[name=first]').value = ''")
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "122", "the others")
         page.confirm()
-        page.says("#panel", "125 records cancelled")
+        page.says("#panel", "122 records cancelled")
         assert [row["id"] for row in broker.pending(topic)] == ["another"]
 
 
@@ -516,10 +545,10 @@ def _(ctx):
         page.wait(lambda: len(page.handles()) == 3, "three of them")
         page.one('[data-action="many"]').click()
         value = lambda name: page.js("return document.querySelector(`#panel input[name=${arguments[0]}]`).value", name)
-        assert (value("topic"), value("id"), value("key")) == ("*", "", "*customer-0*")
+        assert (value("topic"), value("id"), value("key")) == ("", "", "*customer-0*")
         assert sorted(page.js("return [...document.querySelectorAll('#panel [data-topic]')].map((each) => each.dataset.topic)")) == sorted(["*", *topics])
         page.type("#panel input[name=key]", "customer-?")
-        page.type("input[name=token]", token_of(broker))
+        page.click("#panel input[value=cancel]")
 
         def preview(pattern, counts):
             page.type("#panel input[name=topic]", pattern)
@@ -532,7 +561,7 @@ def _(ctx):
         preview("*", dict(zip(topics, (3, 2, 4))))
         # A dot is a dot.
         preview("?.orders*", dict(zip(topics[:2], (3, 2))))
-        page.confirm()
+        page.confirm(token_of(broker))
         page.says("#panel", "5 records cancelled")
         assert [len(broker.pending(topic)) for topic in topics] == [0, 0, 4]
         # What the page shows is counted again at once.
@@ -552,7 +581,6 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         page.one('[data-action="many"]').click()
-        page.type("input[name=token]", token_of(broker))
 
         def preview(topic, action, matched):
             page.type("#panel input[name=topic]", topic)
@@ -564,9 +592,14 @@ def _(ctx):
             page.wait(lambda: page.text('[data-figure="matched"]') == str(matched), "the number")
 
         preview("*", "move", 5)
-        page.says(".confirmation", "Move these 5 records of 2 topics?")
-        page.confirm()
+        page.says(".confirmation", "Move these 5 records of 2 topics later by 2h?")
+        assert page.text('[data-action="confirm"]') == "Move 5 records later by 2h"
+        # Each row has its old and its new due time.
+        old, new = page.js("return [...document.querySelectorAll('#panel .first-ones li:first-child time')].map((each) => Date.parse(each.dateTime))")
+        assert old == min(min(rows.values()) for rows in before.values()) and new == old + 2 * HOUR, (old, new)
+        page.confirm(token_of(broker))
         page.says("#panel .outcome", "5 records moved.")
+        moved = page.one('[data-action="show-moved"]').get_attribute("href")
         assert all(due(topic) == {name: at + 2 * HOUR for name, at in before[topic].items()} for topic in before), before
         preview(first, "deliver", 3)
         page.says(".confirmation", f"Deliver these 3 records of {first}?")
@@ -574,6 +607,8 @@ def _(ctx):
         page.says("#panel .outcome", "3 records delivered.")
         with broker.client() as client:
             eventually(lambda: client.end_offset(first) == 3, "the deliveries")
+        page.js("location.href = arguments[0]", moved)
+        page.wait(lambda: sorted(page.handles()) == sorted(handles_by_id(broker, second).values()), "those that were moved and not delivered")
 
 
 @case("the page tells how many of many records were changed before a topic that refuses, and which topic it is")
@@ -586,16 +621,16 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         page.one('[data-action="many"]').click()
-        page.type("input[name=token]", token_of(broker))
         page.wait(lambda: page.text(f'#panel [data-topic="{second}"]').endswith(" 2"), "both topics in the form")
         page.type("#panel input[name=topic]", "*")
         page.type("#panel input[name=id]", "*")
+        page.click("#panel input[value=cancel]")
         page.one('[data-action="preview"]').click()
         page.wait(lambda: page.text('[data-figure="matched"]') == "4", "the number")
         # The second topic goes between the preview and the confirmation.
         assert broker.http("DELETE", f"/topics/{second}?force=true")[0] == 200
         page.expected.append("404")
-        page.confirm()
+        page.confirm(token_of(broker))
         page.says("#panel .outcome", "2 records cancelled.")
         page.says('[data-field="error"]', second)
         assert broker.pending(first) == []
@@ -652,14 +687,16 @@ def _(ctx):
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
 
 
-@case("the page shows an overdue record as overdue, in the list, the head and the record, and offers to deliver it now")
+@case("the page shows an overdue record as overdue, in the list, the head and the record, says why, and offers to deliver it now")
 def _(ctx):
     broker = ctx.broker(shards=1)
     with broker.client() as client:
         topic, other = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("other"))
         client.produce(topic, [wire.record("now")])
+        client.produce(other, [wire.record("now")])
         client.schedule(topic, "late", x_delay="1500ms")
         client.schedule(other, "later")
+    broker.cli("group", "reset", "billing", other, "--to", "start", "--create")
     assert broker.stop() == 0
     # Its partition cannot be opened, so the record stays overdue.
     log = broker.data / f"logs/{topic}-0"
@@ -668,11 +705,31 @@ def _(ctx):
     broker.start()
     eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 1, "the overdue record")
     handle = broker.pending(topic)[0]["handle"]
+    why = "cannot be opened; the broker's log says why"
     with page_of(broker) as page:
-        page.open("#overdue")
+        # After a restart a lag and a sum that nobody has asked for are not 0: the views ask.
+        page.open("#groups")
+        page.wait(lambda: page.text('[data-view="groups"] tbody .meter-text') == "1", "the group's lag")
+        page.go("topics")
+        sums = lambda name: page.js("const row = [...document.querySelectorAll('[data-view=topics] tbody tr')].find((each) => each.cells[0].textContent === arguments[0]); return row && [row.cells[2].textContent, row.cells[5].textContent]", name)
+        page.wait(lambda: sums(other) == ["1", "1"] and sums(topic) == ["unknown", "0"], "the records of both topics")
+        page.go(f"topics/{topic}")
+        page.says("#panel", f"Partition 0 {why}.")
+        assert "failed" in page.text("#panel tbody tr")
+        page.go("pending")
+        # What is overdue has one line, and what comes next is the first of the list.
+        page.says('[data-figure="late"]', "1 overdue, the oldest for ")
+        page.wait(lambda: page.handles() == [broker.pending(other)[0]["handle"]], "the list of what comes next")
+        assert page.text('[data-figure="next-due"]').startswith("in 5"), page.text('[data-figure="next-due"]')
+        page.click('[data-figure="late"]')
         page.wait(lambda: page.text('[data-figure="overdue"]') == page.text('[data-figure="overdue-now"]') == "1", "the figures")
         page.wait(lambda: re.search(r"(\d+[ms] ?)+ overdue", page.text('[data-view="overdue"] .overdue')), "the list")
         assert "late" in page.text('[data-view="overdue"] .overdue')
+        page.says('[data-view="overdue"] .troubles', f"{topic}, partition 0: 1 overdue, the oldest for ")
+        page.says('[data-view="overdue"] .troubles', f"The partition {why}.")
+        page.click('[data-view="overdue"] .overdue')
+        page.says("#panel", f"Its partition {why}.")
+        assert page.js("return location.hash") == f"#overdue/{topic}/{handle}/late"
         page.go(f"pending/{topic}/{handle}")
         page.wait(lambda: re.fullmatch(r"Overdue for (\d+m )?\d+m?s?", page.text(".due-relative")), "the record")
         page.act("deliver")
@@ -718,6 +775,14 @@ def _(ctx):
             page.go(f"topics/{strict}")
             page.says("#panel", "Refused batches")
             assert hostile in page.text("#panel blockquote"), page.text("#panel")
+            # The same among the clients, and a mark in the list of topics.
+            page.says('[data-view="topics"] tbody', "1 refused")
+            page.go("clients")
+            page.says('[data-part="refusals"] tbody', hostile)
+            row = page.text('[data-part="refusals"] tbody tr')
+            assert f"{strict}/0" in row and "unreadable value" in row, row
+            page.click('[data-part="refusals"] tbody tr')
+            page.says("#panel", "Refused batches")
             page.go("shards")
             page.wait(lambda: re.search(r"\d [kM]?B/s", page.text('[data-view="shards"] tbody')), "the bytes of a shard")
             assert "owned" not in page.driver.title and not page.all("main img, #panel img")
@@ -836,6 +901,42 @@ def _(ctx):
         assert page.handles() == []
 
 
+@case("a bar opens the records that are due then, with their exact number, when in it they are due, and the minute with most")
+def _(ctx):
+    broker = ctx.broker()
+    hour = int(now_ms()) // HOUR * HOUR + 2 * HOUR
+    with broker.client() as client:
+        topic, full = client.create_topic(ctx.topic()), client.create_topic(ctx.topic("full"))
+        client.produce(topic, [wire.record("v", key="k", x_deliver_at=hour + 20 * 60_000 + n, x_schedule_id=f"many-{n}") for n in range(120)])
+        client.schedule(topic, "alone", x_deliver_at=hour + 50 * 60_000)
+        client.produce(full, [wire.record("v", key="k", x_deliver_at=hour + 9 * HOUR + n) for n in range(100)])
+    local = lambda ms: datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone(datetime.timedelta(hours=5, minutes=30))).strftime("%H:%M")
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: page.text('[data-span="day"] .card-figure') == "221", "the records of the day")
+        page.js("document.querySelector('[data-span=day] .bars').focus()")
+        page.keys(keyboard().HOME, keyboard().ARROW_RIGHT, keyboard().ARROW_RIGHT, keyboard().ENTER)
+        page.says(".list-head .summary", "121 records: ")
+        page.says(".list-head .summary", "; the first 100")
+        page.wait(lambda: page.text('[data-figure="peak"]').endswith(f"{local(hour + 20 * 60_000)}, 120"), "the minute with most")
+        chart = "document.querySelector('[data-span=zoom] .bars')"
+        assert page.js(f"return {chart}.getAttribute('aria-valuemax')") == "59"
+        page.js(f"{chart}.focus()")
+        page.keys(keyboard().HOME, *[keyboard().ARROW_RIGHT] * 50)
+        assert page.js(f"return {chart}.getAttribute('aria-valuetext')").startswith(f"{local(hour + 50 * 60_000)} – "), page.js(f"return {chart}.getAttribute('aria-valuetext')")
+        page.keys(keyboard().ENTER)
+        page.wait(lambda: page.handles() == [handles_by_id(broker, topic)["alone"]], "the record of that minute")
+        # The head of what was found is in sight, and a panel beside it moves nothing.
+        top = lambda: page.js("return [...document.querySelectorAll('.list-head')].find((each) => each.offsetParent).getBoundingClientRect().top")
+        before = top()
+        assert 54 <= before <= 800, before
+        page.open_record(page.handles()[0])
+        assert top() == before, (top(), before)
+        # A full page is not "or more".
+        page.search(f"topic:{full} key:k")
+        page.says(".list-head .summary", "100 records: ")
+
+
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")
 def _(ctx):
     keys = keyboard()
@@ -863,11 +964,7 @@ def _(ctx):
         page.wait(lambda: not page.shown("#panel") and focus() == handle["key-1"], "back to the row")
         page.keys(keys.ENTER)
         page.one('[data-action="cancel"]')
-        for _ in range(12):
-            page.keys(keys.TAB)
-            if focus() == "cancel":
-                break
-        page.keys(keys.ENTER)
+        page.keys("c")
         page.wait(lambda: focus() == "token", "the question for the token")
         page.keys(*token_of(broker), keys.ENTER)
         eventually(lambda: "key-1" not in handles_by_id(broker, topic), "the cancellation")
@@ -884,6 +981,10 @@ def _(ctx):
         page.keys(keys.ENTER)
         page.wait(lambda: page.handles() == [handle["key-0"]], "the records of that hour")
         page.keys(keys.ESCAPE)
+        # From nowhere the arrow leads into the list.
+        page.js("document.activeElement.blur()")
+        page.keys(keys.ARROW_DOWN)
+        assert focus() == handle["key-0"]
         for number, view in enumerate(VIEWS, 1):
             page.keys(str(number))
             page.one(f'[data-view="{view}"]')
