@@ -341,7 +341,7 @@ TEST_SUITE("deliver now") {
     CHECK((**answer).error().message ==
           "not delivered yet: refused by the test; it stays pending and due now");
     refuses = false;
-    host.pass(seconds{5});
+    host.pass(milliseconds{5'000});
     CHECK(host.values(orders) == Strings{"a"});
   }
 
