@@ -52,7 +52,7 @@ struct OfflineFiles {
 
   // A round for each operation; returns the journal's file.
   template <typename... Operations>
-  std::string write_operations(storage::Disk& disk, const std::string& directory,
+  std::string write_operations(storage::Disk& on, const std::string& directory,
                                const Operations&... operations) {
     set_log_level(LogLevel::off);
     QueuedBackground background;
@@ -62,7 +62,7 @@ struct OfflineFiles {
     options.file_bytes = 64 << 10;
     options.max_bytes = 512 << 10;
     options.reserve_bytes = 64 << 10;
-    auto journal = storage::Journal::open(disk, background, random, clock, options, {}, {});
+    auto journal = storage::Journal::open(on, background, random, clock, options, {}, {});
     REQUIRE(journal.has_value());
     const auto append = [&](const auto& operation) {
       storage::RecordBuilder record;
@@ -75,7 +75,7 @@ struct OfflineFiles {
     };
     (append(operations), ...);
     journal->reset();
-    const auto entries = disk.list(directory);
+    const auto entries = on.list(directory);
     for (const auto& entry : *entries)
       if (entry.name.ends_with(".journal")) return directory + "/" + entry.name;
     return {};
