@@ -13,6 +13,8 @@ const good = new Set(["Stable"]);
 // The most that one panel lists.
 const listed_offsets = 1000;
 const listed_members = 200;
+// So many partitions are opened for the lags of a list; the other groups are asked for when they are opened themselves.
+const opened_partitions = 2000;
 
 // A sum that is not whole says so.
 const lagOf = (offsets) => ({ lag: offsets.reduce((sum, { lag }) => sum + (lag ?? 0), 0), unknown: offsets.filter(({ lag }) => lag === null).length });
@@ -24,7 +26,7 @@ export function groupsView(section) {
   let asking = false;
   const known = (group) => (group.lag === null || group.lag === undefined ? { ...group, ...asked.get(group.group) } : group);
   const lagCell = ({ group, lag, unknown = 0 }) => {
-    if (lag === null || lag === undefined) return el("span", { class: "none" }, asked.has(group) ? "unknown" : "…");
+    if (lag === null || lag === undefined) return el("span", { class: "none", title: "Its partitions are not open: open the group for its lag" }, asked.has(group) ? "unknown" : "…");
     const node = meter(lag, most, `${unknown ? "≥ " : ""}${integer(lag)}`, "--series-1");
     if (unknown) node.title = `${plural(unknown, "partition")} cannot be opened, and ${unknown === 1 ? "is" : "are"} not counted`;
     return node;
@@ -59,9 +61,15 @@ export function groupsView(section) {
   // One after the other, each once while the view is looked at: the answer about one group opens its partitions.
   async function ask(groups) {
     asking = true;
-    for (const { group, lag } of groups) {
+    let left = opened_partitions;
+    for (const { group, lag, offsets } of groups) {
       if (section.hidden) break;
       if (lag !== null || asked.has(group)) continue;
+      left -= offsets;
+      if (left < 0) {
+        asked.set(group, {});
+        continue;
+      }
       try {
         asked.set(group, lagOf((await get(`/groups/${encodeURIComponent(group)}`)).offsets));
         draw();

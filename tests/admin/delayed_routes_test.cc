@@ -342,6 +342,19 @@ TEST_SUITE("delayed routes") {
     CHECK(told("a") == Events{"scheduled", "replaced", "cancelled"});
     CHECK(admin.get("/delayed/t/" + handle + "/trace").status == 404);
     CHECK(admin.get("/delayed/t/nobody/trace").status == 404);
+    // In all topics, when nobody knows which one it was.
+    create_topic(admin.world, "u");
+    send_delayed(admin, "u", 0, "v", "1h", "a");
+    const auto all = admin.get_json("/delayed/trace?id=a");
+    CHECK(all["complete"] == true);
+    REQUIRE(all["events"].size() == 4);
+    CHECK(all["events"][2]["topic"] == "t");
+    CHECK(all["events"][2]["event"] == "cancelled");
+    CHECK(all["events"][3]["topic"] == "u");
+    CHECK(all["events"][3]["event"] == "scheduled");
+    CHECK(admin.get_json("/delayed/trace?id=nobody")["events"].empty());
+    for (const char* path : {"/delayed/trace", "/delayed/trace?id=", "/delayed/trace?id=@7Vc5j"})
+      CHECK(admin.get(path).status == 400);
   }
 
   TEST_CASE("a handle names one record, which it cancels wherever it waits") {

@@ -168,6 +168,11 @@ def _(ctx):
                 client.produce(topic, batch, n // 100 % 3)
     preview = broker.cli("delayed", "cancel", topic, "--id", "id-0*", "--dry-run")
     assert preview.stdout.startswith("1000 records would be cancelled\n") and len(preview.stdout.splitlines()) == 11
+    # The same for clients that may only read.
+    preview = broker.get(f"/delayed/select?topic={topic}&id=id-0*&show=2")
+    assert preview["matched"] == 1_000 and preview["done"] == 0 and [row["id"] for row in preview["records"]] == ["id-0001", "id-0003"], preview
+    for query, wanted in (("id=id-0*", 400), (f"topic={topic}&show=1001", 400), (f"topic={topic}&action=cancel", 400), ("topic=nobody&id=*", 404)):
+        assert broker.http("GET", f"/delayed/select?{query}", token=False)[0] == wanted, query
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 2_500
     assert broker.cli("delayed", "cancel", topic, "--id", "id-0*").stdout == "1000 records cancelled\n"
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 1_500

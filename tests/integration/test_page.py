@@ -683,6 +683,7 @@ def _(ctx):
         assert status["pending_blob_bytes"] + status["pending_table_bytes"] > 100, status
         page.wait(lambda: page.text('[data-figure="pending-stored"]') != "0 B", "the part of pending records")
         page.says('[data-view="shards"]', str(broker.data))
+        assert re.search(r"\d+ % used, no trend yet: ", page.text('[data-view="shards"] .disk')), page.text('[data-view="shards"] .disk')
         page.go("wheel")
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
 
