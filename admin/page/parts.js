@@ -1,7 +1,7 @@
 // What several views are made of.
 
 import { get } from "./api.js";
-import { el, setText, setAttribute } from "./dom.js";
+import { el, setText, setAttribute, visible } from "./dom.js";
 
 // A row of figures: figures.set(name, text, state).
 export class Figures {
@@ -32,8 +32,8 @@ export const isDiskShort = ({ state, storage }) =>
 // The state of a partition of /topics/NAME, and why its records stay overdue (null: it is well).  The answer has opened the
 // first partitions, so one of them that is not open cannot be opened.
 const opened_partitions = 1000;
-export function stateOf({ partition, open, fenced }) {
-  if (fenced) return { text: "fenced", why: "is out of service until a restart; the broker's log says why" };
+export function stateOf({ partition, open, fenced, reason }) {
+  if (fenced) return { text: "out of service", why: `is out of service until a restart${reason ? `: ${visible(reason)}` : "; the broker's log says why"}` };
   if (open) return { text: "open", why: null };
   if (partition < opened_partitions) return { text: "failed", why: "cannot be opened; the broker's log says why" };
   return { text: "not opened", why: null };
