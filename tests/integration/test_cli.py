@@ -691,7 +691,7 @@ def _(ctx):
         assert words in said, f"{words} is not in {said[:2000]}"
     broker.start()
     assert broker.stop() == 0
-    assert sum(f"topic: {topic_id} partition: 0 id: id-" in line for line in broker.cli("dump", "pending", broker.data).stdout.splitlines()) == 3
+    assert sum(f"topic: {topic_id} name: {topic} partition: 0 id: id-" in line for line in broker.cli("dump", "pending", broker.data).stdout.splitlines()) == 3
     rows = [json.loads(line) for line in broker.cli("dump", "pending", "--json", broker.data / "db/pending").stdout.splitlines()]
     assert sorted(row["id"] for row in rows) == ["id-0", "id-1", "id-2"], rows
     log = next((broker.data / "logs").glob("*/*.log"))

@@ -317,7 +317,7 @@ def _(ctx):
     one_line(before_start("--data", broker.data, *ports), 1, "data directory")  # A broker runs in it.
     assert "in use" in before_start("--data", broker.data, *ports).stdout
     own = before_start("--data", broker.data, "--set", f"listeners={broker.brokers}", "--set", f"tarry.admin.listener=127.0.0.1:{broker.admin[1]}")
-    assert own.returncode == 0 and "broker\tok\t" in own.stdout and "ports" not in own.stdout and "data directory" not in own.stdout, own
+    assert own.returncode == 0 and "broker\tok\t" in own.stdout and "\nports\t" not in own.stdout and "\ndata directory\t" not in own.stdout, own
     taken = before_start("--data", fresh, "--set", f"listeners={broker.brokers}", "--set", "tarry.admin.listener=off")
     one_line(taken, 1, "ports")
     assert broker.brokers.split(":")[1] in taken.stdout, taken.stdout
