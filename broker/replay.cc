@@ -73,7 +73,9 @@ Result<> Replay::keep(const TopicPartition& tp, Bytes batches) {
 Result<> Replay::sync_kept() {
   for (auto& [tp, kept] : kept_) {
     if (auto synced = kept.file->sync(); !synced) return synced;
-    log_error("broker", "the partition's batches in the journal were saved in {} ({} bytes)",
+    log_error("broker",
+              "batches of a partition that is out of service were copied from the journal to {} "
+              "({} bytes)",
               kept.path, kept.bytes);
   }
   return kept_.empty() ? Result<>() : broker_.disk->sync_directory(kept_directory());

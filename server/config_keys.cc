@@ -94,7 +94,8 @@ std::vector<ConfigKey> connection_keys() {
        "machine.",
        set_admin_allowed_hosts},
       {"tarry.admin.open.reads", "false", "", ConfigType::boolean,
-       "Whether anyone who can connect may read the admin without a token, also beyond loopback. "
+       "Whether anyone who can connect may read the admin without a token, even if the admin "
+       "listens beyond loopback. "
        "Changes still need the token, and the names that clients use must be in "
        "tarry.admin.allowed.hosts.",
        set_admin_open_reads},

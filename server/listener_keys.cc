@@ -126,11 +126,12 @@ std::vector<ConfigKey> listener_keys() {
     return number(1, max_int, [](Config&, std::int64_t) {})(scratch, value);
   };
   return {
-      per_listener_key(connection_rate_key, "2147483647", ConfigType::integer,
-                       "How many connections a second clients may make, on all listeners together, "
-                       "and as listener.name.NAME.max.connection.creation.rate on one; further "
-                       "ones wait until they are accepted.",
-                       check_rate),
+      per_listener_key(
+          connection_rate_key, "2147483647", ConfigType::integer,
+          "The number of connections per second that clients may make, on all listeners "
+          "together; listener.name.NAME.max.connection.creation.rate limits one "
+          "listener. Further connections wait until they are accepted.",
+          check_rate),
       {"advertised.listeners", "", "", ConfigType::string,
        "The addresses that the broker tells clients to connect to, each under its listener's name; "
        "a client gets the address of the listener to which it is connected. A listener that is not "

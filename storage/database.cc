@@ -121,8 +121,7 @@ Result<std::unique_ptr<Database>> Database::open_to_read(const std::string& dire
   if (!found) return std::unexpected(found.error());
   if (std::ranges::find(*found, meta_families.former) != found->end()) {
     return fail(Errc::unsupported,
-                fmt::format("database {} has a former format; start the broker once, which "
-                            "carries it over",
+                fmt::format("database {} has an older format; start the broker once to convert it",
                             directory));
   }
   return start(directory, Limits(), *found, true);

@@ -62,7 +62,7 @@ Error unreadable(const File& file, std::uint64_t position, const std::string& wh
     }
     return {Errc::corrupt,
             fmt::format("{}: the batch at position {}, offset {}, is broken: {}; if the Kafka "
-                        "broker was not stopped in order, start it and stop it once",
+                        "broker did not stop cleanly, start it and stop it once",
                         file.path(), position, offset, why)};
   }
   return {Errc::corrupt, fmt::format("{}: position {}: {}", file.path(), position, why)};
@@ -115,7 +115,7 @@ Result<> KafkaLog::list_segments() {
     if (entry.name.ends_with(swap_suffix)) {
       return fail(Errc::invalid,
                   fmt::format("{}/{}: Kafka was killed while it replaced segments by compacted "
-                              "ones; start it, stop it in order, and run this again",
+                              "ones; start it, stop it cleanly, and run this again",
                               directory_, entry.name));
     }
     if (const auto base = segment_base(entry.name)) bases_.push_back(*base);

@@ -143,9 +143,9 @@ Result<> LogImport::must_be_settled() const {
     if (!read) return std::unexpected(read.error());
     if (read->records == 0) continue;
     return fail(Errc::invalid,
-                fmt::format("data directory {}: its broker was not stopped in order, and its "
-                            "journals hold {} records that are nowhere else; start it, stop it, "
-                            "and import then",
+                fmt::format("data directory {}: the broker did not stop cleanly, and its journals "
+                            "hold {} records that are nowhere else; start the broker, stop it, and "
+                            "then import",
                             data_, read->records));
   }
   return {};
@@ -170,8 +170,8 @@ Result<> LogImport::make_room(const std::string& directory) const {
   if (*whose) {
     if (catalog_->has_topic(**whose)) {
       return fail(Errc::exists,
-                  fmt::format("{} belongs to the topic id {}, which another topic has", directory,
-                              (*whose)->text()));
+                  fmt::format("{} belongs to another topic of this data directory, with the id {}",
+                              directory, (*whose)->text()));
     }
   }
   const auto entries = disk_->list(directory);

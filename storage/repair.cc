@@ -225,11 +225,10 @@ Result<> Repair::look_at_logs(const LogRepair::OnBatches& step) {
   }
   // With log.dirs elsewhere all of them would seem to be lost.
   if (!any_there && !damaged_logs_.empty()) {
-    return fail(
-        Errc::not_found,
-        fmt::format("{} has the directory of no partition, although there are records of {}; "
-                    "if the broker has log.dirs, give it with --log-dir",
-                    logs_, damaged_logs_.size()));
+    return fail(Errc::not_found,
+                fmt::format("{} contains no partition directories, although {} of them should have "
+                            "records; if the broker has log.dirs, give it with --log-dir",
+                            logs_, damaged_logs_.size()));
   }
   return {};
 }

@@ -106,7 +106,7 @@ function connection() {
   document.body.classList.toggle("stale", live.state === "lost");
   if (live.state === "lost") {
     // Without a count of seconds: a screen reader would say each of them.
-    setText(node, `Connection lost since ${timeOf(live.since)}. ${live.reason ? `${live.reason} ` : ""}The figures are from that time; reconnecting.`);
+    setText(node, `The connection was lost at ${timeOf(live.since)}. ${live.reason ? `${live.reason} ` : ""}The figures are from that time; reconnecting.`);
   } else if (live.status && live.status.state !== "running") {
     setText(node, `The broker is in the state “${live.status.state}”${live.status.state === "disk full" ? ": it accepts no records until there is space again" : ""}.`);
   } else {

@@ -172,7 +172,7 @@ class ManyView {
     const telling = (count) => confirmation.setLabel(`${integer(count)} ${done}…`);
     const confirmation = new Confirmation({
       question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}${where}? ${body.action === "cancel" ? "They will never be delivered. " : ""}${
-        first === null ? "New records that match are included; records that are delivered before you confirm are not." : "Exactly these, as far as they are still pending then."}`,
+        first === null ? "New records that match are included; records that are delivered before you confirm are not." : "Only these records are changed, if they are still pending when you confirm."}`,
       label: `${verb} ${what}${where}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
       run: () => (first === null ? changeAll(body, found.map(({ topic }) => topic), telling) : changeThese(body, records, telling)),
       onDone: (answer) => {

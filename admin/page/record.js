@@ -341,7 +341,7 @@ export class MoveFields {
 
   #say() {
     const body = this.body();
-    if (!body) return setText(this.hint, this.text.value.trim() ? this.wrong() : this.many ? "A time, or how much later than each one's due time." : "A time, or how much later than its due time.");
+    if (!body) return setText(this.hint, this.text.value.trim() ? this.wrong() : this.many ? "Type a time, or how much later than each record's due time." : "Type a time, or how much later than its due time.");
     if (body.by && this.many) return setText(this.hint, `Each one ${body.by.startsWith("-") ? "earlier" : "later"} by ${duration(Math.abs(parseInt(body.by, 10)))}`);
     const at = body.due ?? this.due + parseInt(body.by, 10);
     setText(this.hint, `${fullTime(at)} ${zoneAt(at)}, ${until(at - live.now())}`);

@@ -13,7 +13,7 @@ export function wheelView(section) {
   const figures = new Figures([
     ["wheel-pending", "Pending", "All pending records: those in memory and those on disk only"],
     ["memory-records", "In memory", "Records that are due soon, and records that wait to be written"], ["memory-bytes", "Bytes in memory"],
-    ["disk-records", "On disk only"], ["disk-bytes", "Bytes on disk", "The files of the store, compressed: with cancelled records whose space is not freed yet, and without those that only the journal has. The rows below count records before compression"], ["disk-buckets", "Chunks on disk"],
+    ["disk-records", "On disk only"], ["disk-bytes", "Bytes on disk", "The size of the store's compressed files. They include cancelled records whose space is not freed yet, but not the records that only the journal has. The rows below count records before compression"], ["disk-buckets", "Chunks on disk"],
     ["in-memory-until", "All in memory until", "All records that are due before this time are in memory"],
     ["came-near", "Loaded from disk", "Records that were read from disk into memory because their due time is near, since the start"], ["next", "Next due"],
   ]);

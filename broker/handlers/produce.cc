@@ -229,8 +229,8 @@ void note_forbidden(const RequestContext& context, const ProduceItem& item) {
       resource_name_of(item.topic, reason == delay::may_not_cancel ? PendingAction::cancel
                                                                    : PendingAction::schedule);
   (void)authorize_topic(context, AclOperation::write, name);
-  item.answer->error_message =
-      fmt::format("{}: it needs WRITE on the topic {} too", item.result.message, printable(name));
+  item.answer->error_message = fmt::format("{}: the user also needs WRITE on the topic {}",
+                                           item.result.message, printable(name));
 }
 
 std::size_t read_count(protocol::Reader& reader, bool compact) {
@@ -364,10 +364,10 @@ void note_error(RequestContext& context, const Terms& terms, const std::string& 
 
 // The producer's principal has no number, and none can be written down now.
 void refuse_unnumbered(ByShard<ProduceItem>& items) {
-  const Appended refused =
-      failed_append(ErrorCode::kafka_storage_error,
-                    "the broker could not note its user, which produces for the first time (is the "
-                    "disk full?); try again");
+  const Appended refused = failed_append(
+      ErrorCode::kafka_storage_error,
+      "the broker could not note the user of this batch, who produces for the first time "
+      "(is the disk full?); try again");
   for (auto& there : items) {
     for (ProduceItem& item : there.items) item.result = refused;
   }

@@ -73,8 +73,10 @@ Result<> TokenLogins::read(bool always) {
 
 void TokenLogins::read_again(bool always) {
   if (const auto done = read(always); !done)
-    log_error("broker", "the token keys that were read before stay in use: {}",
-              done.error().message);
+    log_error(
+        "broker",
+        "the new token keys cannot be used, so the keys that were read earlier stay in use: {}",
+        done.error().message);
 }
 
 }  // namespace tarry::broker

@@ -91,8 +91,8 @@ std::vector<LiveSecurity::Change> LiveSecurity::numbers_for_all_waiting() {
     if (count >= max_principals) {
       if (!std::exchange(is_limit_told_, true)) {
         log_warn("broker",
-                 "more than {} users have produced; what further ones have pending counts together "
-                 "(said once)",
+                 "more than {} users have produced; the pending records of all further users are "
+                 "counted together (logged once)",
                  max_principals);
       }
       break;

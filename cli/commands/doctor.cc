@@ -140,7 +140,7 @@ class Doctor {
       file_ = package_settings;
     } else {
       add("settings", Level::warning,
-          fmt::format("{} cannot be read, so that the defaults are checked: run this as root",
+          fmt::format("{} cannot be read, so the defaults are checked instead: run this as root",
                       package_settings));
     }
   }
@@ -326,9 +326,8 @@ class Doctor {
     if (::geteuid() != 0 || user == nullptr || file_ != package_settings) return std::nullopt;
     const auto file = file_of_another(*directory_, user->pw_uid);
     if (!file) return std::nullopt;
-    return fmt::format(
-        "{} does not belong to the user {}, as whom the service runs: chown -R {}: {}", cell(*file),
-        package_user, package_user, cell(*directory_));
+    return fmt::format("{} does not belong to {}, the user that runs the service: chown -R {}: {}",
+                       cell(*file), package_user, package_user, cell(*directory_));
   }
 
   // Checks the data directory as a start would.  Creates nothing.

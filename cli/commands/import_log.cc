@@ -242,7 +242,7 @@ class Importer {
       if (auto read = groups.read(*log); !read) return read;
     }
     if (groups.unknown() == 0) return {};
-    return fail(Errc::unsupported, fmt::format("{} in a format that is not known",
+    return fail(Errc::unsupported, fmt::format("the format of {} is not known",
                                                counted(groups.unknown(), "offset", "offsets")));
   }
 

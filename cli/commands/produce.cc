@@ -433,7 +433,9 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->option_text("T")
       ->check(is_time_word)
       ->take_last();
-  command->add_option("--times", options->times, "Stops the recurring delivery after this many")
+  command
+      ->add_option("--times", options->times,
+                   "Stops the recurring delivery after this many deliveries")
       ->option_text("N")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}))
       ->take_last();

@@ -55,7 +55,7 @@ std::optional<std::size_t> bytes_in(std::string_view text) {
 }
 
 int stopped() {
-  log_info("relay", "stopped in order");
+  log_info("relay", "stopped");
   return done;
 }
 

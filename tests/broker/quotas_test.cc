@@ -422,7 +422,7 @@ TEST_SUITE("quotas") {
     for (int again = 0; again < 2; ++again) {
       const auto refused = produce_as(world, alice, later);
       CHECK(refused.error_code == ErrorCode::kafka_storage_error);
-      CHECK(refused.error_message.value_or("").contains("could not note its user"));
+      CHECK(refused.error_message.value_or("").contains("could not note the user of this batch"));
       CHECK(alice.principal_id() == unknown_principal);
     }
     disk.make_room();

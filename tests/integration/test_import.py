@@ -179,7 +179,7 @@ def _(ctx):
     (kafka.partition("orders", 1, {0: [batch(0, "x")]}) / f"{0:020}.log.swap").write_bytes(b"")
     other = ctx.broker(start=False)
     code, topics, _, said = import_log(ctx, other, kafka.path, "--no-offsets")
-    assert code == 1 and ".log.swap" in topics["orders"]["error"] and "start it, stop it in order" in topics["orders"]["error"], topics
+    assert code == 1 and ".log.swap" in topics["orders"]["error"] and "start it, stop it cleanly" in topics["orders"]["error"], topics
 
 
 @case("an import into a directory with topics adds to them, is repeated without harm, and overwrites nothing")
@@ -196,7 +196,7 @@ def _(ctx):
     broker.kill()
     for words in ((), ("--dry-run",)):
         code, _, _, said = import_log(ctx, broker, kafka.path, *words)
-        assert code == 1 and "not stopped in order" in said, said
+        assert code == 1 and "did not stop cleanly" in said, said
     broker.start()
     assert broker.stop() == 0
     before = tree(broker.data)

@@ -1041,7 +1041,7 @@ def _(ctx):
         page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"]
         page.open()
         broker.kill()
-        page.says("#connection", "Connection lost since")
+        page.says("#connection", "The connection was lost at")
         broker.start()
         with broker.client() as client:
             client.schedule(topic, "b")

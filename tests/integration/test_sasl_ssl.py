@@ -194,7 +194,7 @@ def _(ctx):
     # A file that has changed is read again at the next login, on SIGHUP at once; a bad one changes nothing.
     keys.write_text("nothing")
     broker.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "the token keys that were read before stay" in broker.log(), "a line in the log")
+    eventually(lambda: "the keys that were read earlier stay in use" in broker.log(), "a line in the log")
     keys.write_text(json.dumps({"keys": [authority.jwk(), second.jwk()]}))
 
     def second_is_known():

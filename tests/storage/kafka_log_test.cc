@@ -328,7 +328,7 @@ TEST_CASE("a compaction that Kafka has to end is refused, one that it throws awa
     const auto survey = log.survey({});
     REQUIRE_FALSE(survey);
     CHECK(survey.error().message.contains(segment_path(directory.path, 0, suffix)));
-    CHECK(survey.error().message.contains("start it, stop it in order"));
+    CHECK(survey.error().message.contains("start it, stop it cleanly"));
     REQUIRE(disk.remove(segment_path(directory.path, 0, suffix)));
   }
 }
