@@ -122,12 +122,19 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
     topics.push_back(topic);
   }
   if (partitions > looked_up_partitions) co_return records;
+  // One topic's partition that is out of service hides nothing of the others.
+  std::optional<Error> fenced;
   for (const auto& topic : topics) {
     auto found = co_await broker::find_delayed(context.broker, context.here, topic, query.text,
                                                query.partition);
+    if (!found && found.error().code == Errc::fenced) {
+      fenced = std::move(found.error());
+      continue;
+    }
     if (!found) throw_failed(found.error());
     for (auto& record : found->pending) add(std::move(record));
   }
+  if (fenced && records.empty()) throw_failed(*fenced);
   co_return records;
 }
 
@@ -239,7 +246,10 @@ asio::awaitable<Reply> trace_in_all_topics(Call& call) {
   body["events"] = Json::array();
   body["complete"] = true;
   std::size_t partitions = 0;
-  for (const auto& topic : context.here.topics().by_name()) {
+  // One list, because there may be others after each wait.
+  const auto topics = context.here.topics().by_name();
+  for (const auto& topic : topics) {
+    if (context.here.stopping()) throw Refused{503, "the broker is stopping"};
     partitions += static_cast<std::size_t>(topic->partitions);
     if (partitions > looked_up_partitions) {
       body["complete"] = false;

@@ -125,7 +125,8 @@ class ManyView {
     body.action = this.action;
     if (body.action === "move") {
       const where = this.move.body();
-      if (!where) return this.move.wrong();
+      // No calendar goes further than Date's.
+      if (!where || !(Math.abs(where.due ?? live.now() + parseInt(where.by, 10)) < 8e15)) return this.move.wrong();
       Object.assign(body, where);
     }
     return body;
