@@ -67,6 +67,8 @@ void Partitions::with(TopicPartition tp, Take take) {
     return;
   }
   if (auto* partition = find(tp)) return take(partition);
+  // Its log would be made anew, empty, where the directory is not.
+  if (shard_.lost_directory()) return take(std::unexpected(ErrorCode::kafka_storage_error));
   auto loading = loading_of(tp);
   if (!loading) return take(std::unexpected(ErrorCode::unknown_topic_or_partition));
   try {

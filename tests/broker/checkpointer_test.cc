@@ -145,6 +145,29 @@ TEST_SUITE("checkpointer") {
     CHECK(values(read_all(world, "t")) == Strings{"before", "after"});
   }
 
+  TEST_CASE(
+      "a partition that is not open yet gets no new log while the data directory is away, and what "
+      "is due in it is delivered when the directory is back") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"later", {{"x-delay", "3s"}}}}));
+    world.restart();
+    const auto data = world.directory() + "/data", away = world.directory() + "/away";
+    std::filesystem::rename(data, away);
+    world.broker().look_at_disk();
+    world.run();
+    REQUIRE(world.broker().lost_directory());
+    world.pass(10s);
+    CHECK_FALSE(std::filesystem::exists(data));
+    std::filesystem::rename(away, data);
+    world.broker().look_at_disk();
+    world.pass(5s);
+    CHECK(values(read_all(world, "t")) == Strings{"before", "later"});
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"before", "later"});
+  }
+
   TEST_CASE("a shard that has failed takes no records, however much room there is on the disk") {
     World world({.shards = 1});
     create_topic(world, "t");
