@@ -18,6 +18,12 @@ std::unexpected<Error> changes_too_often() {
 
 }  // namespace
 
+// Later the pool and the journal take nothing more, and an answer might never come.
+std::optional<Error> Control::stopped() const {
+  if (context_.stopped) return Error{Errc::stopped, "the pending store has failed"};
+  return waiters_.stopped();
+}
+
 // --- Looking up names
 
 // The record that has the id, or had it, if it is arriving or leaving.
@@ -41,7 +47,7 @@ void Control::look_id(const TopicPartition& partition, std::string id, LookedDon
 }
 
 void Control::look_id(const TopicPartition& partition, std::string id, LookedDone done, int tries) {
-  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  if (auto why = stopped()) return done(std::unexpected(*why));
   if (auto error = deliveries_.out_of_service(partition)) return done(std::unexpected(*error));
   if (tries == 0) return done(changes_too_often());
   context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
@@ -77,7 +83,7 @@ void Control::look_handle(std::string_view handle, LookedDone done) {
 }
 
 void Control::look_handle(const PendingKey& handle, LookedDone done, int tries) {
-  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  if (auto why = stopped()) return done(std::unexpected(*why));
   if (tries == 0) return done(changes_too_often());
   if (is_changing(handle.sequence)) {
     return await_change(handle.sequence, [=, this, done = std::move(done)]() mutable {
@@ -98,7 +104,7 @@ void Control::trace(const TopicPartition& partition, std::string id, BucketTier:
 
 void Control::trace(const TopicPartition& partition, std::string id, BucketTier::Events done,
                     int tries) {
-  if (context_.stopped) return done(fail(Errc::stopped, "the pending store has failed"));
+  if (auto why = stopped()) return done(std::unexpected(*why));
   if (tries == 0) return done(changes_too_often());
   context_.tier.find_id(partition, id, [=, this, done = std::move(done)](auto events) mutable {
     if (!events) return done(std::move(events));
@@ -136,7 +142,7 @@ void Control::deliver_now(const TopicPartition& partition, std::string_view name
 }
 
 void Control::control(std::unique_ptr<Request> asked) {
-  if (context_.stopped) return asked->done(fail(Errc::stopped, "the pending store has failed"));
+  if (auto why = stopped()) return asked->done(std::unexpected(*why));
   if (auto error = deliveries_.out_of_service(asked->partition))
     return asked->done(std::unexpected(*error));
   if (asked->tries++ == max_tries) return asked->done(changes_too_often());

@@ -61,6 +61,8 @@ class Control {
   void trace(const TopicPartition& partition, std::string id, BucketTier::Events done);
 
  private:
+  std::optional<Error> stopped() const;
+
   // A request of an owner.
   struct Request {
     enum class Kind { cancel, move, deliver };

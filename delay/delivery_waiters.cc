@@ -13,6 +13,7 @@ constexpr std::size_t max_awaiting_one = 16;
 }  // namespace
 
 void DeliveryWaiters::add(Sequence sequence, const TopicPartition& partition, ControlDone done) {
+  if (stopped_) return done(std::unexpected(*stopped_));
   Record& record = records_[sequence];
   if (record.waiting.size() >= max_awaiting_one)
     return done(fail(Errc::exhausted, "too many requests wait for the record's delivery"));
@@ -44,7 +45,8 @@ void DeliveryWaiters::refused(const TopicPartition& partition, const Error& why)
     answer(sequence, fail(code, text));
 }
 
-void DeliveryWaiters::stopped(const Error& why) {
+void DeliveryWaiters::stop(const Error& why) {
+  stopped_ = why;
   for (const Sequence sequence : awaited([](const auto&) { return true; }))
     answer(sequence, std::unexpected(why));
 }

@@ -9,6 +9,7 @@
 // Belongs to its engine, on its thread.
 
 #include <cstddef>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -25,8 +26,9 @@ class DeliveryWaiters {
   void answer(Sequence sequence, const Result<Controlled>& answer);
   // A delivery of the partition was refused; the record is tried again, and nobody is told of that.
   void refused(const TopicPartition& partition, const Error& why);
-  // Nothing is delivered any more.
-  void stopped(const Error& why);
+  // Nothing is delivered any more: who waits, and who comes later, is told why.
+  void stop(const Error& why);
+  const std::optional<Error>& stopped() const { return stopped_; }
   // Its records are gone.
   void topic_deleted(const TopicId& topic);
 
@@ -41,6 +43,7 @@ class DeliveryWaiters {
     std::vector<ControlDone> waiting;
   };
   std::unordered_map<Sequence, Record> records_;
+  std::optional<Error> stopped_;
 };
 
 }  // namespace tarry::delay

@@ -115,14 +115,14 @@ void Engine::failed(const Error& error) {
   if (std::exchange(context_.stopped, true)) return;
   alarm_.stop();
   log_error("delay", "the pending store failed; delivery has stopped: {}", error.message);
-  waiters_.stopped({Errc::stopped, "the pending store has failed"});
+  waiters_.stop({Errc::stopped, "the pending store has failed"});
   context_.sink.store_failed(error);
 }
 
 void Engine::stop_waiting() {
-  waiters_.stopped({Errc::stopped,
-                    "the broker is stopping; the record is due now, and is delivered after the "
-                    "next start unless it was just before"});
+  waiters_.stop({Errc::stopped,
+                 "the broker is stopping; the record is due now, and is delivered after the "
+                 "next start unless it was just before"});
 }
 
 void Engine::write_all(std::move_only_function<void()> done) {

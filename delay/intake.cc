@@ -285,6 +285,8 @@ bool Intake::step(std::size_t budget) {
 
 // The batch that was to remove these was not appended.
 void Intake::give_back(const TopicPartition& partition, std::vector<PendingKey> keys) {
+  // Until then nobody may take them for gone.
+  for (const PendingKey& key : keys) removals_.will_stay(key.sequence);
   durable_.add(partition, [this, partition, keys = std::move(keys)](std::size_t& budget) mutable {
     for (; !keys.empty() && budget > 0; --budget) {
       const PendingKey key = keys.back();

@@ -6,7 +6,8 @@
 //                                           or the record was moved
 //
 // Invariant: a record is leaving from the append of its removal until the journal has it
-// durably; meanwhile it is not given out, and further requests for it wait.
+// durably; meanwhile it is not given out, and further requests for it wait.  One that a batch holds
+// before it is appended is leaving too; if the batch is refused it stays, and is given back.
 //
 // Belongs to its engine, on its thread.
 
@@ -32,6 +33,11 @@ class RemovalsInFlight {
   void begin_move(Sequence sequence) {
     begin(sequence);
     records_[sequence].stays = true;
+  }
+  // Its removal will not be appended: it is given back soon, with end().
+  void will_stay(Sequence sequence) {
+    const auto found = records_.find(sequence);
+    if (found != records_.end()) found->second.stays = true;
   }
   void end(Sequence sequence) {
     auto ended = records_.extract(sequence);

@@ -345,6 +345,28 @@ TEST_SUITE("deliver now") {
     CHECK(host.values(orders) == Strings{"a"});
   }
 
+  TEST_CASE("once the engine delivers no more, whoever waits or asks is told so at once") {
+    TestHost host;
+    host.refuses = [](const TopicPartition&) { return true; };
+    host.refusal = Errc::invalid;
+    host.schedule(orders, "a", "1h", "id");
+    host.schedule(orders, "b", "1h", "other");
+    host.settle();
+    const auto waits = host.deliver_now(orders, "id");
+    host.settle();
+    CHECK(!waits->has_value());
+    host.engine->stop_waiting();
+    const auto late = host.deliver_now(orders, "other");
+    const auto cancel = host.cancel(orders, "other");
+    for (const auto& answer : {waits, late}) {
+      REQUIRE(answer->has_value());
+      REQUIRE(!(**answer).has_value());
+      CHECK((**answer).error().code == Errc::stopped);
+    }
+    CHECK(!cancel->has_value());
+    CHECK(host.pending().size() == 2);
+  }
+
   TEST_CASE("requests that wait for one record are bounded") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
