@@ -179,10 +179,11 @@ Result<> LogImport::make_room(const std::string& directory) const {
   if (!entries) return std::unexpected(entries.error());
   const auto has = [&](const auto& matches) { return std::ranges::any_of(*entries, matches); };
   if (*whose) {
-    // Our own files tell of their origin before they have records.  Others may be those of another
-    // data directory whose logs somebody has named.
+    // Our own files tell of their origin before they have records.  Those beside the data directory
+    // may be another one's, also when an import made them.
     const bool is_ours =
-        has([](const auto& entry) { return entry.name == imported_from_name; }) ||
+        (directory.starts_with(data_ + "/") &&
+         has([](const auto& entry) { return entry.name == imported_from_name; })) ||
         !has([](const auto& entry) { return segment_base(entry.name).has_value(); });
     if (is_ours) return LogRemoval(*disk_, directory, **whose).run();
     return fail(Errc::exists,

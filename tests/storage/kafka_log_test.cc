@@ -454,6 +454,28 @@ TEST_CASE("what an import that was cut short has left is nobody's, and the next 
   CHECK(std::filesystem::exists(log_directory));
 }
 
+TEST_CASE("an import removes no log beside its data directory, not even one that an import made") {
+  ImportFixture fixture;
+  put_transactions(fixture.source);
+  const std::string logs = fixture.scratch.path("logs");
+  const auto import_into = [&](const std::string& data) -> Result<> {
+    auto target = LogImport::open(fixture.disk, data, logs, fixture.random);
+    if (!target) return std::unexpected(target.error());
+    KafkaLog log(fixture.disk, fixture.source.path, std::nullopt);
+    const auto added = target->add(fixture.topic(log), from_ms(1), {});
+    if (!added) return std::unexpected(added.error());
+    return {};
+  };
+  REQUIRE(import_into(fixture.data));
+  const auto owner = topic_of_log(fixture.disk, logs + "/orders-0").value();
+  REQUIRE(owner);
+  // The same command with another data directory, which knows nothing of these logs.
+  const auto again = import_into(fixture.scratch.path("mistyped"));
+  REQUIRE_FALSE(again);
+  CHECK(again.error().code == Errc::exists);
+  CHECK(topic_of_log(fixture.disk, logs + "/orders-0").value() == owner);
+}
+
 TEST_CASE("an import that was killed before its first file had its name can be repeated") {
   ImportFixture fixture;
   put_transactions(fixture.source);
