@@ -542,6 +542,12 @@ MemberStatus Member::status() const {
   return status;
 }
 
+bool Member::may_deliver() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(assignment_,
+                             [](const auto& each) { return each.second.may_deliver(); });
+}
+
 bool Member::is_ready() const {
   const std::lock_guard lock(mutex_);
   return status_.is_assigned && std::ranges::all_of(assignment_, [](const auto& each) {

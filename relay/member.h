@@ -85,6 +85,8 @@ class Member {
   // --- Any thread.
 
   MemberStatus status() const;
+  // From one of its partitions at least.
+  bool may_deliver() const;
   // Has an assignment, and all of it is owned.
   bool is_ready() const;
   // The pending records of its partitions, as PendingView says.

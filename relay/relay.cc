@@ -131,17 +131,17 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
 }
 
 Result<> Relay::run(Stop& stop, const std::function<void()>& ready) {
-  bool was_ready = false, is_owner = false;
+  bool was_ready = false, may_deliver = false;
   Result<> done;
   try {
     while (!stop.is_asked()) {
       member_->step(longest_wait);
-      if (!is_owner && member_->is_ready()) {
-        is_owner = true;
+      if (!may_deliver && member_->may_deliver()) {
+        may_deliver = true;
         // From now on there are partitions to give up, and perhaps a transaction to end.
         stop.allow(Stop::owner_limit);
       }
-      if (was_ready || (has_sources_ && !is_owner)) continue;
+      if (was_ready || (has_sources_ && !member_->is_ready())) continue;
       was_ready = true;
       ready();
     }

@@ -78,10 +78,16 @@ void TakeOver::read_anew(MonoTime mono) {
 void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
   has_settled_ = false;
   find_all(mono);
-  for (auto& [source, assigned] : parts_.assignment) {
+  const auto go_on = [&](AssignedPartition& assigned) {
     if (assigned.stage == Stage::loading) load(assigned, mono, now);
     if (assigned.stage == Stage::reading) read_to_end(assigned, mono, is_full);
-  }
+  };
+  // A question in vain is the step's last.  So the next step begins behind it, or many partitions
+  // of a leader that is away would keep the others from being asked about.
+  auto& all = parts_.assignment;
+  const auto first = last_in_vain_ ? all.upper_bound(*last_in_vain_) : all.begin();
+  for (auto at = first; at != all.end(); ++at) go_on(at->second);
+  for (auto at = all.begin(); at != first; ++at) go_on(at->second);
 }
 
 // The topics of each source by themselves: one of them may be wrong.
@@ -248,6 +254,9 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
   if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono);
   {
     const std::lock_guard lock(parts_.guard);
+    // A question that failed meanwhile is answered by what has arrived.
+    assigned.waits.clear();
+    assigned.find.reset();
     if (assigned.target_asked >= parts_.questions.disturbed_at()) {
       assigned.stage = Stage::owned;
       assigned.take_over_ms = ms_between(assigned.since, mono);
@@ -294,6 +303,7 @@ void TakeOver::wait_with(AssignedPartition& assigned, std::string why) {
     log_error("relay", "{} waits: {}", assigned.partition.source().text(), why);
   assigned.waits = std::move(why);
   assigned.find.failed(parts_.clock.mono(), parts_.options.retry, parts_.options.longest_retry);
+  last_in_vain_ = assigned.partition.source();
   parts_.questions.note_in_vain();
 }
 

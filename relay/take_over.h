@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -84,6 +85,7 @@ class TakeOver {
   std::set<Source> prepared_;                   // Their topics are as they have to be.
   bool has_settled_ = false;                    // In this step, a transaction of another member.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
+  std::optional<Source> last_in_vain_;          // The source of the last question in vain.
 };
 
 }  // namespace tarry::relay
