@@ -366,7 +366,7 @@ Result<std::string> AdminClient::get(std::string_view target) {
   // or be that of another broker.
   auto answer = ask({"GET", target}, "");
   if (answer && answer->status == 401 && !unsent) return std::unexpected(unsent.error());
-  reads_without_token_ = answer.has_value();
+  reads_without_token_ = answer && answer->status != 401;
   return body_of(std::move(answer));
 }
 
