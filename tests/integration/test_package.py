@@ -184,7 +184,7 @@ def _(ctx):
         assert service.stop() == 0
         machine.shell("chown root: /var/lib/tarry/db")
         checked = machine.run("tarry", "doctor", check=False).stdout
-        assert "data directory\tproblem\t/var/lib/tarry/db does not belong to the user tarry" in checked, checked
+        assert "data directory\tproblem\t/var/lib/tarry/db does not belong to tarry, the user that runs the service" in checked, checked
         machine.shell("chown tarry: /var/lib/tarry/db")
         owners = machine.shell("find /var/lib/tarry ! -user tarry -o -perm /077 ! -type l").strip()
         assert owners == "", f"open to others, or not the user's own: {owners}"
