@@ -195,7 +195,7 @@ def _(ctx):
             path.with_suffix(suffix).write_bytes(b"")
         if start_between:
             broker.start()
-            eventually(lambda: "out of service" in broker.log() and "saved in" in broker.log(), "what the start has saved")
+            eventually(lambda: "out of service" in broker.log() and "copied from the journal to" in broker.log(), "what the start has saved")
             with broker.client() as client:
                 assert client.produce(topic, [wire.record("no")], check=False).error == KAFKA_STORAGE_ERROR
             assert broker.stop() == 0
@@ -366,7 +366,7 @@ def _(ctx):
     path, = segments(broker, topic)
     cut(path, positions(path)[8][0])
     broker.start()
-    assert "saved in" in broker.log(), broker.log()
+    assert "copied from the journal to" in broker.log(), broker.log()
     broker.cli("topic", "delete", topic)
     with broker.client() as client:
         client.create_topic(topic)
