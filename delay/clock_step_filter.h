@@ -4,7 +4,7 @@
 //
 //   wall clock     ...100  101  102 | 7 300 103 ...           a jump of two hours
 //   believed       ...100  101  102 | 103 ... 1 102 | 7 301 103 ...
-//                                     \_ one second_/
+//                                     \__ 1 second _/
 //
 // Due times are wall time and a wall clock can be set.  A step back, or ahead by up to a minute,
 // is believed at once: it is an ordinary correction.  A jump ahead by more would make everything

@@ -9,11 +9,13 @@ state the first two as they are:
   transitively: what a file includes, its folder names.
 - ORDER: the sub-folders of a folder from the bottom up, "." for the files beside them.  A file
   includes only from its own sub-folder and those before it.
-- No circle: a .cc with its .h counts as one file, and no files include each other in a loop.
+- No circle: a .cc with its .h counts as one file, and no files include each other in a loop, in
+  tests/ and bench/ neither.
 - SOURCES: every .cc of the folder stands in the SOURCES of its library or program, and none that
   does not exist; names with a variable of CMake's in them are made by the build.
 """
 
+import os
 import pathlib
 import re
 import sys
@@ -35,6 +37,10 @@ for cmake in sorted(root.glob("*/CMakeLists.txt")):
         if "ORDER" in listed:
             order[folder] = listed["ORDER"]
 
+if not uses:
+    print(f"{root}: no folder here has a CMakeLists.txt with tarry_library() or tarry_executable()")
+    sys.exit(1)
+
 problems = []
 
 
@@ -45,11 +51,11 @@ def place(path):
 
 def check_line(source, number, included):
     """`included` is the path in the #include, `source` that of the file; both below the root."""
-    folder, target = source.parts[0], pathlib.PurePosixPath(included)
+    folder, target = source.parts[0], included
     where = f"{source}:{number}"
     if target.parts[0] != folder:
         # assert.h is installed with timing, which otherwise stands on nothing of ours.
-        installed = folder == "timing" and included == "base/assert.h"
+        installed = folder == "timing" and str(included) == "base/assert.h"
         if target.parts[0] not in uses[folder] and not installed:
             problems.append(f"{where}: {folder} may not use {target.parts[0]}")
         return
@@ -66,7 +72,23 @@ def check_line(source, number, included):
 
 
 edges = {}  # A file without its ending -> the files that it includes.
-for folder in uses:
+INCLUDE = re.compile(r'\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
+
+
+def included_by(path, line):
+    """The file of this repository that the line includes, below the root, or None.  In quotes a file beside
+    the includer comes first, as for the compiler; in <> stands what is installed, and ours may stand there too."""
+    if not (match := INCLUDE.match(line)):
+        return None
+    name = pathlib.PurePosixPath(match[1] or match[2])
+    if match[1] and (root / path.parent / name).is_file():
+        return pathlib.PurePosixPath(os.path.normpath(path.parent / name))
+    if match[1] and name.parts[0] in uses:
+        return name
+    return name if (root / name).is_file() else None
+
+
+for folder in [*uses, "tests", "bench"]:
     for source in sorted((root / folder).rglob("*.[hc]*")):
         if source.suffix not in (".h", ".cc"):
             continue
@@ -74,13 +96,13 @@ for folder in uses:
         unit = str(path.with_suffix(""))
         edges.setdefault(unit, set())
         for number, line in enumerate(source.read_text().splitlines(), 1):
-            included = re.match(r'\s*#\s*include\s+"([\w./]+)"', line)
-            if not included or "/" not in included[1] or included[1].split("/")[0] == "tests":
+            included = included_by(path, line)
+            if not included or folder in uses and included.parts[0] not in uses:
                 continue
-            check_line(path, number, included[1])
-            target = str(pathlib.PurePosixPath(included[1]).with_suffix(""))
-            if target != unit:
-                edges[unit].add(target)
+            if folder in uses:
+                check_line(path, number, included)
+            if str(included.with_suffix("")) != unit:
+                edges[unit].add(str(included.with_suffix("")))
 
 
 def circles():
@@ -141,5 +163,5 @@ if page.exists():
     if stated and f"    {stated}\n" not in page.read_text():
         problems.append(f"{page.relative_to(root)}: the order of broker/ is not: {stated}")
 
-print("\n".join(problems) or f"{len(uses)} folders, {len(edges)} files: each folder includes only folders below it")
+print("\n".join(problems) or f"{len(uses)} folders, {sum(unit.split('/')[0] in uses for unit in edges)} files: each folder includes only folders below it")
 sys.exit(bool(problems))

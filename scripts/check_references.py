@@ -6,8 +6,8 @@ the `code` in Markdown files, and of the comments of all that is written in a la
 - every path that begins with one of our folders exists (`storage/journal` may be journal.h or
   journal.cc; one with a placeholder such as NAME, * or {a,b} is left alone), and every file that
   is named alone (`journal_test.cc`) stands somewhere;
-- every name `Partition::append`, every call `append()` and every type of two words, such as
-  `TimingWheel`, stands in the code;
+- every name `Partition::append`, every call `append()`, every type of two words, such as `TimingWheel`,
+  and every member `pending_` stands in the code, its strings left out;
 - every option `--shards` and every setting `tarry.max.groups` stands in the code;
 - nothing points to a page that is not here: a section, a trap or an issue by its number; the
   names of test cases do not either.
@@ -68,39 +68,44 @@ TEST_NAME = re.compile(r'\bTEST_CASE\w*\((?:\s*\w+,)?((?:\s*"(?:\\.|[^"\\\n])*")
 
 
 def parts_of(path, kind):
-    """Comments as (line number, text), and the code without them."""
+    """Comments as (line number, text), the code without them, and that without its strings."""
     text = path.read_text()
     if kind == "markdown":
         prose = re.sub(r"^(```|~~~).*?^\1", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
-        return [(prose.count("\n", 0, m.start()) + 1, m[1]) for m in re.finditer(r"`([^`\n]+)`", prose)], ""
-    comments, code, end = [], [], 0
+        return [(prose.count("\n", 0, m.start()) + 1, m[1]) for m in re.finditer(r"`([^`\n]+)`", prose)], "", ""
+    comments, code, bare, end = [], [], [], 0
     for token in TOKENS[kind].finditer(text):
         comment = next((g for g in token.groups()[::-1] if g and (kind != "c" or g.startswith("/"))), None)
         code.append(text[end:token.start()])
+        bare.append(text[end:token.start()])
         if comment is None:
             code.append(token[0])
         else:
             comments.append((text.count("\n", 0, token.start()) + 1, comment))
         end = token.end()
     code.append(text[end:])
-    return comments, " ".join(code)
+    bare.append(text[end:])
+    return comments, " ".join(code), " ".join(bare)
 
 
-files, comments, code, test_names = [], [], [], []
+files, comments, code, bare_code, test_names = [], [], [], [], []
 for path in sorted(root.rglob("*")):
     if not path.is_file() or skipped & set(path.relative_to(root).parts):
         continue
     files.append(path)
     if kind := kind_of(path):
-        said, rest = parts_of(path, kind)
+        said, rest, bare = parts_of(path, kind)
         comments += [(path, number + i, line) for number, text in said for i, line in enumerate(text.split("\n"))]
         code.append(rest)
+        bare_code.append(bare)
         for name in TEST_NAME.finditer(rest) if path.suffix == ".cc" else ():
             test_names.append((path, re.sub(r'"\s*"', "", name[1]).strip()))
 ours = {path.name for path in root.iterdir() if path.is_dir()} - skipped
 names = {path.name for path in files} | {path.stem for path in files}
 all_code = "\n".join(code)
 words = set(re.findall(r"[A-Za-z_]\w*", all_code)) | THEIRS
+# What stands in a string alone is no function and no member: a text may be about one that has gone.
+functions = set(re.findall(r"[A-Za-z_]\w*", "\n".join(bare_code))) | THEIRS
 options = set(re.findall(r"--[a-z][a-z0-9-]+", all_code)) | THEIRS
 settings = set(re.findall(r"tarry(?:\.[a-z]+)+", all_code))
 
@@ -123,8 +128,10 @@ def missing(where, line):
         elif CODE_FILE.fullmatch(word) and word not in names and word not in THEIRS:
             yield word
     for call in re.findall(r"[A-Za-z_][\w:]*\(\)|(?:\b\w+::)+\w+", line):
-        if not all(part in words or PLACEHOLDER.search(part) for part in call.removesuffix("()").split("::")):
+        if not all(part in functions or PLACEHOLDER.search(part) for part in call.removesuffix("()").split("::")):
             yield call
+    if not re.search(r"[;{]$", line):  # A line of code that shows how a class is used names what its user has.
+        yield from (m for m in re.findall(r"(?<![\w.`-])(?!tarry_)[a-z]\w*_(?![\w*(<{-])", line) if m not in functions)
     for name in re.findall(r"(?<![\w.])(?:[A-Z][a-z0-9]+){2,}\b(?!\.\w)", line):
         if name not in words and name.removesuffix("s") not in words:
             yield name

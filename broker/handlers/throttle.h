@@ -1,6 +1,6 @@
 #pragma once
 
-// throttle_...(): what a request used of its client's quotas, and for how long the client has to be
+// These functions say what a request used of its client's quotas, and for how long the client has to be
 // muted; 0: it is within them.
 //
 //   run() ------------------> throttle_request()  every API but ApiVersions, SASL, Produce, Fetch

@@ -45,6 +45,22 @@ class CheckLayers(MadeUpTree):
         self.refuses("2 files include each other in a circle",
                      **{"broker/low/a.cc": '#include "broker/low/e.h"\n', "broker/low/e.h": '#include "broker/low/a.h"\n'})
 
+    def test_a_file_that_is_included_without_its_folder_or_in_angle_brackets_counts(self):
+        self.refuses("broker/low/a -> broker/low/e, broker/low/e -> broker/low/a",
+                     **{"broker/low/a.h": '#include "e.h"\n', "broker/low/e.h": '#include "../low/a.h"\n'})
+        self.refuses("broker/low/a.h:1: broker/low may not use broker/high", **{"broker/low/a.h": "#include <broker/high/b.h>\n"})
+
+    def test_what_is_installed_counts_as_nothing_of_ours(self):
+        self.passes(**{"broker/low/a.h": "#include <sys/stat.h>\n#include <vector>\n"})
+
+    def test_a_circle_in_the_tests_fails(self):
+        self.refuses("tests/broker/world -> tests/broker/batches",
+                     **{"tests/broker/world.h": '#include "batches.h"\n', "tests/broker/batches.h": '#include "tests/broker/world.h"\n'})
+
+    def test_a_root_without_folders_of_ours_is_refused(self):
+        self.in_order = {}
+        self.refuses("no folder here has a CMakeLists.txt")
+
     def test_a_source_that_no_library_is_made_from_fails(self):
         self.refuses("broker/low/a.cc: it stands in no SOURCES of broker/CMakeLists.txt",
                      **{"broker/low/a.cc": '#include "broker/low/a.h"\n'})

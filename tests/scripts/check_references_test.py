@@ -46,6 +46,13 @@ class CheckReferences(MadeUpTree):
     def test_a_type_that_is_not_in_the_code_is_found(self):
         self.refuses("names SegmentIndex", **{"storage/b.cc": "// As SegmentIndex does.\n"})
 
+    def test_what_stands_in_a_string_alone_is_no_function(self):
+        self.refuses("names rename_all()", **{"storage/b.cc": '// As rename_all() does.\nconst char* text = "rename_all()";\n'})
+
+    def test_a_member_variable_that_is_not_in_the_code_is_found(self):
+        self.refuses("names pending_", **{"storage/b.cc": "// All of pending_ is written.\nint waiting_;\n"})
+        self.passes(**{"storage/b.cc": "//   pending_.write(log);\n// The metrics tarry_storage_ and waiting_ ...\nint waiting_;\n"})
+
     def test_an_option_that_is_not_in_the_code_is_found(self):
         self.refuses("names --threads", **{"docs/a.md": "`--threads 2`"})
 
