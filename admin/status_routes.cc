@@ -8,7 +8,7 @@
 #include "admin/overview.h"
 #include "admin/purgatory_json.h"
 #include "admin/wheel_json.h"
-#include "base/histogram.h"
+#include "base/windowed_histogram.h"
 #include "broker/broker.h"
 #include "broker/views/status.h"
 #include "web/json_fields.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 // Histogram: how whole numbers (milliseconds, microseconds) are distributed, in buckets that grow
-// with the value.  WindowedHistogram: the same since the start and in the last minutes.
+// with the value.
 //
 // Values up to 7 have a bucket each; above, every power of two is cut into eight, so that a
 // quantile is at most an eighth too large, whatever its size, and never too small:
@@ -12,17 +12,7 @@
 // Larger values (2^32 is 49 days of milliseconds, 71 minutes of microseconds) count in the last
 // bucket, and a quantile that falls there is the largest value of all.
 //
-// A WindowedHistogram is a ring of five histograms of a minute each, and one of all that was
-// before:
-//
-//   [ before ] <-- [ -4 min ][ -3 min ][ -2 min ][ -1 min ][ this minute ] <-- add(value, now)
-//    for ever      '------------------- the window --------------------'
-//
-// So a spike leaves the window four to five minutes after it, and stays in the total.  A value is
-// one increment either way, nothing is allocated, and reading is what adds up.  Memory: 2 KiB for
-// a Histogram, 7 KiB for a WindowedHistogram (a minute's counts are 32 bits wide).
-//
-// No clock and no lock: the time is an argument, and one thread has all of it.
+// Nothing is allocated, and no lock is taken: one thread has all of it.  It takes 2 KiB.
 
 #include <algorithm>
 #include <array>
@@ -31,8 +21,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-
-#include "base/clock.h"
 
 namespace tarry {
 
@@ -118,7 +106,7 @@ inline std::uint64_t whole_microseconds(std::chrono::nanoseconds time) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, time.count() / 1000));
 }
 
-// The values of a WindowedHistogram at one moment.
+// The values of a WindowedHistogram (windowed_histogram.h) at one moment.
 struct Distribution {
   Histogram total;   // Since the start.
   Histogram recent;  // In the window.
@@ -127,35 +115,6 @@ struct Distribution {
     total.add(other.total);
     recent.add(other.recent);
   }
-};
-
-class WindowedHistogram {
- public:
-  static constexpr std::size_t slice_count = 5;
-  static constexpr std::chrono::minutes slice{1};
-  static constexpr std::chrono::minutes window = slice_count * slice;
-
-  // A `now` earlier than the last one counts as no time passed.
-  void add(std::uint64_t value, MonoTime now) {
-    if (now >= slice_end_) [[unlikely]]
-      begin_slice(now);
-    slices_[current_].add(value);
-  }
-
-  Histogram total() const;               // Since the start.
-  Histogram recent(MonoTime now) const;  // In the window.
-  Distribution distribution(MonoTime now) const { return {total(), recent(now)}; }
-
- private:
-  void begin_slice(MonoTime now);
-  // How many slices have ended since the current one began; at most all of them.
-  std::size_t slices_passed(MonoTime now) const;
-
-  // The slices in a ring, the current one at current_, the oldest behind it.
-  std::array<BasicHistogram<std::uint32_t>, slice_count> slices_;
-  std::size_t current_ = 0;
-  MonoTime slice_end_{};  // The end of the current slice.
-  Histogram before_;      // The slices that have left the ring.
 };
 
 }  // namespace tarry

@@ -35,7 +35,7 @@
 #include "base/log.h"
 #include "records/batch_builder.h"
 #include "relay/partition.h"
-#include "storage/sorted_rows.h"
+#include "storage/disk_rows.h"
 #include "tests/given.h"
 
 namespace tarry::relay {

@@ -26,6 +26,7 @@
 
 #include "base/ids.h"
 #include "base/log_throttle.h"
+#include "base/windowed_histogram.h"
 #include "broker/checkpoint/checkpointer.h"
 #include "broker/checkpoint/free_space.h"
 #include "broker/checkpoint/retention.h"

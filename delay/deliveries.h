@@ -41,6 +41,7 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 #include "base/ids.h"
+#include "base/windowed_histogram.h"
 #include "delay/delivery_waiters.h"
 #include "delay/durable_changes.h"
 #include "delay/engine_context.h"

@@ -55,7 +55,7 @@ class Field:
     name: str
     type: str  # A primitive, or "struct".
     is_array: bool
-    fields: list  # Of a struct.
+    fields: list  # A struct's fields.
     nullable: Range | None
     default: str | None
     tag: int | None
@@ -650,7 +650,7 @@ def main():
     folder = pathlib.Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        # What is the same stays untouched, so that nobody compiles it again.
+        # A file that would be the same stays untouched, so that nobody compiles it again.
         if not (folder / name).exists() or (folder / name).read_text() != text:
             (folder / name).write_text(text)
 

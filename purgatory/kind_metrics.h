@@ -9,6 +9,7 @@
 
 #include "base/histogram.h"
 #include "base/metrics.h"
+#include "base/windowed_histogram.h"
 
 namespace tarry::purgatory {
 

@@ -57,8 +57,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/histogram.h"
 #include "base/metrics.h"
+#include "base/windowed_histogram.h"
 #include "relay/assignment.h"
 #include "relay/cluster.h"
 #include "relay/held_targets.h"

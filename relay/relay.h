@@ -18,7 +18,7 @@
 #include "relay/member.h"
 #include "relay/options.h"
 #include "relay/stop.h"
-#include "storage/sorted_rows.h"
+#include "storage/disk_rows.h"
 
 namespace tarry::relay {
 

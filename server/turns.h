@@ -17,7 +17,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "base/clock.h"
-#include "base/histogram.h"
+#include "base/windowed_histogram.h"
 
 namespace tarry::server {
 

@@ -56,6 +56,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/result.h"
+#include "base/windowed_histogram.h"
 #include "storage/durability.h"
 #include "storage/file.h"
 #include "storage/journal_format.h"

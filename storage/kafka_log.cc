@@ -47,7 +47,7 @@ std::optional<std::int16_t> marker_type(const records::BatchView& batch) {
   return read ? type : std::nullopt;
 }
 
-// What is at `position` instead of a batch that can be read.
+// Describes what is at `position` instead of a batch that can be read.
 Error unreadable(const File& file, std::uint64_t position, const std::string& why) {
   std::array<std::uint8_t, records::field::magic + 1> front{};
   const auto got = file.pread(position, front);
@@ -258,7 +258,8 @@ Result<KafkaLog::Survey> KafkaLog::survey(const std::function<void(std::uint64_t
         break;
     }
   };
-  // What a transaction's batches come to is known when its marker is, which stands behind them.
+  // A transaction is known to be committed or aborted at its marker, which stands behind its
+  // batches.
   const auto waits_for_marker = [](const records::BatchView& batch) {
     return batch.is_transactional() && !batch.is_control();
   };

@@ -15,9 +15,9 @@
 //
 // Only format 2 is read.  Errc::unsupported and Errc::corrupt name file, position and offset.
 //
-// Of a compaction that was cut short, *.cleaned and *.deleted are not read: Kafka removes them when
-// it starts.  With a *.swap, which it would put in the place of segments, survey() fails
-// (Errc::invalid) and names the way out.
+// Files *.cleaned and *.deleted, which a compaction leaves that was cut short, are not read: Kafka
+// removes them when it starts.  With a *.swap, which it would put in the place of segments,
+// survey() fails (Errc::invalid) and names the way out.
 //
 // Blocks; one thread.
 

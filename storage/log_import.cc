@@ -247,7 +247,7 @@ Result<TopicId> LogImport::add(const ImportedTopic& topic, WallTime committed,
   }
   const auto remove = [&] {
     for (std::size_t i = 0; i < topic.partitions.size(); ++i) {
-      // What cannot be removed now, the next run removes.
+      // The next run removes what cannot be removed now.
       static_cast<void>(LogRemoval(*disk_, directory_of_partition(topic.name, i), id).run());
     }
   };

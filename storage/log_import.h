@@ -45,7 +45,7 @@ struct ImportedPartition {
   KafkaLog::Survey survey;
 };
 
-// What a group has committed of the topic.
+// An offset of the topic that a group has committed.
 struct ImportedOffset {
   std::string group;
   PartitionIndex partition = 0;
@@ -100,9 +100,9 @@ class LogImport {
 
   Disk* disk_;
   std::string data_, logs_;
-  std::optional<DataDirectory> directory_;  // Of open().
+  std::optional<DataDirectory> directory_;  // Set by open().
   Random* random_ = nullptr;
-  std::optional<DirectoryLock> lock_;  // Of look().
+  std::optional<DirectoryLock> lock_;  // Taken by look().
   std::unique_ptr<Database> meta_;
   std::unique_ptr<Catalog> catalog_;  // Null after an error that meta_ was not opened again from.
 };

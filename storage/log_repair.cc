@@ -40,7 +40,7 @@ struct Broken {
   Offset after = 0;  // Behind the last whole batch before it.
   std::string why;
 };
-// What becomes a segment of its own: a run of a file or, without a file, a hole.
+// A part that becomes a segment of its own: a run of a file or, without a file, a hole.
 struct NewSegment {
   std::shared_ptr<const File> file;
   Run run;
@@ -49,9 +49,9 @@ struct NewSegment {
 struct SavedFile {
   std::string path;
   std::shared_ptr<const File> file;
-  std::uint64_t end = 0;  // Of the whole batches.
+  std::uint64_t end = 0;  // Where the whole batches end.
   Offset first = 0, next = 0;
-  std::string wrong;  // What follows them instead of a batch; empty: nothing.
+  std::string wrong;  // Why the bytes behind them are no batch; empty: there are none.
   bool is_used = false;
 };
 struct CheckedSegment {
@@ -389,7 +389,7 @@ class LogInspection {
       if (auto looked = look_at_start(); !looked) return std::unexpected(looked.error());
     }
     for (std::size_t i = 0; i < bases_.size(); ++i) {
-      // What recovery cuts off whole need not be whole.
+      // Recovery cuts this part off, so it need not be whole.
       if (i > 0 && facts_.journal_from && bases_[i] >= *facts_.journal_from) break;
       if (auto looked = look_at_segment(i); !looked) return std::unexpected(looked.error());
     }
@@ -458,8 +458,8 @@ class LogInspection {
     return {};
   }
 
-  // What a start has saved of the offsets between two, with a hole in front of each part that does
-  // not follow what is before it.  `from` becomes the end of the last part.
+  // The parts that a start has saved of the offsets between two, with a hole in front of each part
+  // that does not follow what is before it.  `from` becomes the end of the last part.
   Result<std::vector<NewSegment>> take_saved(Offset& from, Offset until) {
     std::vector<NewSegment> pieces;
     for (auto& saved : saved_) {
@@ -623,7 +623,7 @@ class LogInspection {
       if (!damage) return std::unexpected(damage.error());
       if (run.end > run.begin) out.runs.push_back(run);
       if (*damage) wrong = (*damage)->message;
-      // What follows the journal's beginning is replaced by what the journal has.
+      // The journal has everything behind its beginning, and replaces what the log has there.
       if (wrong.empty() || out.reached_journal ||
           (facts_.journal_from && run.next >= *facts_.journal_from)) {
         out.reached_journal = out.reached_journal || !wrong.empty();
@@ -837,7 +837,7 @@ class LogInspection {
             end_);
       }
     }
-    // What follows the last segment closes it.
+    // The next segment, or the end of the log, closes the last one.
     if (wanted > end_before && last_ && last_->broken.empty() && !last_->runs.empty())
       add_rebuild(*last_);
     return {};
@@ -858,11 +858,11 @@ class LogInspection {
   const LogRepair::OnBatches& step_;
   std::vector<Offset> bases_;
   Offset start_ = 0;           // As start-offset has it.
-  Offset end_ = 0;             // Of the log, as it will be when what was found is repaired.
-  Offset last_index_end_ = 0;  // Of the segment that was checked last.
+  Offset end_ = 0;             // The log's end when everything that was found is repaired.
+  Offset last_index_end_ = 0;  // The index's end in the segment that was checked last.
   Offset claimed_end_ = 0;     // By what is left of a broken end.
   bool is_missing_ = false;    // The directory.
-  std::optional<std::size_t> tail_finding_;  // Of the broken end.
+  std::optional<std::size_t> tail_finding_;  // The finding that is about the broken end.
   std::optional<CheckedSegment> last_;
   std::vector<SavedFile> saved_;                        // In the order of their offsets.
   std::vector<std::function<Result<>()>> first_steps_;  // Before those of out_.

@@ -39,7 +39,7 @@
 
 namespace tarry::storage {
 
-// What is known of the log from elsewhere.
+// The facts about the log that come from elsewhere.
 struct LogFacts {
   TopicId topic;
   LogConfig config;

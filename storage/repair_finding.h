@@ -19,7 +19,7 @@ struct RepairFinding {
     log_end,    // The log ends before offsets that were given out.
     saved,      // Batches in kept/ that the log lacks.
     journal,    // Rounds of a journal.
-    database,   // What RocksDB says.
+    database,   // RocksDB's own words.
     directory,  // Anything else.
   };
 

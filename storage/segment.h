@@ -27,7 +27,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,21 +38,10 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "storage/file.h"
+#include "storage/log_config.h"
+#include "storage/segment_scanner.h"
 
 namespace tarry::storage {
-
-// Kafka's topic configs of these names, as far as a log uses them; the defaults are Kafka's.
-struct LogConfig {
-  std::int64_t segment_bytes = std::int64_t{1} << 30;  // At most 2^31 - 1: positions are i32.
-  std::chrono::milliseconds segment_ms = std::chrono::days{7};
-  std::int64_t segment_index_bytes = 10 << 20;  // The limit of either index file.
-  std::int64_t index_interval_bytes = 4096;
-  std::chrono::milliseconds retention_ms = std::chrono::days{7};  // -1: for ever.
-  std::int64_t retention_bytes = -1;                              // -1: any number.
-  bool cleanup_delete = true;  // cleanup.policy has "delete": retention removes segments.
-
-  bool operator==(const LogConfig&) const = default;
-};
 
 // One segment as far as it is written.
 struct SegmentState {
@@ -78,52 +66,6 @@ inline constexpr std::string_view partition_metadata_name = "partition.metadata"
 inline constexpr std::string_view start_offset_name = "start-offset";
 // The base offset of "00000000000000001042.log"; empty for any other name.
 std::optional<Offset> segment_base(std::string_view name);
-
-// A batch's place in its segment, by its header.
-struct BatchPlace {
-  std::uint64_t position = 0;
-  std::uint32_t bytes = 0;
-  Offset first = 0, last = 0;
-  std::int64_t max_timestamp = -1;
-
-  bool operator==(const BatchPlace&) const = default;
-};
-
-// Walks over the batches of a .log in large reads.
-//
-//   SegmentScanner scanner(file, position, end);
-//   while (true) {
-//     const auto place = scanner.next();
-//     if (!place) ...   // Bytes that are no batch, or a read that failed.
-//     if (!*place) ...  // The end.
-//   }
-class SegmentScanner {
- public:
-  // From `position`, where a batch must begin, up to `end`.  The file must outlive the scanner.
-  SegmentScanner(const File& file, std::uint64_t position, std::uint64_t end,
-                 std::size_t piece = 256 << 10);
-
-  // The next batch; empty at the end.  Errc::corrupt for bytes that are no batch, or a batch that
-  // goes on after the end; the position then stays.
-  Result<std::optional<BatchPlace>> next();
-
-  // All bytes of the batch that next() returned last; valid until the following call.
-  Result<Bytes> bytes();
-
-  std::uint64_t position() const { return position_; }  // The end of what next() returned.
-
- private:
-  // `count` bytes at `at`, read when they are not there yet.
-  Result<Bytes> view(std::uint64_t at, std::size_t count);
-
-  const File& file_;
-  std::uint64_t position_;
-  const std::uint64_t end_;
-  const std::size_t piece_;
-  AlignedBuffer buffer_;
-  std::uint64_t buffer_at_ = 0;  // The position of buffer_ in the file.
-  BatchPlace last_;
-};
 
 // Adds a batch that is about to be written to the state and, where they are due, entries to the
 // two index files.  The rules are Kafka's (docs/formats/log.md).

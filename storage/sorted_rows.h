@@ -4,17 +4,11 @@
 // something that is safe elsewhere: what was written last may be missing after a crash, but never
 // the middle of it.
 //
-// DiskRows has them in a RocksDB of a directory, in memory that is bounded whatever their number.
-//
-// Invariants
-//   - A write is there whole or not at all, also after a crash, and with it all writes before it.
-//   - A directory that cannot be read, or that another version made, is emptied: its owner reads
-//     the rows anew from where they are safe.
+// Invariant: a write is there whole or not at all, also after a crash, and with it all writes
+// before it.
 //
 // Threads: any may read; one writes.  A cursor ends before the next write.
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,8 +18,6 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
-
-#include "base/result.h"
 
 namespace tarry::storage {
 
@@ -77,33 +69,11 @@ class SortedRows {
 };
 
 // The end of the range of all keys that begin with `prefix`, which has a byte that is not 255.
-std::string behind_all_of(std::string prefix);
-
-struct Rocks;
-
-class DiskRows final : public SortedRows {
- public:
-  // `memory` is for its cache and for what is not written out yet.  `version` is the version of the
-  // owner's rows.
-  static Result<std::unique_ptr<DiskRows>> open(const std::string& directory,
-                                                const std::string& version, std::size_t memory);
-  // The next open() empties the directory: damage deep in it is not seen when it is opened.
-  static void condemn(const std::string& directory);
-  // Writes out what is in memory.
-  ~DiskRows() override;
-
-  std::optional<std::string> get(const std::string& key) const override;
-  std::unique_ptr<Cursor> walk(const std::string& from, const std::string& until) const override;
-  void write(const Changes& changes) override;
-  void flush(bool waits = false) override;
-  bool has_room() const override;
-
- private:
-  explicit DiskRows(std::unique_ptr<Rocks> rocks);
-
-  const std::unique_ptr<Rocks> rocks_;
-  mutable std::chrono::steady_clock::time_point room_asked_{};  // The writer's alone.
-  mutable bool has_room_ = true;
-};
+inline std::string behind_all_of(std::string prefix) {
+  // This byte has no next one, so the one before it is counted up.
+  while (prefix.back() == '\xff') prefix.pop_back();
+  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
 
 }  // namespace tarry::storage

@@ -1,7 +1,7 @@
 #pragma once
 
-// These functions say what a request used of its client's quotas, and for how long the client has to be
-// muted; 0: it is within them.
+// These functions say what a request used of its client's quotas, and for how long the client has
+// to be muted; 0: it is within them.
 //
 //   run() ------------------> throttle_request()  every API but ApiVersions, SASL, Produce, Fetch
 //   produce ----------------> throttle_produce()  the request's bytes, and its time

@@ -60,7 +60,7 @@ boost::asio::awaitable<void> LiveSecurity::write_numbers() {
     numbers_ = given;
     co_return;
   }
-  // Of several records the first may be written.
+  // The first of several records may be written already.
   if (more <= static_cast<std::size_t>(rows_of_record)) numbers_ = given;
   unnoted_.warn(shard_.clock().mono(), "broker",
                 fmt::format("{} users that produce for the first time could not be noted: {}", more,

@@ -82,8 +82,8 @@ class LiveSecurity {
   TurnQueue turns_;
   // Principals that wait for a number: the first one's turn is for all of them.
   std::set<std::string> unnumbered_;
-  // What is given out.  Empty: to be counted, at first and when a write has failed in the middle.
-  // It is kept because each connection of a principal above the limit asks.
+  // The image that is given out.  Empty: to be counted, at first and when a write has failed in the
+  // middle. It is kept because each connection of a principal above the limit asks.
   std::optional<Numbers> numbers_;
   bool is_limit_told_ = false;
   LogThrottle unnoted_;

@@ -1,4 +1,5 @@
 #include "base/histogram.h"
+#include "base/windowed_histogram.h"
 
 #include <doctest/doctest.h>
 

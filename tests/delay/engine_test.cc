@@ -196,7 +196,7 @@ TEST_SUITE("accept") {
     CHECK(!host.produce(orders, {other, other, other}).has_value());
   }
 
-  TEST_CASE("what is accepted and not pending yet counts for tarry.delay.max.pending") {
+  TEST_CASE("a record that is accepted and not pending yet counts for tarry.delay.max.pending") {
     TestHost host;
     host.checks_store = false;
     host.topics[orders.topic].max_pending = 1'000;

@@ -54,7 +54,7 @@ TEST_SUITE("pending quotas") {
     CHECK(host.use_of(bob) == storage::PendingUse{});
   }
 
-  TEST_CASE("what is not durable yet counts too, whatever partition it is for") {
+  TEST_CASE("records that are not durable yet count too, whatever partition they are for") {
     TestHost host;
     host.terms = records_at_most(3);
     REQUIRE(host.produce(orders, delayed_records(2)).has_value());
@@ -109,7 +109,7 @@ TEST_SUITE("pending quotas") {
     CHECK(quota_refusal(host.produce(orders, delayed_records(1))) != "taken");
   }
 
-  TEST_CASE("whoever replaces another user's record pays for its own in full") {
+  TEST_CASE("a user who replaces another user's record pays for its own in full") {
     TestHost host;
     host.terms = records_at_most(5);
     REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());

@@ -177,7 +177,7 @@ TEST_SUITE("whose thread") {
     CHECK(work.take() > 0);  // So it would have been seen.
   }
 
-  TEST_CASE("what is accepted without an id reads nothing of the store, however much it has") {
+  TEST_CASE("a record accepted without an id reads nothing of the store, however much it has") {
     TempStore there;
     QueuedBackground background;
     std::map<PendingKey, Location> near;
@@ -210,7 +210,7 @@ TEST_SUITE("whose thread") {
     CHECK(work.take() > 0);  // So it would have been seen.
   }
 
-  TEST_CASE("what a shard reads at its start does not grow with the others' records") {
+  TEST_CASE("a shard's reads at its start do not grow with the others' records") {
     const auto work_of_start = [](int others) {
       TempStore there;
       QueuedBackground background;

@@ -12,7 +12,7 @@ namespace tarry::relay {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("what ends at once has ended when its owner has gone") {
+TEST_CASE("work that ends at once has ended when its owner has gone") {
   std::atomic<int> ended = 0;
   {
     Closer closer(60s);
@@ -21,7 +21,8 @@ TEST_CASE("what ends at once has ended when its owner has gone") {
   CHECK(ended == 20);
 }
 
-TEST_CASE("what does not end is left behind when the time is over, and what does is not") {
+TEST_CASE(
+    "work that does not end is left behind when the time is over, and work that ends is not") {
   // They outlive the closer, as what is left behind does.
   auto may_end = std::make_shared<std::promise<void>>();
   auto has_ended = std::make_shared<std::promise<void>>();

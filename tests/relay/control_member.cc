@@ -29,7 +29,7 @@
 #include "base/clock.h"
 #include "relay/kafka_cluster.h"
 #include "relay/member.h"
-#include "storage/sorted_rows.h"
+#include "storage/disk_rows.h"
 
 namespace tarry::relay {
 namespace {

@@ -421,7 +421,7 @@ TEST_CASE("an imported log has the kept batches with their offsets and ends wher
   CHECK(imported.end_offset() == 74);
 }
 
-TEST_CASE("what an import that was cut short has left is nobody's, and the next one removes it") {
+TEST_CASE("the files of an import that was cut short are nobody's, and the next one removes them") {
   ImportFixture fixture;
   put_transactions(fixture.source);
   const std::string log_directory = fixture.data + "/logs/orders-0";

@@ -282,7 +282,9 @@ TEST_CASE("indexes that point nowhere, disagree, are torn or missing are made an
   }
 }
 
-TEST_CASE("what the journal replaces is no damage, and where it goes on behind the log is a hole") {
+TEST_CASE(
+    "bytes that the journal replaces are no damage, and where it goes on behind the log is a "
+    "hole") {
   DamagedLogFixture log;
   log.flip(90, 70);
   log.facts.journal_from = 90;
@@ -405,7 +407,7 @@ TEST_CASE("a broken batch costs nothing if a start has saved its records") {
   }
 }
 
-TEST_CASE("what a start has saved fills a gap between two segments, and only what fits there") {
+TEST_CASE("a part that a start has saved fills a gap between two segments, if it fits there") {
   DamagedLogFixture log;
   for (const char* suffix : {".log", ".index", ".timeindex"})
     REQUIRE(log.disk.remove(segment_path(repaired_directory, 50, suffix)));
@@ -551,7 +553,7 @@ TEST_CASE("a repair that a full disk ends has lost nothing, and there is room fo
   CHECK(log.read_from(opened, 0) == std::vector<Offset>{0, 10, 30, 40, 50, 60, 70, 80, 90});
 }
 
-TEST_CASE("what was set aside earlier is not overwritten") {
+TEST_CASE("a file that was set aside earlier is not overwritten") {
   DamagedLogFixture log;
   const auto start = DamagedLogFixture::path("start-offset");
   for (const char* text : {"first", "second", "second"}) {

@@ -97,7 +97,7 @@ TEST_SUITE("shared list") {
     CHECK(list.begin() == list.end());
   }
 
-  TEST_CASE("what differs between two lists is told once, and nothing that both have") {
+  TEST_CASE("each difference between two lists is told once, and nothing that both have") {
     SeededRandom random(5);
     std::map<int, ItemPtr> model;
     Items list;

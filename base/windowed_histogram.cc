@@ -1,4 +1,6 @@
-#include "base/histogram.h"
+#include "base/windowed_histogram.h"
+
+#include <algorithm>
 
 namespace tarry {
 

@@ -1,4 +1,4 @@
-#include "storage/sorted_rows.h"
+#include "storage/disk_rows.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "storage/sorted_rows.h"
+#include "storage/disk_rows.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -93,13 +93,6 @@ rocksdb::Status open_rocks(Rocks& rocks, std::size_t memory) {
 }
 
 }  // namespace
-
-std::string behind_all_of(std::string prefix) {
-  // This byte has no next one, so the one before it is counted up.
-  while (prefix.back() == '\xff') prefix.pop_back();
-  prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
-  return prefix;
-}
 
 DiskRows::DiskRows(std::unique_ptr<Rocks> rocks) : rocks_(std::move(rocks)) {}
 DiskRows::~DiskRows() = default;
