@@ -15,7 +15,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
-#include "broker/handlers/resolve.h"
+#include "broker/handlers/resolve_each.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
 #include "protocol/messages/delete_records.h"
@@ -101,28 +101,15 @@ asio::awaitable<DeleteRecordsResponse> delete_records(RequestContext& context,
       context.shard.clock().mono() + std::chrono::milliseconds(std::max(request.timeout_ms, 0));
   DeleteRecordsResponse response;
   ByShard<DeletionItem> items;
-  YieldBudget budget(context.shard, &context.connection);
-  response.topics.reserve(request.topics.size());
-  for (const auto& topic : request.topics) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
-    auto& answers = response.topics.emplace_back();
-    answers.name = topic.name;
-    answers.partitions.reserve(topic.partitions.size());  // The items point to them.
-    const auto known = context.shard.topics().find(topic.name);
-    const bool may = authorize_topic(context, AclOperation::remove, topic.name);
-    for (const auto& partition : topic.partitions) {
-      if (budget.spend() && !co_await budget.yield()) co_return response;
-      auto& answer = answers.partitions.emplace_back();
-      answer.partition_index = partition.partition_index;
-      answer.low_watermark = -1;
-      const auto id = resolve(known, partition.partition_index);
-      if (!may || !id) {
-        answer.error_code = may ? id.error() : ErrorCode::topic_authorization_failed;
-        continue;
-      }
-      items.add(context.broker.shard_of(*id), {*id, partition.offset, std::nullopt, &answer});
-    }
-  }
+  const auto take = [&](const TopicPartition& id, const auto&, const auto& partition,
+                        auto& answer) {
+    items.add(context.broker.shard_of(id), {id, partition.offset, std::nullopt, &answer});
+  };
+  DeleteRecordsResponse::Partition blank;
+  blank.low_watermark = -1;
+  if (!co_await resolve_each(context, AclOperation::remove, request.topics, response.topics, blank,
+                             take))
+    co_return response;
   const auto work = [deadline](OnShard<DeletionItem>& there, CancellationToken& token) {
     return delete_on_shard(there, deadline, token);
   };

@@ -13,7 +13,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
-#include "broker/handlers/resolve.h"
+#include "broker/handlers/resolve_each.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
 #include "protocol/messages/list_offsets.h"
@@ -105,27 +105,14 @@ asio::awaitable<ListOffsetsResponse> list_offsets(RequestContext& context,
                                                   const ListOffsetsRequest& request) {
   ListOffsetsResponse response;
   ByShard<OffsetItem> items;
-  YieldBudget budget(context.shard, &context.connection);
-  response.topics.reserve(request.topics.size());
-  for (const auto& topic : request.topics) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
-    auto& answers = response.topics.emplace_back();
-    answers.name = topic.name;
-    answers.partitions.reserve(topic.partitions.size());  // The items point to them.
-    const auto known = context.shard.topics().find(topic.name);
-    const bool may = authorize_topic(context, AclOperation::describe, topic.name);
-    for (const auto& partition : topic.partitions) {
-      if (budget.spend() && !co_await budget.yield()) co_return response;
-      auto& answer = answers.partitions.emplace_back();
-      answer.partition_index = partition.partition_index;
-      const auto id = resolve(known, partition.partition_index, partition.current_leader_epoch);
-      if (!may || !id) {
-        answer.error_code = may ? id.error() : ErrorCode::topic_authorization_failed;
-        continue;
-      }
-      items.add(context.broker.shard_of(*id), {*id, partition.timestamp, &answer});
-    }
-  }
+  const auto take = [&](const TopicPartition& id, const auto&, const auto& partition,
+                        auto& answer) {
+    items.add(context.broker.shard_of(id), {id, partition.timestamp, &answer});
+  };
+  const ListOffsetsResponse::Partition blank;
+  if (!co_await resolve_each(context, AclOperation::describe, request.topics, response.topics,
+                             blank, take))
+    co_return response;
   const auto work = [](OnShard<OffsetItem>& there, CancellationToken& token) {
     return find_offsets(there, token);
   };

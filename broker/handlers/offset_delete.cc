@@ -20,7 +20,7 @@
 #include "broker/groups/subscription.h"
 #include "broker/handlers/all.h"
 #include "broker/handlers/authorize.h"
-#include "broker/handlers/resolve.h"
+#include "broker/handlers/resolve_each.h"
 #include "broker/handlers/run.h"
 #include "protocol/consumer_protocol.h"
 #include "protocol/messages/offset_delete.h"
@@ -114,27 +114,13 @@ asio::awaitable<OffsetDeleteResponse> offset_delete(RequestContext& context,
     co_return response;
   }
   std::vector<DeletionOf> deletions;
-  YieldBudget budget(context.shard, &context.connection);
-  response.topics.reserve(request.topics.size());
-  for (const auto& topic : request.topics) {
-    if (budget.spend() && !co_await budget.yield()) co_return response;
-    auto& answers = response.topics.emplace_back();
-    answers.name = topic.name;
-    answers.partitions.reserve(topic.partitions.size());  // The deletions point to them.
-    const bool may = authorize_topic(context, AclOperation::read, topic.name);
-    const auto known = context.shard.topics().find(topic.name);
-    for (const auto& partition : topic.partitions) {
-      if (budget.spend() && !co_await budget.yield()) co_return response;
-      auto& answer = answers.partitions.emplace_back();
-      answer.partition_index = partition.partition_index;
-      const auto place = resolve(known, partition.partition_index);
-      if (may && place) {
-        deletions.push_back({*place, topic.name, &answer});
-      } else {
-        answer.error_code = may ? place.error() : ErrorCode::topic_authorization_failed;
-      }
-    }
-  }
+  const auto take = [&](const TopicPartition& id, const auto& topic, const auto&, auto& answer) {
+    deletions.push_back({id, topic.name, &answer});
+  };
+  const OffsetDeleteResponse::Partition blank;
+  if (!co_await resolve_each(context, AclOperation::read, request.topics, response.topics, blank,
+                             take))
+    co_return response;
   Shard& shard = broker.shard_of_group(request.group_id);
   const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
   auto work = [&shard, &request, &deletions, token = cancel_on_close.token()] {
