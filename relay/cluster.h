@@ -138,9 +138,9 @@ class Cluster {
  public:
   virtual ~Cluster() = default;
 
-  // Returns all that has come, and waits for the first thing.  Without `take_records` no record is
-  // read from the sources, and the others go on.
-  virtual Polled poll(std::chrono::milliseconds wait, bool take_records) = 0;
+  // Returns all that has come, and waits for the first thing.  No record is read from the `paused`
+  // sources.
+  virtual Polled poll(std::chrono::milliseconds wait, const std::set<Source>& paused) = 0;
   // Ends the wait of poll().  Any thread.
   virtual void wake() {}
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -251,8 +252,9 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
     assigned_.insert(sources.begin(), sources.end());
     polled_.changed = was_assigned_ = true;
-    // A partition that is new is read at once, whatever pause() was told before it came.
-    (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
+    // A partition that is new is read at once, whatever pause() was told when it was here before.
+    rd_kafka_resume_partitions(group_.get(), partitions);
+    for (const auto& source : sources) paused_.erase(source);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
     const auto is_lost = [&](const Source& source) {
@@ -291,17 +293,13 @@ void KafkaCluster::take_message(const rd_kafka_message_t& message) {
                    body_of(message)});
 }
 
-void KafkaCluster::pause(bool is_paused) {
-  if (is_paused == is_paused_) return;
-  rd_kafka_topic_partition_list_t* raw = nullptr;
-  if (rd_kafka_assignment(group_.get(), &raw) != RD_KAFKA_RESP_ERR_NO_ERROR) return;
-  const KafkaPartitions assignment(raw);
-  if (is_paused) {
-    rd_kafka_pause_partitions(group_.get(), assignment.get());
-  } else {
-    rd_kafka_resume_partitions(group_.get(), assignment.get());
-  }
-  is_paused_ = is_paused;
+void KafkaCluster::pause(const std::set<Source>& paused) {
+  std::vector<Source> begin, end;
+  std::ranges::set_difference(paused, paused_, std::back_inserter(begin));
+  std::ranges::set_difference(paused_, paused, std::back_inserter(end));
+  if (!begin.empty()) rd_kafka_pause_partitions(group_.get(), list_of(begin).get());
+  if (!end.empty()) rd_kafka_resume_partitions(group_.get(), list_of(end).get());
+  paused_ = paused;
 }
 
 // The generation is in no function of librdkafka but this one; its bytes begin with a mark.
@@ -359,12 +357,12 @@ bool KafkaCluster::take_messages(milliseconds wait, std::size_t most) {
   return false;
 }
 
-Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
+Polled KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
   polled_ = {};
   const auto gap = std::chrono::steady_clock::now() - polled_at_;
   // By our own clock: librdkafka's word for it comes behind all records that wait in its queue.
   if (gap > poll_interval_ - poll_interval_margin) was_expelled_ = true;
-  pause(!take_records);
+  pause(paused);
   // After a long transaction a cancellation may be behind all that came meanwhile.
   const std::size_t most = max_polled * static_cast<std::size_t>(1 + gap / 1s);
   const bool is_drained = take_messages(wait, most);

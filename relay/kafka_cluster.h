@@ -66,7 +66,7 @@ class KafkaCluster final : public Cluster {
   // Leaves the group, in order.
   void leave();
 
-  Polled poll(std::chrono::milliseconds wait, bool take_records) override;
+  Polled poll(std::chrono::milliseconds wait, const std::set<Source>& paused) override;
   void wake() override;
   Result<> prepare(std::span<const Source> sources) override;
   Result<> prepare_target(const std::string& topic, const Source& source) override;
@@ -90,7 +90,7 @@ class KafkaCluster final : public Cluster {
   void take_message(const rd_kafka_message_t& message);
   bool take_messages(std::chrono::milliseconds wait, std::size_t most);
   void take_rows();
-  void pause(bool is_paused);
+  void pause(const std::set<Source>& paused);
   rd_kafka_resp_err_t subscribe();
   void join_anew();
   void note_generation();
@@ -110,7 +110,7 @@ class KafkaCluster final : public Cluster {
   KafkaGroupMetadata metadata_;
   std::int32_t generation_ = -1;
   Polled polled_;  // While poll() runs.
-  bool is_paused_ = false;
+  std::set<Source> paused_;
   bool was_assigned_ = false;  // By the group, anything.
   std::set<Source> assigned_;  // The partitions that librdkafka has, as far as it has said so.
   std::chrono::milliseconds poll_interval_{};

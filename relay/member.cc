@@ -33,7 +33,7 @@ void Member::step(milliseconds longest) {
   const milliseconds wait = wait_time(longest);
   const MonoTime begun = clock_.mono();
   questions_.note_gap(begun);
-  Polled polled = cluster_.poll(wait, has_room());
+  Polled polled = cluster_.poll(wait, pause(begun));
   // The time of the plan is that of the fetch: behind it this thread may stand still for a while.
   const WallTime now = polled.at;
   const MonoTime mono = clock_.mono();
@@ -90,10 +90,33 @@ void Member::begin_anew() {
   ++status_.renewed;
 }
 
-bool Member::has_room() const {
-  std::size_t arrived = 0;
-  for (const auto& [source, assigned] : assignment_) arrived += assigned.partition.arrived_bytes();
-  return arrived < options_.arrived_bytes;
+// The partitions that are paused in the next poll.
+std::set<Source> Member::pause(MonoTime mono) {
+  const std::lock_guard lock(mutex_);
+  auto paused = intake_.choose(assignment_);
+  for (auto& [source, assigned] : assignment_) {
+    const bool is_paused = paused.contains(source);
+    // Without room for records only delivery makes some, so there it goes on until the pause is
+    // over.
+    if (assigned.stage == Stage::owned && (is_paused ? !status_.is_full : assigned.is_paused))
+      TakeOver::read_again(assigned, mono);
+    if (is_paused == assigned.is_paused) continue;
+    assigned.is_paused = is_paused;
+    const std::size_t bytes = assigned.partition.arrived_bytes();
+    if (!is_paused) {
+      assigned.resumed_at = mono;
+      log_debug("relay", "{}: it is read again", source.text());
+    } else if (assigned.takes_in()) {
+      log_debug("relay", "{}: nothing is read from it until transactions have taken in {} bytes",
+                source.text(), bytes);
+    } else {
+      log_warn("relay",
+               "{}: nothing is read from it until it is taken over: {} bytes have arrived that "
+               "cannot be taken in yet",
+               source.text(), bytes);
+    }
+  }
+  return paused;
 }
 
 milliseconds Member::wait_time(milliseconds longest) const {
@@ -148,6 +171,8 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     if (const auto assigned = assignment_.find(end.source); assigned != assignment_.end())
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
+  for (auto& [source, assigned] : assignment_)
+    if (!assigned.is_paused) assigned.fetched_at = now;
   take_rows(polled, mono, now);
 }
 
@@ -250,7 +275,7 @@ std::vector<AssignedPartition*> Member::in_turn() {
   std::vector<AssignedPartition*> all;
   std::size_t first = 0;
   for (auto& [source, assigned] : assignment_) {
-    if (assigned.stage != Stage::reading && assigned.stage != Stage::owned) continue;
+    if (!assigned.takes_in()) continue;
     if (source <= last_served_) ++first;
     all.push_back(&assigned);
   }
@@ -323,6 +348,9 @@ void Member::work(WallTime now) {
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
+    // Where nothing can be taken in, to wait for what is in the source would end all deliveries.
+    if (assigned.is_paused && limits.pending_bytes > own)
+      limits.last_due = std::min(limits.last_due, assigned.fetched_at);
     std::vector<Waiting*> asked;
     if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
@@ -513,7 +541,9 @@ MemberStatus Member::status() const {
   for (const auto& [source, assigned] : assignment_) {
     status.partitions.push_back({source, assigned.stage, assigned.partition.pending().size(),
                                  assigned.partition.arrived(), assigned.partition.next(),
-                                 assigned.partition.next_due(), assigned.take_over_ms});
+                                 assigned.partition.next_due(), assigned.take_over_ms,
+                                 assigned.is_paused});
+    if (assigned.is_paused) ++status.paused;
     if (assigned.stage == Stage::owned) ++status.owned;
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;

@@ -37,6 +37,9 @@
 //     (questions.h).
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
 //     their source partition, and nothing else.
+//   - From a partition that is paused, because too much has arrived (intake.h), nothing is
+//   delivered
+//     that was due behind its last fetch: a cancellation of it may be in the source.
 //   - Partitions take turns: each transaction begins behind the one that was served last.
 //   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
 //     and its answer is given after a commit, which the group would have refused to a member that
@@ -62,6 +65,7 @@
 #include "relay/assignment.h"
 #include "relay/cluster.h"
 #include "relay/held_targets.h"
+#include "relay/intake.h"
 #include "relay/member_options.h"
 #include "relay/member_status.h"
 #include "relay/partition.h"
@@ -115,6 +119,7 @@ class Member {
     std::vector<Waiting*> asked;  // The orders that the work answers.
   };
 
+  std::set<Source> pause(MonoTime mono);
   void take_polled(Polled polled, MonoTime mono, WallTime now);
   void take_rows(const Polled& polled, MonoTime mono, WallTime now);
   void begin_anew();
@@ -137,7 +142,6 @@ class Member {
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
-  bool has_room() const;
 
   Cluster& cluster_;
   const Clock& clock_;
@@ -150,6 +154,7 @@ class Member {
   WarmCopies warm_{cluster_, store_, options_.rules, mutex_};
   std::set<std::pair<std::string, Source>> prepared_targets_;
   HeldTargets held_targets_;
+  Intake intake_{options_.arrived_bytes};
   Progress progress_{options_.retry, options_.longest_transact_retry};
   MemberStatus status_;
   WindowedHistogram lag_;

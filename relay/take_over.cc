@@ -20,6 +20,9 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 // An end that has not been reached for so long is asked for again.
 constexpr milliseconds check_end_again{5'000};
+// Behind a pause the first fetch of a partition may wait for the one that is under way, which waits
+// for records of others (fetch.wait.max.ms).
+constexpr milliseconds first_fetch{300};
 // poll() waits for source records, and rows come through another queue, so it must not wait long.
 constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
@@ -73,6 +76,13 @@ void TakeOver::read_anew(MonoTime mono) {
     assigned.since = assigned.stage_since = mono;
     assigned.target = -1;
   }
+}
+
+void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
+  assigned.stage = Stage::reading;
+  assigned.since = assigned.stage_since = mono;
+  assigned.target = -1;
+  assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
 }
 
 void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
@@ -251,7 +261,7 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
       std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target &&
       !assigned.partition.has_arrived_before(assigned.target);
   // When no record can be taken in for lack of room, only delivery makes room.
-  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono);
+  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono, is_full);
   {
     const std::lock_guard lock(parts_.guard);
     // A question that failed meanwhile is answered by what has arrived.
@@ -270,12 +280,15 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
     assigned.target = -1;
     assigned.stage_since = {};
   }
-  ask_end(assigned, mono);
+  ask_end(assigned, mono, is_full);
 }
 
 // Asks where the source has to be read to; and now and then again, because Kafka may have gone back
 // in an outage, and an end that is not there any more would be waited for in vain.
-void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
+void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
+  // An end that is asked for before the partition is read again would say nothing of what comes
+  // until then.  Without room for records it is not read again before some were delivered.
+  if (assigned.is_paused ? !is_full : mono - assigned.resumed_at < first_fetch) return;
   const auto wait = assigned.target < 0 ? look_again : check_end_again;
   if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < wait) return;
   // One whose leader is away takes a while to say nothing: no other is asked in this step.

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -72,8 +73,8 @@ class LamedCluster final : public Cluster {
     reader_ = std::move(*opened);
   }
 
-  Polled poll(milliseconds wait, bool take_records) override {
-    return kafka_.poll(wait, take_records);
+  Polled poll(milliseconds wait, const std::set<Source>& paused) override {
+    return kafka_.poll(wait, paused);
   }
   Result<> prepare(std::span<const Source> sources) override { return kafka_.prepare(sources); }
   Result<> prepare_target(const std::string& topic, const Source& source) override {

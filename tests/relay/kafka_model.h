@@ -228,7 +228,7 @@ class ModelCluster : public Cluster {
     kafka_.join(member_);
   }
 
-  Polled poll(std::chrono::milliseconds /*wait*/, bool take_records) override {
+  Polled poll(std::chrono::milliseconds /*wait*/, const std::set<Source>& paused) override {
     Polled polled;
     polled.disturbed = std::exchange(stood_still_, false);
     follow_group(polled);
@@ -238,7 +238,7 @@ class ModelCluster : public Cluster {
         if (!kafka_.is_stable(source)) continue;  // The group's offset is asked for until it is.
         position = kafka_.committed[source].next.value_or(0);
       }
-      if (!take_records) continue;
+      if (paused.contains(source)) continue;
       const KafkaModel::Log log{source.topic, source.partition};
       // Far behind, an answer to a fetch takes a while.
       const Offset behind = kafka_.end_of(log) - *position;

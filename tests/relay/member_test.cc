@@ -29,10 +29,10 @@ class RefusingCluster final : public ModelCluster {
             kafka, incarnation, rules, [] {}, [](int) { return false; }),
         kafka_(kafka) {}
 
-  Polled poll(milliseconds wait, bool take_records) override {
+  Polled poll(milliseconds wait, const std::set<Source>& paused) override {
     if (polled_at_ != WallTime{}) longest_turn = std::max(longest_turn, kafka_.now - polled_at_);
     polled_at_ = kafka_.now;
-    Polled polled = ModelCluster::poll(wait, take_records);
+    Polled polled = ModelCluster::poll(wait, paused);
     if (behind_fetch) std::exchange(behind_fetch, {})();
     polled.disturbed = polled.disturbed || std::exchange(broker_went_away, false);
     return polled;
@@ -162,12 +162,15 @@ class RefusingCluster final : public ModelCluster {
 class OneMember {
  public:
   // One of several incarnations has a Kafka and a store that outlive it.
-  explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}},
-                     std::size_t with_memory = Limits{}.pending_bytes,
-                     KafkaModel* with_kafka = nullptr, MemoryRows* with_store = nullptr,
-                     int with_incarnation = 1, Delivery with_delivery = Delivery::exactly_once)
+  explicit OneMember(
+      std::vector<Source> sources = {{"o.delayed", 0}},
+      std::size_t with_memory = Limits{}.pending_bytes, KafkaModel* with_kafka = nullptr,
+      MemoryRows* with_store = nullptr, int with_incarnation = 1,
+      Delivery with_delivery = Delivery::exactly_once,
+      std::function<void(MemberOptions&)> with_options = [](MemberOptions&) {})
       : memory(with_memory),
         delivery(with_delivery),
+        adjust(std::move(with_options)),
         incarnation(with_incarnation),
         kafka(with_kafka != nullptr ? *with_kafka : own_kafka),
         store(with_store != nullptr ? *with_store : own_store) {
@@ -175,6 +178,9 @@ class OneMember {
     for (const auto& source : sources) kafka.targets[source] = -1;
     kafka.rebalance();
   }
+  OneMember(std::vector<Source> sources, std::function<void(MemberOptions&)> with_options)
+      : OneMember(std::move(sources), Limits{}.pending_bytes, nullptr, nullptr, 1,
+                  Delivery::exactly_once, std::move(with_options)) {}
   ~OneMember() { set_log_level(LogLevel::info); }
 
   using HeaderTexts = std::vector<std::pair<std::string, std::string>>;
@@ -244,6 +250,7 @@ class OneMember {
 
   const std::size_t memory;
   const Delivery delivery;
+  const std::function<void(MemberOptions&)> adjust;
   const int incarnation;
   KafkaModel own_kafka{{}};
   MemoryRows own_store;
@@ -257,6 +264,7 @@ class OneMember {
                   options.rules = rules;
                   options.limits.pending_bytes = memory;
                   options.delivery = delivery;
+                  adjust(options);
                   return options;
                 }()};
 };
@@ -399,6 +407,77 @@ TEST_CASE("deliveries go on while each transaction takes longer than a stall") {
   }
   CHECK(one.in("o").ends_with("17 18 19"));
   CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "a partition that cannot be taken over keeps no other from its records and cancellations, "
+    "however much arrives for it") {
+  const Source bad{"bad.delayed", 0}, good{"o.delayed", 0};
+  OneMember one({bad, good}, [](MemberOptions& options) { options.arrived_bytes = 200'000; });
+  one.cluster.bad_sources = {"bad.delayed"};
+  one.steps(20);
+  one.send(good, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  for (int i = 0; i < 50; ++i) {
+    one.send(bad, std::string(10'000, 'x'));
+    one.step();
+  }
+  CHECK(one.member.status().paused == 1);
+  one.send(good, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.send(good, "b");
+  one.steps(150);
+  CHECK(one.in("o") == "b");
+  for (const auto& each : one.member.status().partitions) {
+    CHECK(each.is_paused == (each.source == bad));
+    CHECK(each.arrived < 25);
+  }
+  one.cluster.bad_sources.clear();
+  one.steps(700);
+  CHECK(one.in("bad").size() == 50 * 10'001 - 1);
+  CHECK(one.member.status().paused == 0);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "what is due behind the last fetch of a paused source waits until it is read to its end") {
+  const Source source{"o.delayed", 0};
+  OneMember one({source}, [](MemberOptions& options) { options.arrived_bytes = 20'000; });
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.send(source, "b", {{"x-delay", "3000"}});
+  one.steps(5);
+  one.cluster.refuses_all = true;
+  one.send(source, std::string(30'000, 'x'), {{"x-delay", "1h"}});
+  one.steps(5);
+  CHECK(one.member.status().paused == 1);
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(170);
+  CHECK(one.member.status().paused == 1);
+  one.cluster.refuses_all = false;
+  one.steps(200);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().paused == 0);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a source that is paused for want of room for its records still delivers what is due") {
+  const Source source{"o.delayed", 0};
+  OneMember one({source}, [](MemberOptions& options) { options.arrived_bytes = 20'000; });
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}});
+  one.send(source, "b", {{"x-delay", "6000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.store.is_full = true;
+  one.send(source, std::string(30'000, 'x'), {{"x-delay", "1h"}});
+  one.steps(200);
+  CHECK(one.member.status().paused == 1);
+  CHECK(one.in("o") == "a");
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.send(source, "c");
+  one.steps(1);
+  one.kafka.now = one.kafka.now + milliseconds(400);
+  one.store.is_full = false;
+  one.steps(200);
+  CHECK(one.in("o") == "a c");
 }
 
 TEST_CASE("after a stall of its own a member delivers nothing before it has read the source") {
