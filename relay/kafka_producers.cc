@@ -227,7 +227,7 @@ void KafkaProducers::learn_topics(rd_kafka_t* producer, std::span<const Outgoing
 
 // Hands all records over; false: one of them could not be, and `reports` says why.
 bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
-                             Reports& reports, Deadline deadline) {
+                             Reports& reports, Deadline deadline, bool is_careful) {
   reports_ = &reports;
   reports.records = records;
   ++round_;
@@ -241,7 +241,7 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> rec
       reports.add(i, error);
       return false;
     }
-    if (!is_careful_) continue;
+    if (!is_careful) continue;
     if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
     if (!reports.is_fine()) return false;
   }
@@ -349,8 +349,8 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
     return abort(producer, std::move(done), abort_deadline);
   }
   Reports reports;
-  const bool was_careful = is_careful_;
-  if (!produce(producer, transaction.records, reports, deadline)) {
+  constexpr auto kind = RefusalSearch::Kind::transaction;
+  if (!produce(producer, transaction.records, reports, deadline, search_.is_careful(kind))) {
     done.error = reports.failed;
     done.refused = std::move(reports.refused);
     done = abort(producer, std::move(done), abort_deadline);
@@ -361,8 +361,8 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
   }
   reports_ = nullptr;
   // Kafka refuses a batch for one of its records: the next attempt finds out which.
-  is_careful_ = done.is_careful = !done.refused.empty() && !was_careful;
-  if (is_careful_) {
+  done.is_careful = search_.ended(kind, !done.refused.empty());
+  if (done.is_careful) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
   } else if (done.outcome == Outcome::aborted && !reports.forbidden.empty()) {
@@ -408,7 +408,7 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgo
     return fail(Errc::io, error_text(error.get(), "begin"));
   Reports reports;
   std::string why;
-  produce(producer, {&record, 1}, reports, deadline);
+  produce(producer, {&record, 1}, reports, deadline, false);
   rd_kafka_flush(producer, deadline.left_ms());
   reports_ = nullptr;
   // Only a call about the transaction says why the record has come back.
@@ -425,10 +425,11 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgo
 Transacted KafkaProducers::send(std::span<const Outgoing> records) {
   Transacted done;
   Reports reports;
-  const bool was_careful = is_careful_;
+  constexpr auto kind = RefusalSearch::Kind::sending;
   const Deadline deadline(options_.transaction_limit);
   learn_topics(sender_.get(), records, deadline);
-  const bool is_produced = produce(sender_.get(), records, reports, deadline);
+  const bool is_produced =
+      produce(sender_.get(), records, reports, deadline, search_.is_careful(kind));
   if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
     // Otherwise they could arrive later, out of their order.
     // Unless Kafka as a whole is silent.
@@ -443,7 +444,7 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
     reports.failed = "Kafka does not answer";
   }
   reports_ = nullptr;
-  is_careful_ = false;
+  done.is_careful = search_.ended(kind, !reports.refused.empty());
   done.placed = std::move(reports.placed);
   if (is_produced && reports.is_fine()) return done;
   // After a fatal error this sender sends nothing more: there must be a new one.
@@ -453,8 +454,7 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
   done.outcome = is_fatal ? Outcome::unknown : Outcome::aborted;
   done.error = is_fatal ? why.data() : reports.failed;
   done.refused = std::move(reports.refused);
-  if (!done.refused.empty() && !was_careful) {
-    is_careful_ = done.is_careful = true;
+  if (done.is_careful) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
   } else if (done.outcome == Outcome::aborted) {

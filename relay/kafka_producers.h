@@ -40,6 +40,7 @@
 #include "relay/cluster.h"
 #include "relay/kafka_handles.h"
 #include "relay/kafka_options.h"
+#include "relay/refusal_search.h"
 
 namespace tarry::relay {
 
@@ -70,7 +71,7 @@ class KafkaProducers {
   void on_report(const rd_kafka_message_t& message);
   void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
   bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports,
-               Deadline deadline);
+               Deadline deadline, bool is_careful);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
   Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
@@ -91,7 +92,7 @@ class KafkaProducers {
   std::size_t turn_ = 0;        // The producer of the next transaction.
   Reports* reports_ = nullptr;  // The reports of the round that is under way.
   std::uintptr_t round_ = 0;
-  bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
+  RefusalSearch search_;
 };
 
 }  // namespace tarry::relay

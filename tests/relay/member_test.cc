@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "records/batch_builder.h"
 #include "relay/member.h"
+#include "relay/refusal_search.h"
 #include "tests/relay/kafka_model.h"
 #include "tests/relay/memory_rows.h"
 
@@ -85,6 +86,10 @@ class RefusingCluster final : public ModelCluster {
     --renewals_refused;
     return fail(Errc::io, "no new producers");
   }
+  Transacted send(std::span<const Outgoing> records) override {
+    if (searches) search_.ended(RefusalSearch::Kind::sending, false);
+    return ModelCluster::send(records);
+  }
   Transacted transact(const Transaction& transaction) override {
     kafka_.now += answer_takes;
     if (inside_transaction) inside_transaction();
@@ -132,6 +137,8 @@ class RefusingCluster final : public ModelCluster {
       Transacted done;
       done.outcome = Outcome::aborted;
       done.refused.emplace_back(i, "too large");
+      done.is_careful = searches && search_.ended(RefusalSearch::Kind::transaction, true);
+      if (done.is_careful) done.refused.clear();
       return done;
     }
     return ModelCluster::transact(transaction);
@@ -139,6 +146,7 @@ class RefusingCluster final : public ModelCluster {
 
   std::string too_large;        // This value.
   bool refuses_errors = false;  // In NAME.invalid, the error alone.
+  bool searches = false;        // As KafkaProducers does it; otherwise it knows at once.
   bool refuses_all = false, answer_is_lost = false;
   int renewals_refused = 0;
   std::function<void()> inside_transaction, behind_fetch;
@@ -156,6 +164,7 @@ class RefusingCluster final : public ModelCluster {
 
  private:
   KafkaModel& kafka_;
+  RefusalSearch search_;
   WallTime polled_at_{};
 };
 
@@ -612,6 +621,24 @@ TEST_CASE("with at-least-once no order is told that nothing was done when its re
   CHECK(one.order({"o.delayed", 0}, {Order::Kind::deliver, "i"})
             .ends_with("it is not known whether it was done"));
   CHECK(one.in("o").starts_with("a"));
+}
+
+TEST_CASE(
+    "with at-least-once a record that NAME.invalid refuses has the others sent thrice at most") {
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                Delivery::at_least_once);
+  one.steps(20);
+  one.cluster.searches = true;
+  one.cluster.too_large = "x";
+  one.send({"o.delayed", 0}, "x", {{"x-delay", "soon"}});
+  one.send({"o.delayed", 0}, "a");
+  one.steps(200);
+  CHECK(one.in("o.delayed.invalid") == "null");
+  CHECK(one.member.status().stalled.empty());
+  CHECK(one.in("o") == "a a a");
+  one.send({"o.delayed", 0}, "b");
+  one.steps(20);
+  CHECK(one.in("o") == "a a a b");
 }
 
 TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
