@@ -99,7 +99,10 @@ struct Polled {
   std::vector<RowRead> rows;
   std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
   bool disturbed = false;              // A broker went away, or the whole process stood still.
-  // All that was fetched by then is in here.  A standstill before it is `disturbed`; one behind it
+  // For a while nothing was fetched, for want of room, so what was acknowledged meanwhile may be
+  // missing.
+  bool held_up = false;
+  // All that was fetched by then is in here, or was in an earlier one.  A standstill before it is `disturbed`; one behind it
   // does not matter to a plan that is made for this time.
   WallTime at{};
 };

@@ -31,6 +31,9 @@ constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
 constexpr auto poll_interval_margin = 2s;
 constexpr std::size_t max_polled = 5'000;  // For each second since the last poll.
+// The bytes of a transaction: what is left in librdkafka's queue holds up its fetches, and more
+// would be held up here.
+constexpr std::size_t max_polled_bytes = 8u << 20;
 constexpr std::size_t max_rows_polled = 20'000;
 // How many partitions are asked for one by one when some offset is not stable, and for how long
 // after the first question another one is begun.
@@ -202,14 +205,23 @@ Result<> KafkaCluster::connect() {
   rows_.reset(rd_kafka_queue_new(reader_.get()));
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
-  std::array<char, 32> interval{};
-  std::size_t size = interval.size();
-  rd_kafka_conf_get(rd_kafka_conf(group_.get()), "max.poll.interval.ms", interval.data(), &size);
-  poll_interval_ = milliseconds(std::strtoll(interval.data(), nullptr, 10));
+  poll_interval_ = milliseconds(number_of("max.poll.interval.ms"));
+  // Below the bounds: one that is nearly reached was reached a moment ago, or soon is.
+  marks_ = QueueMarks(std::chrono::floor<milliseconds>(std::chrono::system_clock::now()),
+                      {.records = number_of("queued.min.messages") / 4 * 3,
+                       .bytes = number_of("queued.max.messages.kbytes") * 1'024 / 4 * 3});
   polled_at_ = std::chrono::steady_clock::now();
   if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::invalid, error_text(error, "--source " + options_.source));
   return {};
+}
+
+// Of the group's client.
+std::size_t KafkaCluster::number_of(const char* property) const {
+  std::array<char, 32> text{};
+  std::size_t size = text.size();
+  rd_kafka_conf_get(rd_kafka_conf(group_.get()), property, text.data(), &size);
+  return std::strtoull(text.data(), nullptr, 10);
 }
 
 rd_kafka_resp_err_t KafkaCluster::subscribe() {
@@ -338,21 +350,35 @@ void KafkaCluster::join_anew() {
     log_error("relay", "{}", error_text(error, "--source " + options_.source));
 }
 
-// Takes what there is, and waits for the first one; false: there may be more than `most`.
+// Takes what there is, and waits for the first one; false: there may be more.
 bool KafkaCluster::take_messages(milliseconds wait, std::size_t most) {
-  const auto take = [this](milliseconds longest) {
+  std::size_t count = 0, bytes = 0;
+  const auto take = [&](milliseconds longest) {
     const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), in_ms(longest)));
-    if (message) take_message(*message);
-    return static_cast<bool>(message);
+    if (!message) return false;
+    const std::size_t size = message->len + message->key_len;
+    take_message(*message);
+    marks_.took(size);
+    bytes += size;
+    ++count;
+    return true;
   };
-  std::size_t count = take(wait) ? 1 : 0;
-  while (count < most) {
-    // The time comes before the look that finds nothing: this thread may stand still between them,
-    // and what came meanwhile is later than the time.
-    polled_.at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());
+  // The time comes before the look at the queue: this thread may stand still between them, and what
+  // came meanwhile is later than the time.
+  const auto look = [this] {
+    const auto now = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());
+    marks_.look(now, rd_kafka_queue_length(polled_queue_.get()));
+  };
+  look();
+  take(wait);
+  while (count < most && bytes < max_polled_bytes) {
+    look();
     const std::size_t before = count;
-    while (count < most && take(milliseconds{0})) ++count;
-    if (count == before) return true;
+    while (count < most && bytes < max_polled_bytes && take(milliseconds{0})) {
+    }
+    if (count > before) continue;
+    marks_.found_nothing();
+    return true;
   }
   return false;
 }
@@ -368,6 +394,8 @@ Polled KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
   const bool is_drained = take_messages(wait, most);
   polled_at_ = std::chrono::steady_clock::now();
   if (standstill_.longest(polled_at_) > max_standstill) polled_.disturbed = true;
+  polled_.at = marks_.at();
+  polled_.held_up = marks_.take_was_full();
   producers_.poll();
   rd_kafka_poll(reader_.get(), 0);
   rd_kafka_poll(looker_.get(), 0);

@@ -36,6 +36,7 @@
 #include "relay/kafka_producers.h"
 #include "relay/kafka_topics.h"
 #include "relay/patience.h"
+#include "relay/queue_marks.h"
 #include "relay/standstill.h"
 
 namespace tarry::relay {
@@ -88,6 +89,7 @@ class KafkaCluster final : public Cluster {
   Result<KafkaClient> open_consumer(const std::string& isolation);
   void on_rebalance(rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions);
   void take_message(const rd_kafka_message_t& message);
+  std::size_t number_of(const char* property) const;
   bool take_messages(std::chrono::milliseconds wait, std::size_t most);
   void take_rows();
   void pause(const std::set<Source>& paused);
@@ -110,6 +112,7 @@ class KafkaCluster final : public Cluster {
   KafkaGroupMetadata metadata_;
   std::int32_t generation_ = -1;
   Polled polled_;  // While poll() runs.
+  QueueMarks marks_{{}, {}};
   std::set<Source> paused_;
   bool was_assigned_ = false;  // By the group, anything.
   std::set<Source> assigned_;  // The partitions that librdkafka has, as far as it has said so.

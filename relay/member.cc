@@ -41,7 +41,8 @@ void Member::step(milliseconds longest) {
   // When this thread stood still in poll(), those that fetch may have too, before that time.
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
-  if (polled.disturbed) questions_.note_outage(mono);
+  const bool is_held_up = polled.held_up;
+  if (polled.disturbed || is_held_up) questions_.note_outage(mono);
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
@@ -49,10 +50,8 @@ void Member::step(milliseconds longest) {
     if (copy != nullptr && (copy->is_bad || is_disturbed)) warm_.drop(source);
   }
   take_polled(std::move(polled), mono, now);
-  if (is_disturbed) {
-    is_confirmed_ = false;
-    take_over_.read_anew(mono);
-  }
+  if (is_disturbed) is_confirmed_ = false;
+  if (is_disturbed || is_held_up) take_over_.read_anew(mono);
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
