@@ -102,8 +102,8 @@ struct Polled {
   // For a while nothing was fetched, for want of room, so what was acknowledged meanwhile may be
   // missing.
   bool held_up = false;
-  // All that was fetched by then is in here, or was in an earlier one.  A standstill before it is `disturbed`; one behind it
-  // does not matter to a plan that is made for this time.
+  // All that was fetched by then is in here, or was in an earlier one.  A standstill before it is
+  // `disturbed`; one behind it does not matter to a plan that is made for this time.
   WallTime at{};
 };
 
@@ -154,10 +154,12 @@ class Cluster {
 
   // The committed offsets, in the order of `sources`.
   virtual Result<std::vector<Committed>> committed(std::span<const Source> sources) = 0;
-  // The end of the source as consumers see it, and that of the state partition with what is not
-  // committed.
+  // The ends of the source and of the state partition, with what is not committed: behind an open
+  // transaction there may be what was acknowledged.
   virtual Result<Offset> source_end(const Source& source) = 0;
   virtual Result<Offset> state_end(const Source& source) = 0;
+  // The end of the source as consumers see it: where its first open transaction begins.
+  virtual Result<Offset> stable_source_end(const Source& source) = 0;
   // source_end() of several, in their order.
   virtual Result<std::vector<Offset>> source_ends(std::span<const Source> sources) {
     std::vector<Offset> ends;

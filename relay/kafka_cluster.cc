@@ -565,6 +565,10 @@ void KafkaCluster::note_end_answer(rd_kafka_resp_err_t error,
 }
 
 Result<Offset> KafkaCluster::source_end(const Source& source) {
+  return end_of(looker_.get(), source.topic, source.partition);
+}
+
+Result<Offset> KafkaCluster::stable_source_end(const Source& source) {
   return end_of(reader_.get(), source.topic, source.partition);
 }
 
@@ -573,7 +577,7 @@ Result<std::vector<Offset>> KafkaCluster::source_ends(std::span<const Source> so
   const auto list = list_of(sources);
   for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_END;
   const auto begun = std::chrono::steady_clock::now();
-  const auto error = rd_kafka_offsets_for_times(reader_.get(), list.get(), in_ms(for_end_.wait()));
+  const auto error = rd_kafka_offsets_for_times(looker_.get(), list.get(), in_ms(for_end_.wait()));
   note_end_answer(error, begun);
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, "the ends of the sources"));

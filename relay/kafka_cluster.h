@@ -3,8 +3,9 @@
 // KafkaCluster: the Cluster that is Kafka, over librdkafka.
 //
 //   group      a consumer in the group: source records, read committed, and the assignment
-//   reader     a consumer without assignment by the group: rows, stable offsets, ends of sources
-//   looker     the same, read uncommitted: ends of state partitions, offsets that are not stable
+//   reader     a consumer without assignment by the group: rows, stable offsets, stable ends
+//   looker     the same, read uncommitted: ends with what is not committed, offsets that are not
+//              stable
 //   producers  transactions, and records without one (kafka_producers.h)
 //
 // Invariants
@@ -74,6 +75,7 @@ class KafkaCluster final : public Cluster {
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override;
   Result<Offset> source_end(const Source& source) override;
   Result<Offset> state_end(const Source& source) override;
+  Result<Offset> stable_source_end(const Source& source) override;
   Result<std::vector<Offset>> source_ends(std::span<const Source> sources) override;
   Result<> start_rows(const Source& source, Offset from) override;
   void stop_rows(const Source& source) override;

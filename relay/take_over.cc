@@ -283,6 +283,19 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
   ask_end(assigned, mono, is_full);
 }
 
+// Why an end is not reached: a producer's transaction that is open in the source hides what is
+// behind it, also what was acknowledged.  Empty: it is not that.
+std::string TakeOver::hidden_by_transaction(const AssignedPartition& assigned) {
+  if (assigned.target < 0) return {};
+  const Source& source = assigned.partition.source();
+  const auto stable = parts_.questions.stable_source_end(source);
+  if (!stable || *stable >= assigned.target) return {};
+  return fmt::format(
+      "{}: a transaction of a producer is open in it at {}, so what is behind that cannot be read; "
+      "see kafka-transactions find-hanging",
+      source.text(), *stable);
+}
+
 // Asks where the source has to be read to; and now and then again, because Kafka may have gone back
 // in an outage, and an end that is not there any more would be waited for in vain.
 void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
@@ -298,8 +311,10 @@ void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full)
   const WallTime at = parts_.clock.wall();
   const auto end = parts_.questions.source_end(assigned.partition.source());
   if (!end) return wait_with(assigned, end.error().message);
+  std::string hidden = hidden_by_transaction(assigned);
+  if (!hidden.empty() && assigned.waits != hidden) log_warn("relay", "{}", hidden);
   const std::lock_guard lock(parts_.guard);
-  assigned.waits.clear();
+  assigned.waits = std::move(hidden);
   assigned.find.reset();
   assigned.stage_since = mono;
   // A later end would be moved on and on where records come without a pause.

@@ -80,6 +80,7 @@ class TakeOver {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
+  std::string hidden_by_transaction(const AssignedPartition& assigned);
   void ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
   void wait_with(AssignedPartition& assigned, std::string why);
   void find_failed(std::string why);

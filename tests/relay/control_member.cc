@@ -87,6 +87,9 @@ class LamedCluster final : public Cluster {
     return all;
   }
   Result<Offset> source_end(const Source& source) override { return kafka_.source_end(source); }
+  Result<Offset> stable_source_end(const Source& source) override {
+    return kafka_.stable_source_end(source);
+  }
   Result<Offset> state_end(const Source& source) override {
     if (control_ != "no-waiting") return kafka_.state_end(source);
     const std::string topic = options_.rules.state_topic(source.topic);

@@ -241,17 +241,20 @@ class ModelCluster : public Cluster {
       if (paused.contains(source)) continue;
       const KafkaModel::Log log{source.topic, source.partition};
       // Far behind, an answer to a fetch takes a while.
-      const Offset behind = kafka_.end_of(log) - *position;
+      const Offset end = kafka_.stable_end(log);
+      const Offset behind = end - *position;
       if (behind > static_cast<Offset>(max_fetched) && chance_(50)) continue;
       std::size_t fetched = 0;
-      for (auto entry = kafka_.first_from(log, *position); entry != kafka_.logs[log].end();
-           ++entry) {
+      auto entry = kafka_.first_from(log, *position);
+      for (; entry != kafka_.logs[log].end() && entry->offset < end; ++entry) {
         if (++fetched > max_fetched) break;
-        polled.records.emplace_back(
-            source, SourceRecord{entry->offset, *entry->record.timestamp, *entry->record.value});
+        if (kafka_.is_committed(*entry))
+          polled.records.emplace_back(
+              source, SourceRecord{entry->offset, *entry->record.timestamp, *entry->record.value});
         position = entry->offset + 1;
       }
-      if (*position == kafka_.end_of(log) && ends_[source] != *position)
+      if (fetched <= max_fetched) position = std::max(*position, end);  // Behind markers.
+      if (*position == end && ends_[source] != *position)
         polled.ends.push_back({source, *position});
       ends_[source] = *position;
     }
@@ -279,6 +282,9 @@ class ModelCluster : public Cluster {
   Result<Offset> state_end(const Source& source) override {
     if (kafka_.controls.no_wait_for_state) return kafka_.stable_end(state_log(source));
     return kafka_.end_of(state_log(source));
+  }
+  Result<Offset> stable_source_end(const Source& source) override {
+    return kafka_.stable_end({source.topic, source.partition});
   }
   Result<> start_rows(const Source& source, Offset from) override {
     rows_[source] = from;

@@ -515,6 +515,32 @@ TEST_CASE(
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE(
+    "a cancellation behind a producer's open transaction counts after a stall, and the status "
+    "names "
+    "the transaction that hides it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  const KafkaModel::Log log{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.send(source, "b", {{"x-delay", "3000"}});
+  one.steps(5);
+  const int open = one.kafka.begin("of a producer");
+  one.kafka.append(log, one.record("c", {}), open);
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.kafka.now += milliseconds(600);
+  one.steps(400);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.status().stalled.starts_with(
+      "o.delayed-0: a transaction of a producer is open in it at 2"));
+  one.kafka.decide(open, KafkaModel::State::committed);
+  one.steps(50);
+  CHECK(one.in("o") == "c b");
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.is_ready());
+}
+
 TEST_CASE("after a stall of its own a member delivers nothing before it has read the source") {
   OneMember one;
   one.steps(20);
