@@ -164,7 +164,7 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   if (polled.changed) progress_.retry_at_once();
   for (auto& [source, record] : polled.records) {
     if (const auto assigned = assignment_.find(source); assigned != assignment_.end())
-      assigned->second.partition.arrive(std::move(record));
+      assigned->second.partition.arrive(std::move(record), assigned->second.fetched_at);
   }
   for (const auto& end : polled.ends) {
     if (const auto assigned = assignment_.find(end.source); assigned != assignment_.end())

@@ -143,8 +143,8 @@ void Partition::begin(Offset next, WallTime now) {
   next_ = next;
   running_since_ = now;
   // The last owner's transactions have dealt with these.
-  while (!arrived_.empty() && arrived_.front().offset < next) {
-    arrived_bytes_ -= arrived_.front().body.size();
+  while (!arrived_.empty() && arrived_.front().record.offset < next) {
+    arrived_bytes_ -= arrived_.front().record.body.size();
     arrived_.pop_front();
   }
   // Kafka refuses such a record after a take-over too.
@@ -153,10 +153,10 @@ void Partition::begin(Offset next, WallTime now) {
   });
 }
 
-void Partition::arrive(SourceRecord record) {
+void Partition::arrive(SourceRecord record, WallTime fetched_at) {
   if (record.offset < arrived_end()) return;  // Read again after a pause.
   arrived_bytes_ += record.body.size();
-  arrived_.push_back(std::move(record));
+  arrived_.push_back({std::move(record), fetched_at});
 }
 
 std::optional<WallTime> Partition::next_due() const {
@@ -184,7 +184,7 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   Work& work = planning.work;
   work.now = now;
   work.next = next_;
-  for (const auto& record : arrived_) {
+  for (const auto& [record, came_after] : arrived_) {
     if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
         // The source keeps what the store has no room for.
         pending_.bytes() + planning.work.bytes >= limits.pending_bytes) {
@@ -416,8 +416,10 @@ WallTime Partition::last_due(const Planning& planning, const Limits& limits) con
   const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
   const WallTime last = std::min(planning.now, limits.last_due);
   if (planning.work.taken == arrived_.size() || is_full) return last;
-  const WallTime next = arrived_[planning.work.taken].timestamp;
-  return to_ms(next) < 0 ? last : std::min(last, next);
+  // The timestamp alone would not do: it is the producer's, whose clock may be ahead.
+  const auto& [record, came_after] = arrived_[planning.work.taken];
+  const WallTime stamped = to_ms(record.timestamp) < 0 ? last : record.timestamp;
+  return std::min({last, stamped, came_after});
 }
 
 void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
@@ -558,8 +560,8 @@ void Partition::add_rows(Work& work) const {
 
 void Partition::apply(Work&& work, Offset rows_end) {
   for (std::size_t i = 0; i < work.taken; ++i) {
-    refused_.erase(arrived_.front().offset);
-    arrived_bytes_ -= arrived_.front().body.size();
+    refused_.erase(arrived_.front().record.offset);
+    arrived_bytes_ -= arrived_.front().record.body.size();
     arrived_.pop_front();
   }
   // Offsets that were set back may come again while their old rows are there.

@@ -205,6 +205,22 @@ TEST_CASE("while records stay behind, only what was due before them is delivered
   CHECK(one.commit(after(100)) == "gone:1");
 }
 
+TEST_CASE(
+    "records that stay behind came after the fetch before them, whatever their timestamps say") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "50"}, {"x-schedule-id", "b"}}, "b"));
+  one.commit(after(0), false);
+  one.limits.arrivals = 1;
+  // The producer's clock is ahead.
+  one.partition.arrive(source_record(2, {{"x-delay", "1h"}}, "other", after(9'000)), after(40));
+  one.partition.arrive(
+      source_record(3, {{"x-schedule-id", "b"}, {"x-schedule-action", "cancel"}}, "", after(9'000)),
+      after(40));
+  CHECK(one.commit(after(100)) == "orders:a gone:0 row:2");
+  CHECK(one.commit(after(100)) == "gone:1");
+}
+
 TEST_CASE("a recurring record is delivered, and its row has the next run") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "2"}}));
