@@ -268,18 +268,28 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   }
 }
 
-// The partitions whose records may be taken in, behind the one that was served last: a busy one
-// leaves nothing for the others in its transaction.
+// The partitions whose records may be taken in, from the one on whose turn it is: a busy one leaves
+// nothing for those behind it in its transaction.
 std::vector<AssignedPartition*> Member::in_turn() {
   std::vector<AssignedPartition*> all;
   std::size_t first = 0;
   for (auto& [source, assigned] : assignment_) {
     if (!assigned.takes_in()) continue;
-    if (source <= last_served_) ++first;
+    if (source < first_in_turn_) ++first;
     all.push_back(&assigned);
   }
   std::ranges::rotate(all, all.begin() + static_cast<std::ptrdiff_t>(first));
   return all;
+}
+
+// The first of a turn had all of the bound.  Of those behind it the first one that was cut short is
+// next; so each comes to be the first, however much the others have to do.
+void Member::pass_turn(const std::vector<AssignedPartition*>& turn,
+                       const std::set<const AssignedPartition*>& cut_short) {
+  if (turn.size() < 2) return;
+  const auto next = std::find_if(turn.begin() + 1, turn.end(),
+                                 [&](const auto* each) { return cut_short.contains(each); });
+  first_in_turn_ = (next == turn.end() ? turn[1] : *next)->partition.source();
 }
 
 // --- Orders.
@@ -338,7 +348,9 @@ void Member::work(WallTime now) {
   const bool has_room = store_.has_room();
   bool is_full = false;
   const auto held = held_targets_.waiting(clock_.mono());
-  for (AssignedPartition* next : in_turn()) {
+  const auto turn = in_turn();
+  std::set<const AssignedPartition*> cut_short;
+  for (AssignedPartition* next : turn) {
     AssignedPartition& assigned = *next;
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
@@ -356,6 +368,7 @@ void Member::work(WallTime now) {
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
     Work each = assigned.partition.plan(now, assigned.may_deliver(), limits, orders);
     note_held(assigned, each.held_by);
+    if (each.is_cut_short) cut_short.insert(&assigned);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) continue;
@@ -379,7 +392,7 @@ void Member::work(WallTime now) {
   }
   if (works.empty()) return confirm();
   // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
-  last_served_ = works.back().assigned->partition.source();
+  pass_turn(turn, cut_short);
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
   std::vector<Outgoing> targets;  // That are sent already.

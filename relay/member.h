@@ -40,7 +40,8 @@
 //   - From a partition that is paused, because too much has arrived (intake.h), nothing is
 //   delivered
 //     that was due behind its last fetch: a cancellation of it may be in the source.
-//   - Partitions take turns: each transaction begins behind the one that was served last.
+//   - Partitions take turns: each transaction begins with the first one that was cut short by the
+//     bound of the last one, but for the one with which that began.
 //   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
 //     and its answer is given after a commit, which the group would have refused to a member that
 //     has lost the partition.
@@ -127,6 +128,8 @@ class Member {
   void tend_store(MonoTime mono, WallTime now);
   Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<AssignedPartition*> in_turn();
+  void pass_turn(const std::vector<AssignedPartition*>& turn,
+                 const std::set<const AssignedPartition*>& cut_short);
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
   void follow_copies(bool is_disturbed, MonoTime mono);
   void confirm();
@@ -170,7 +173,7 @@ class Member {
   bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
-  Source last_served_{};
+  Source first_in_turn_{};
   bool was_late_ = false;                // The last step had no time for a transaction.
   MonoTime tended_at_{}, flushed_at_{};  // The store.
   WaitingOrders orders_{options_.waiting_orders};

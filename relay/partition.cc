@@ -185,11 +185,10 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   work.now = now;
   work.next = next_;
   for (const auto& [record, came_after] : arrived_) {
-    if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
-        // The source keeps what the store has no room for.
-        pending_.bytes() + planning.work.bytes >= limits.pending_bytes) {
-      break;
-    }
+    // The source keeps what the store has no room for.
+    if (pending_.bytes() + planning.work.bytes >= limits.pending_bytes) break;
+    work.is_cut_short = work.taken >= limits.arrivals || work.bytes >= limits.bytes;
+    if (work.is_cut_short) break;
     take(record, planning);
     ++work.taken;
     work.next = record.offset + 1;
@@ -199,7 +198,10 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   const WallTime last = last_due(planning, limits);
   // Their bytes have a bound of their own, so that they find room behind many arrivals.
   for (const std::size_t before = work.bytes; const Order* order : orders) {
-    if (work.bytes - before >= limits.bytes) break;
+    if (work.bytes - before >= limits.bytes) {
+      work.is_cut_short = true;
+      break;
+    }
     obey(*order, planning);
   }
   if (may_deliver) deliver_due(last, planning, limits);
@@ -435,6 +437,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
       if (place.first > last) break;
       // Arrivals may have used the bound up, and deliveries must not starve behind them.
       if (due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) {
+        planning.work.is_cut_short = true;
         stopped = place;
         break;
       }
@@ -458,9 +461,15 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
     if (!stopped || place < *stopped) due.push_back(place);
   }
   std::ranges::sort(due);
-  if (due.size() > limits.deliveries) due.resize(limits.deliveries);
+  if (due.size() > limits.deliveries) {
+    planning.work.is_cut_short = true;
+    due.resize(limits.deliveries);
+  }
   for (const auto& [time, offset] : due) {
-    if (planning.work.bytes >= 2 * limits.bytes) break;
+    if (planning.work.bytes >= 2 * limits.bytes) {
+      planning.work.is_cut_short = true;
+      break;
+    }
     const auto changed = planning.work.changes.find(offset);
     const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
     // A copy: the change is overwritten with what becomes of the record.

@@ -122,7 +122,8 @@ struct Work {
     Offset from = -1;
   };
   std::vector<Answer> answers;
-  std::string held_by;  // The held target that what is due waits for; empty: none.
+  std::string held_by;        // The held target that what is due waits for; empty: none.
+  bool is_cut_short = false;  // The bound of the transaction has left something for the next one.
   WallTime now{};
   Counts counts;
   std::size_t bytes = 0;  // The part of the bound that is used.

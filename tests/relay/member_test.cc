@@ -830,6 +830,26 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
   CHECK(one.in("other") == "small");
 }
 
+TEST_CASE(
+    "partitions with more due records than a transaction takes have turns, whoever takes records") {
+  const std::vector<Source> sources{
+      {"a.delayed", 0}, {"b.delayed", 0}, {"c.delayed", 0}, {"d.delayed", 0}};
+  OneMember one(sources, [](MemberOptions& options) { options.limits.deliveries = 4; });
+  one.steps(20);
+  for (int i = 0; i < 60; ++i)
+    for (std::size_t which = 0; which < 3; ++which)
+      one.send(sources[which], "x", {{"x-delay", "1000"}});
+  one.steps(20);
+  one.kafka.now += milliseconds(460);
+  one.steps(5);
+  for (int i = 0; i < 25; ++i) {
+    one.send(sources[3], "x", {{"x-delay", "1h"}});
+    one.step();
+  }
+  for (const auto& each : one.member.status().partitions)
+    if (each.source != sources[3]) CHECK(each.pending < 40);
+}
+
 TEST_CASE("a transaction is bounded in bytes, however many partitions have large records") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.steps(10);
