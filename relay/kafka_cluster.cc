@@ -35,6 +35,7 @@ constexpr std::size_t max_polled = 5'000;  // For each second since the last pol
 // would be held up here.
 constexpr std::size_t max_polled_bytes = 8u << 20;
 constexpr std::size_t max_rows_polled = 20'000;
+constexpr std::size_t max_row_bytes_polled = 16u << 20;  // And one batch of the queue.
 // How many partitions are asked for one by one when some offset is not stable, and for how long
 // after the first question another one is begun.
 constexpr std::size_t max_single_questions = 10;
@@ -418,13 +419,14 @@ void KafkaCluster::wake() {
 void KafkaCluster::take_rows() {
   if (reading_rows_.empty()) return;
   const std::string front = options_.rules.group + std::string(state_mark);
-  std::vector<rd_kafka_message_t*> messages(1'000);
-  for (std::size_t count = 0; count < max_rows_polled;) {
+  std::vector<rd_kafka_message_t*> messages(100);
+  for (std::size_t count = 0, bytes = 0; count < max_rows_polled && bytes < max_row_bytes_polled;) {
     const auto got = rd_kafka_consume_batch_queue(rows_.get(), count == 0 ? 1 : 0, messages.data(),
                                                   messages.size());
     if (got <= 0) return;
     for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
       const KafkaMessage message(messages[i]);
+      bytes += message->len + message->key_len;
       if (message->rkt == nullptr) continue;
       const std::string topic = rd_kafka_topic_name(message->rkt);
       Source source{topic.substr(std::min(front.size(), topic.size())), message->partition};

@@ -160,6 +160,8 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     }
     log_info("relay", "{}: assigned", source.text());
   }
+  for (auto& [source, assigned] : assignment_)
+    assigned.partition.limit_delivered(options_.delivered_ids / assignment_.size());
   status_.is_assigned = status_.is_assigned || polled.changed;
   if (polled.changed) progress_.retry_at_once();
   for (auto& [source, record] : polled.records) {

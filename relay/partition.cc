@@ -22,6 +22,8 @@ namespace tarry::relay {
 namespace {
 
 constexpr std::size_t tombstone_bytes = 64;
+// The heap's own bytes for a body.
+constexpr std::size_t heap_bytes = 16;
 
 std::optional<Buffer> copy_of(const std::optional<Bytes>& bytes) {
   if (!bytes) return std::nullopt;
@@ -144,7 +146,7 @@ void Partition::begin(Offset next, WallTime now) {
   running_since_ = now;
   // The last owner's transactions have dealt with these.
   while (!arrived_.empty() && arrived_.front().record.offset < next) {
-    arrived_bytes_ -= arrived_.front().record.body.size();
+    arrived_bytes_ -= arrived_.front().bytes();
     arrived_.pop_front();
   }
   // Kafka refuses such a record after a take-over too.
@@ -153,10 +155,15 @@ void Partition::begin(Offset next, WallTime now) {
   });
 }
 
+// Of a small record most is not its body.
+std::size_t Partition::Arrived::bytes() const {
+  return sizeof(Arrived) + heap_bytes + record.body.capacity();
+}
+
 void Partition::arrive(SourceRecord record, WallTime fetched_at) {
   if (record.offset < arrived_end()) return;  // Read again after a pause.
-  arrived_bytes_ += record.body.size();
   arrived_.push_back({std::move(record), fetched_at});
+  arrived_bytes_ += arrived_.back().bytes();
 }
 
 std::optional<WallTime> Partition::next_due() const {
@@ -570,7 +577,7 @@ void Partition::add_rows(Work& work) const {
 void Partition::apply(Work&& work, Offset rows_end) {
   for (std::size_t i = 0; i < work.taken; ++i) {
     refused_.erase(arrived_.front().record.offset);
-    arrived_bytes_ -= arrived_.front().record.body.size();
+    arrived_bytes_ -= arrived_.front().bytes();
     arrived_.pop_front();
   }
   // Offsets that were set back may come again while their old rows are there.

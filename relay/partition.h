@@ -166,6 +166,9 @@ class Partition {
   // refused too, nothing.
   void refuse_invalid(Offset offset, std::string reason);
 
+  // No more ids of delivered records than `max` are kept.
+  void limit_delivered(std::size_t max) { delivered_.limit(max); }
+
   const Source& source() const { return source_; }
   const PendingRecords& pending() const { return pending_; }
   Offset next() const { return next_; }  // The first offset that is not taken in; -1: unknown.
@@ -177,6 +180,7 @@ class Partition {
   bool has_arrived_before(Offset end) const {
     return !arrived_.empty() && arrived_.front().record.offset < end;
   }
+  // The memory of what has arrived.
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   std::optional<WallTime> next_due() const;
 
@@ -185,6 +189,8 @@ class Partition {
   struct Arrived {
     SourceRecord record;
     WallTime came_after{};
+
+    std::size_t bytes() const;
   };
   struct Refusal {
     enum class Sends { record, error, nothing };

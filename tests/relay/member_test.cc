@@ -880,6 +880,20 @@ TEST_CASE("an order cancels, moves and delivers the pending record of an id or a
   CHECK(one.order(source, {Order::Kind::cancel, "ic"}) == "unknown");
 }
 
+TEST_CASE("the ids of delivered records have a bound over all partitions of a member") {
+  const std::vector<Source> sources{{"o.delayed", 0}, {"o.delayed", 1}};
+  OneMember one(sources, [](MemberOptions& options) { options.delivered_ids = 4; });
+  one.steps(10);
+  for (const char* id : {"a", "b", "c"})
+    for (const auto& source : sources)
+      one.send(source, id, {{"x-delay", "1"}, {"x-schedule-id", id}});
+  one.steps(20);
+  for (const auto& source : sources) {
+    CHECK(one.order(source, {Order::Kind::cancel, "a"}) == "unknown");
+    CHECK(one.order(source, {Order::Kind::cancel, "b"}) == "already delivered");
+  }
+}
+
 TEST_CASE("an order sees what was acknowledged before it") {
   OneMember one;
   const Source source{"o.delayed", 0};

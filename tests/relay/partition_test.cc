@@ -221,6 +221,19 @@ TEST_CASE(
   CHECK(one.commit(after(100)) == "gone:1");
 }
 
+TEST_CASE(
+    "arrived records count with the memory that they take, and no more when they are taken in") {
+  OnePartition one;
+  const std::size_t small = source_record(0, {}).body.size();
+  for (Offset i = 0; i < 100; ++i) one.partition.arrive(source_record(i, {}));
+  CHECK(one.partition.arrived_bytes() >= 100 * (sizeof(SourceRecord) + small));
+  one.commit(after(0));
+  CHECK(one.partition.arrived_bytes() == 0);
+  one.partition.arrive(source_record(100, {}));
+  one.partition.begin(101, after(0));
+  CHECK(one.partition.arrived_bytes() == 0);
+}
+
 TEST_CASE("a recurring record is delivered, and its row has the next run") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "2"}}));
