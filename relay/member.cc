@@ -47,7 +47,7 @@ void Member::step(milliseconds longest) {
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
     const auto* copy = warm_.find(source);
-    if (copy != nullptr && (copy->is_bad || is_disturbed)) warm_.drop(source);
+    if (copy != nullptr && (copy->is_bad || copy->is_stale || is_disturbed)) warm_.drop(source);
   }
   take_polled(std::move(polled), mono, now);
   if (is_disturbed) is_confirmed_ = false;
@@ -154,6 +154,8 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     if (is_new && copy) {
       assigned.since = assigned.stage_since = mono;
       assigned.rows_end = copy->rows_end;
+      // One that was read to an end has followed its partition since.
+      assigned.complete_at = copy->rows_end < 0 ? copy->complete_at : now;
       assigned.is_warm = true;
     } else if (is_new) {
       TakeOver::begin(assigned, mono);
@@ -183,7 +185,7 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   for (const auto& row : polled.rows) {
     const auto assigned = assignment_.find(row.source);
     if (auto* copy = warm_.find(row.source); copy != nullptr) {
-      if (copy->is_bad) continue;
+      if (copy->is_bad || copy->is_stale) continue;
       loaded.try_emplace(row.source, -1);
       copy->is_bad = !take_row(row, copy->partition);
     } else if (assigned != assignment_.end() && assigned->second.reads_rows() &&
@@ -200,6 +202,13 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
     const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
     if (auto* copy = warm_.find(end.source); copy != nullptr) {
+      if (copy->rows_end < 0 && now - copy->complete_at > longest_read) {
+        log_warn("relay", "{}: reading its warm copy took too long; it is read again",
+                 end.source.text());
+        copy->is_stale = true;
+        loaded.try_emplace(end.source, -1);
+        continue;
+      }
       known = &copy->rows_end;
     } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
       if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;
@@ -211,7 +220,8 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   }
   for (const auto& [source, end] : loaded) {
     auto* copy = warm_.find(source);
-    const bool is_bad = copy != nullptr ? copy->is_bad : !assignment_.at(source).bad_row.empty();
+    const bool is_bad =
+        copy != nullptr ? copy->is_bad || copy->is_stale : !assignment_.at(source).bad_row.empty();
     Partition& partition = copy != nullptr ? copy->partition : assignment_.at(source).partition;
     if (is_bad) {
       partition.forget();

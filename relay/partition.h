@@ -64,6 +64,8 @@ inline constexpr std::string_view state_mark = "-pending-";
 // A store that has not followed its state topic for longer may lack a tombstone that is gone: Kafka
 // keeps one for delete.retention.ms, an hour at least (kafka_topics.h).
 inline constexpr std::chrono::minutes longest_unread{45};
+// Rows that are read for longer since then are read again: a tombstone among them may be gone.
+inline constexpr std::chrono::minutes longest_read{58};
 
 // The operator's settings for all sources.
 struct Rules {

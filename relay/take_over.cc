@@ -27,8 +27,6 @@ constexpr milliseconds first_fetch{300};
 constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
 constexpr milliseconds settle_again{5'000};
-// Since the rows in the store were complete; tombstones stay for an hour at least.
-constexpr std::chrono::minutes oldest_rest{58};
 
 }  // namespace
 
@@ -213,7 +211,7 @@ void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
   parts_.cluster.stop_rows(assigned.partition.source());
   const std::lock_guard lock(parts_.guard);
   // It took so long to read the rest that tombstones may have been compacted away meanwhile.
-  if (!assigned.is_warm && now - assigned.complete_at > oldest_rest) {
+  if (now - assigned.complete_at > longest_read) {
     log_warn("relay", "{}: reading its rows took too long; they are read again",
              assigned.partition.source().text());
     assigned.partition.forget();
