@@ -19,6 +19,8 @@
 //   has
 //     an unknown outcome: the producers are given up, and renew() makes others under the same ids,
 //     which settles it.
+//   - A transaction of which a record was not confirmed in time has an unknown outcome too, however
+//     well it was aborted.
 //   - The offsets are sent before the records: a transaction that the group refuses leaves nothing
 //     in the logs.
 //
@@ -46,6 +48,11 @@ namespace tarry::relay {
 
 // The metadata of an offset: this, and the owner (KafkaOptions).
 inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
+
+// What a transaction has come to that was aborted because some record was not confirmed in time.
+// The request is perhaps still on its way and arrives behind the end of its transaction: only a new
+// epoch of the producer keeps Kafka from taking it for the beginning of another one.
+Transacted unconfirmed(Transacted aborted);
 
 class KafkaProducers {
  public:
