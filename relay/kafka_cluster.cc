@@ -26,6 +26,9 @@ namespace {
 // librdkafka looks once in a second, so a source's leader that hangs is noticed after 7 s at most;
 // with its default of 60 s the partition would look idle, and cancellations in it would come late.
 constexpr auto max_silence = 6s;
+// Of one answer, and of one partition in it unless its first record is larger.
+constexpr std::int64_t fetch_bytes = 4 << 20;
+constexpr std::int64_t partition_fetch_bytes = 512 << 10;
 // The work of a member between two polls takes less (member.h), unless librdkafka hangs.
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
@@ -91,18 +94,30 @@ Buffer body_of(const rd_kafka_message_t& message) {
   return body;
 }
 
+// The largest of `least` and what `properties` give for the one that begins with `key`.
+std::int64_t largest_given(std::span<const std::string> properties, std::string_view key,
+                           std::int64_t least) {
+  for (const std::string_view each : properties) {
+    if (!each.starts_with(key)) continue;
+    std::int64_t given = 0;
+    std::from_chars(each.data() + key.size(), each.data() + each.size(), given);
+    least = std::max(least, given);
+  }
+  return least;
+}
+
 }  // namespace
 
 std::string poll_interval_property(std::span<const std::string> properties) {
-  std::int64_t interval = std::chrono::milliseconds(longest_poll_interval).count();
-  constexpr std::string_view session = "session.timeout.ms=";
-  for (const std::string_view each : properties) {
-    if (!each.starts_with(session)) continue;
-    std::int64_t given = 0;
-    std::from_chars(each.data() + session.size(), each.data() + each.size(), given);
-    interval = std::max(interval, given);
-  }
-  return fmt::format("max.poll.interval.ms={}", interval);
+  return fmt::format("max.poll.interval.ms={}",
+                     largest_given(properties, "session.timeout.ms=",
+                                   std::chrono::milliseconds(longest_poll_interval).count()));
+}
+
+std::vector<std::string> fetch_properties(std::span<const std::string> properties) {
+  return {fmt::format("fetch.max.bytes={}",
+                      largest_given(properties, "message.max.bytes=", fetch_bytes)),
+          fmt::format("max.partition.fetch.bytes={}", partition_fetch_bytes)};
 }
 
 bool may_be_source(const std::string& glob, const std::string& topic) {
@@ -158,6 +173,7 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
       "session.timeout.ms=10000",        "queued.max.messages.kbytes=32768"};
   properties.push_back(fmt::format("socket.timeout.ms={}", milliseconds(max_silence).count()));
   properties.push_back(poll_interval_property(options_.properties));
+  std::ranges::move(fetch_properties(options_.properties), std::back_inserter(properties));
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   for (const char* fixed :
        // Behind the operator's properties, because the last one wins: the relay's guarantees rest

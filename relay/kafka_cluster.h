@@ -51,6 +51,11 @@ bool may_be_source(const std::string& glob, const std::string& topic);
 // a session.timeout.ms among `properties`.
 std::string poll_interval_property(std::span<const std::string> properties);
 
+// The sizes of fetches.  librdkafka counts the time of a request until the whole answer is there,
+// so it has to come within max_silence on a slow link too: 4 MiB need 5.6 Mbit/s.  A fetch may not
+// be smaller than a message.max.bytes among `properties`, and a fetch.max.bytes there counts.
+std::vector<std::string> fetch_properties(std::span<const std::string> properties);
+
 // Whether this error of a client means that a broker was away: records of its partitions may have
 // been acknowledged that were not fetched.  A connection that stays open without an answer counts
 // too, and librdkafka has a word of its own for it.
