@@ -620,6 +620,54 @@ TEST_CASE("a leader that is silent is named in the status while its partition wa
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE(
+    "partitions of absent leaders, however many, have turns to be asked about with the others") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 40; ++i) sources.push_back({"a.delayed", i});
+  const Source last{"b.delayed", 0};
+  OneMember one(sources);
+  one.kafka.targets[last] = -1;
+  one.kafka.rebalance();
+  one.cluster.without_leader = {sources.begin(), sources.end()};
+  one.send(last, "x");
+  // Each partition is asked about once; some were asked about again before it, by their retries.
+  one.steps(70);
+  CHECK(one.in("b") == "x");
+}
+
+TEST_CASE("why a question for an end has failed is forgotten when what has arrived answers it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.cluster.end_is_ahead_by = 30;
+  one.steps(20);
+  one.cluster.without_leader = {source};
+  one.steps(300);
+  CHECK(one.member.status().stalled == "the leader of o.delayed-0 does not answer");
+  for (int i = 0; i < 30; ++i) one.send(source, "x", {{"x-delay", "1h"}});
+  one.steps(20);
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a member may deliver from its first owned partition on, and while stalls keep it busy") {
+  OneMember one({{"bad.delayed", 0}, {"o.delayed", 0}});
+  one.cluster.bad_sources = {"bad.delayed"};
+  CHECK_FALSE(one.member.may_deliver());
+  one.cluster.without_leader = {{"o.delayed", 0}};
+  one.steps(20);
+  CHECK_FALSE(one.member.may_deliver());
+  one.cluster.without_leader.clear();
+  one.steps(50);
+  CHECK(one.member.may_deliver());
+  CHECK_FALSE(one.member.is_ready());
+  for (int i = 0; i < 20; ++i) {
+    one.kafka.now += milliseconds(600);
+    one.step();
+  }
+  for (const auto& each : one.member.status().partitions) CHECK(each.stage != Stage::owned);
+  CHECK(one.member.may_deliver());
+}
+
 TEST_CASE("a stall between a fetch and the plan of its records counts as any other") {
   OneMember one;
   one.steps(20);
