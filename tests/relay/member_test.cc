@@ -954,6 +954,19 @@ TEST_CASE("an order sees what was acknowledged before it") {
   CHECK(one.order(source, {Order::Kind::cancel, "ix"}) == "done");
 }
 
+TEST_CASE("an order waits for a producer's open transaction, and says so when its time is over") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  const int open = one.kafka.begin("of a producer");
+  one.kafka.append({"o.delayed", 0}, one.record("x", {{"x-delay", "1h"}}), open);
+  one.send(source, "y", {{"x-delay", "1h"}, {"x-schedule-id", "iy"}});
+  CHECK(one.order(source, {Order::Kind::cancel, "iy"}).contains("a transaction of a producer"));
+  one.kafka.decide(open, KafkaModel::State::aborted);
+  CHECK(one.order(source, {Order::Kind::cancel, "iy"}) == "done");
+  CHECK(one.member.status().pending() == 0);
+}
+
 TEST_CASE("an order for a record that would expire first is refused and changes nothing") {
   OneMember one;
   const Source source{"o.delayed", 0};
