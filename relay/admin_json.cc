@@ -101,7 +101,8 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
     Json partition{{"topic", each.source.topic},    {"partition", each.source.partition},
                    {"member", facts.self.instance}, {"state", name_of(each.stage)},
                    {"pending", each.pending},       {"arrived", each.arrived},
-                   {"next_offset", each.next},      {"next_due", ms_json(each.next_due)}};
+                   {"next_offset", each.next},      {"next_due", ms_json(each.next_due)},
+                   {"paused", each.is_paused}};
     partition["take_over_ms"] = nullptr;
     if (each.take_over_ms) partition["take_over_ms"] = *each.take_over_ms;
     partitions.push_back(std::move(partition));

@@ -48,6 +48,10 @@ struct AssignedPartition {
   std::string last_owner;
   // The source and the state partition were read to these offsets, as Kafka said.
   Offset read_end = -1, rows_end = -1;
+  // All that was fetched from the source by then has arrived; zero: nothing was read yet.
+  WallTime fetched_at{};
+  bool is_paused = false;  // Nothing is read from the source (intake.h).
+  MonoTime resumed_at{};   // The last pause ended.
   // This member kept a warm copy before the assignment, and goes on reading its rows.
   bool is_warm = false;
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
@@ -61,6 +65,8 @@ struct AssignedPartition {
   bool may_deliver() const {
     return stage == Stage::owned || (stage == Stage::reading && read_until != WallTime{});
   }
+  // Its arrived records may be taken in.
+  bool takes_in() const { return stage == Stage::reading || stage == Stage::owned; }
   bool reads_rows() const {
     return stage == Stage::loading || (stage == Stage::finding && is_warm);
   }

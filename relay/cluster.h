@@ -99,8 +99,11 @@ struct Polled {
   std::vector<RowRead> rows;
   std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
   bool disturbed = false;              // A broker went away, or the whole process stood still.
-  // All that was fetched by then is in here.  A standstill before it is `disturbed`; one behind it
-  // does not matter to a plan that is made for this time.
+  // For a while nothing was fetched, for want of room, so what was acknowledged meanwhile may be
+  // missing.
+  bool held_up = false;
+  // All that was fetched by then is in here, or was in an earlier one.  A standstill before it is
+  // `disturbed`; one behind it does not matter to a plan that is made for this time.
   WallTime at{};
 };
 
@@ -138,9 +141,9 @@ class Cluster {
  public:
   virtual ~Cluster() = default;
 
-  // Returns all that has come, and waits for the first thing.  Without `take_records` no record is
-  // read from the sources, and the others go on.
-  virtual Polled poll(std::chrono::milliseconds wait, bool take_records) = 0;
+  // Returns all that has come, and waits for the first thing.  No record is read from the `paused`
+  // sources.
+  virtual Polled poll(std::chrono::milliseconds wait, const std::set<Source>& paused) = 0;
   // Ends the wait of poll().  Any thread.
   virtual void wake() {}
 
@@ -151,10 +154,12 @@ class Cluster {
 
   // The committed offsets, in the order of `sources`.
   virtual Result<std::vector<Committed>> committed(std::span<const Source> sources) = 0;
-  // The end of the source as consumers see it, and that of the state partition with what is not
-  // committed.
+  // The ends of the source and of the state partition, with what is not committed: behind an open
+  // transaction there may be what was acknowledged.
   virtual Result<Offset> source_end(const Source& source) = 0;
   virtual Result<Offset> state_end(const Source& source) = 0;
+  // The end of the source as consumers see it: where its first open transaction begins.
+  virtual Result<Offset> stable_source_end(const Source& source) = 0;
   // source_end() of several, in their order.
   virtual Result<std::vector<Offset>> source_ends(std::span<const Source> sources) {
     std::vector<Offset> ends;

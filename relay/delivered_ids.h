@@ -2,8 +2,10 @@
 
 // DeliveredIds: the ids that were delivered lately, for the answer `already_delivered`.
 //
-// Invariant: at most max_ids, each for at most max_age; the oldest go first.
+// Invariant: at most max_ids, or as many as limit() says, each for at most max_age; the oldest go
+// first.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,14 +26,12 @@ class DeliveredIds {
   void add(const std::string& id, WallTime at) {
     latest_[id] = ++last_;
     by_age_.push_back({at, id, last_});
-    while (by_age_.size() > max_ids || by_age_.front().at + max_age < at) {
-      const auto& oldest = by_age_.front();
-      // It may have been added again since.
-      if (const auto found = latest_.find(oldest.id);
-          found != latest_.end() && found->second == oldest.number)
-        latest_.erase(found);
-      by_age_.pop_front();
-    }
+    while (by_age_.size() > max_ || by_age_.front().at + max_age < at) forget_oldest();
+  }
+  // From now on; one at least.
+  void limit(std::size_t max) {
+    max_ = std::clamp<std::size_t>(max, 1, max_ids);
+    while (by_age_.size() > max_) forget_oldest();
   }
   // Another record has the id now.
   void forget(const std::string& id) { latest_.erase(id); }
@@ -48,6 +48,16 @@ class DeliveredIds {
     std::uint64_t number;  // Without gaps from the first of by_age_ on.
   };
 
+  void forget_oldest() {
+    const auto& oldest = by_age_.front();
+    // It may have been added again since.
+    if (const auto found = latest_.find(oldest.id);
+        found != latest_.end() && found->second == oldest.number)
+      latest_.erase(found);
+    by_age_.pop_front();
+  }
+
+  std::size_t max_ = max_ids;
   std::deque<Delivered> by_age_;
   std::unordered_map<std::string, std::uint64_t> latest_;
   std::uint64_t last_ = 0;

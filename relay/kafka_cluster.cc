@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -25,12 +26,19 @@ namespace {
 // librdkafka looks once in a second, so a source's leader that hangs is noticed after 7 s at most;
 // with its default of 60 s the partition would look idle, and cancellations in it would come late.
 constexpr auto max_silence = 6s;
+// Of one answer, and of one partition in it unless its first record is larger.
+constexpr std::int64_t fetch_bytes = 4 << 20;
+constexpr std::int64_t partition_fetch_bytes = 512 << 10;
 // The work of a member between two polls takes less (member.h), unless librdkafka hangs.
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
 constexpr auto poll_interval_margin = 2s;
 constexpr std::size_t max_polled = 5'000;  // For each second since the last poll.
+// The bytes of a transaction: what is left in librdkafka's queue holds up its fetches, and more
+// would be held up here.
+constexpr std::size_t max_polled_bytes = 8u << 20;
 constexpr std::size_t max_rows_polled = 20'000;
+constexpr std::size_t max_row_bytes_polled = 16u << 20;  // And one batch of the queue.
 // How many partitions are asked for one by one when some offset is not stable, and for how long
 // after the first question another one is begun.
 constexpr std::size_t max_single_questions = 10;
@@ -86,18 +94,30 @@ Buffer body_of(const rd_kafka_message_t& message) {
   return body;
 }
 
+// The largest of `least` and what `properties` give for the one that begins with `key`.
+std::int64_t largest_given(std::span<const std::string> properties, std::string_view key,
+                           std::int64_t least) {
+  for (const std::string_view each : properties) {
+    if (!each.starts_with(key)) continue;
+    std::int64_t given = 0;
+    std::from_chars(each.data() + key.size(), each.data() + each.size(), given);
+    least = std::max(least, given);
+  }
+  return least;
+}
+
 }  // namespace
 
 std::string poll_interval_property(std::span<const std::string> properties) {
-  std::int64_t interval = std::chrono::milliseconds(longest_poll_interval).count();
-  constexpr std::string_view session = "session.timeout.ms=";
-  for (const std::string_view each : properties) {
-    if (!each.starts_with(session)) continue;
-    std::int64_t given = 0;
-    std::from_chars(each.data() + session.size(), each.data() + each.size(), given);
-    interval = std::max(interval, given);
-  }
-  return fmt::format("max.poll.interval.ms={}", interval);
+  return fmt::format("max.poll.interval.ms={}",
+                     largest_given(properties, "session.timeout.ms=",
+                                   std::chrono::milliseconds(longest_poll_interval).count()));
+}
+
+std::vector<std::string> fetch_properties(std::span<const std::string> properties) {
+  return {fmt::format("fetch.max.bytes={}",
+                      largest_given(properties, "message.max.bytes=", fetch_bytes)),
+          fmt::format("max.partition.fetch.bytes={}", partition_fetch_bytes)};
 }
 
 bool may_be_source(const std::string& glob, const std::string& topic) {
@@ -153,6 +173,7 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
       "session.timeout.ms=10000",        "queued.max.messages.kbytes=32768"};
   properties.push_back(fmt::format("socket.timeout.ms={}", milliseconds(max_silence).count()));
   properties.push_back(poll_interval_property(options_.properties));
+  std::ranges::move(fetch_properties(options_.properties), std::back_inserter(properties));
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   for (const char* fixed :
        // Behind the operator's properties, because the last one wins: the relay's guarantees rest
@@ -201,14 +222,23 @@ Result<> KafkaCluster::connect() {
   rows_.reset(rd_kafka_queue_new(reader_.get()));
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
-  std::array<char, 32> interval{};
-  std::size_t size = interval.size();
-  rd_kafka_conf_get(rd_kafka_conf(group_.get()), "max.poll.interval.ms", interval.data(), &size);
-  poll_interval_ = milliseconds(std::strtoll(interval.data(), nullptr, 10));
+  poll_interval_ = milliseconds(number_of("max.poll.interval.ms"));
+  // Below the bounds: one that is nearly reached was reached a moment ago, or soon is.
+  marks_ = QueueMarks(std::chrono::floor<milliseconds>(std::chrono::system_clock::now()),
+                      {.records = number_of("queued.min.messages") / 4 * 3,
+                       .bytes = number_of("queued.max.messages.kbytes") * 1'024 / 4 * 3});
   polled_at_ = std::chrono::steady_clock::now();
   if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::invalid, error_text(error, "--source " + options_.source));
   return {};
+}
+
+// Of the group's client.
+std::size_t KafkaCluster::number_of(const char* property) const {
+  std::array<char, 32> text{};
+  std::size_t size = text.size();
+  rd_kafka_conf_get(rd_kafka_conf(group_.get()), property, text.data(), &size);
+  return std::strtoull(text.data(), nullptr, 10);
 }
 
 rd_kafka_resp_err_t KafkaCluster::subscribe() {
@@ -251,8 +281,9 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     polled_.assigned.insert(polled_.assigned.end(), sources.begin(), sources.end());
     assigned_.insert(sources.begin(), sources.end());
     polled_.changed = was_assigned_ = true;
-    // A partition that is new is read at once, whatever pause() was told before it came.
-    (is_paused_ ? rd_kafka_pause_partitions : rd_kafka_resume_partitions)(group_.get(), partitions);
+    // A partition that is new is read at once, whatever pause() was told when it was here before.
+    rd_kafka_resume_partitions(group_.get(), partitions);
+    for (const auto& source : sources) paused_.erase(source);
   } else {
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
     const auto is_lost = [&](const Source& source) {
@@ -291,17 +322,13 @@ void KafkaCluster::take_message(const rd_kafka_message_t& message) {
                    body_of(message)});
 }
 
-void KafkaCluster::pause(bool is_paused) {
-  if (is_paused == is_paused_) return;
-  rd_kafka_topic_partition_list_t* raw = nullptr;
-  if (rd_kafka_assignment(group_.get(), &raw) != RD_KAFKA_RESP_ERR_NO_ERROR) return;
-  const KafkaPartitions assignment(raw);
-  if (is_paused) {
-    rd_kafka_pause_partitions(group_.get(), assignment.get());
-  } else {
-    rd_kafka_resume_partitions(group_.get(), assignment.get());
-  }
-  is_paused_ = is_paused;
+void KafkaCluster::pause(const std::set<Source>& paused) {
+  std::vector<Source> begin, end;
+  std::ranges::set_difference(paused, paused_, std::back_inserter(begin));
+  std::ranges::set_difference(paused_, paused, std::back_inserter(end));
+  if (!begin.empty()) rd_kafka_pause_partitions(group_.get(), list_of(begin).get());
+  if (!end.empty()) rd_kafka_resume_partitions(group_.get(), list_of(end).get());
+  paused_ = paused;
 }
 
 // The generation is in no function of librdkafka but this one; its bytes begin with a mark.
@@ -340,36 +367,52 @@ void KafkaCluster::join_anew() {
     log_error("relay", "{}", error_text(error, "--source " + options_.source));
 }
 
-// Takes what there is, and waits for the first one; false: there may be more than `most`.
+// Takes what there is, and waits for the first one; false: there may be more.
 bool KafkaCluster::take_messages(milliseconds wait, std::size_t most) {
-  const auto take = [this](milliseconds longest) {
+  std::size_t count = 0, bytes = 0;
+  const auto take = [&](milliseconds longest) {
     const KafkaMessage message(rd_kafka_consumer_poll(group_.get(), in_ms(longest)));
-    if (message) take_message(*message);
-    return static_cast<bool>(message);
+    if (!message) return false;
+    const std::size_t size = message->len + message->key_len;
+    take_message(*message);
+    marks_.took(size);
+    bytes += size;
+    ++count;
+    return true;
   };
-  std::size_t count = take(wait) ? 1 : 0;
-  while (count < most) {
-    // The time comes before the look that finds nothing: this thread may stand still between them,
-    // and what came meanwhile is later than the time.
-    polled_.at = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());
+  // The time comes before the look at the queue: this thread may stand still between them, and what
+  // came meanwhile is later than the time.
+  const auto look = [this] {
+    const auto now = std::chrono::floor<milliseconds>(std::chrono::system_clock::now());
+    marks_.look(now, rd_kafka_queue_length(polled_queue_.get()));
+  };
+  look();
+  take(wait);
+  while (count < most && bytes < max_polled_bytes) {
+    look();
     const std::size_t before = count;
-    while (count < most && take(milliseconds{0})) ++count;
-    if (count == before) return true;
+    while (count < most && bytes < max_polled_bytes && take(milliseconds{0})) {
+    }
+    if (count > before) continue;
+    marks_.found_nothing();
+    return true;
   }
   return false;
 }
 
-Polled KafkaCluster::poll(milliseconds wait, bool take_records) {
+Polled KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
   polled_ = {};
   const auto gap = std::chrono::steady_clock::now() - polled_at_;
   // By our own clock: librdkafka's word for it comes behind all records that wait in its queue.
   if (gap > poll_interval_ - poll_interval_margin) was_expelled_ = true;
-  pause(!take_records);
+  pause(paused);
   // After a long transaction a cancellation may be behind all that came meanwhile.
   const std::size_t most = max_polled * static_cast<std::size_t>(1 + gap / 1s);
   const bool is_drained = take_messages(wait, most);
   polled_at_ = std::chrono::steady_clock::now();
   if (standstill_.longest(polled_at_) > max_standstill) polled_.disturbed = true;
+  polled_.at = marks_.at();
+  polled_.held_up = marks_.take_was_full();
   producers_.poll();
   rd_kafka_poll(reader_.get(), 0);
   rd_kafka_poll(looker_.get(), 0);
@@ -392,13 +435,14 @@ void KafkaCluster::wake() {
 void KafkaCluster::take_rows() {
   if (reading_rows_.empty()) return;
   const std::string front = options_.rules.group + std::string(state_mark);
-  std::vector<rd_kafka_message_t*> messages(1'000);
-  for (std::size_t count = 0; count < max_rows_polled;) {
+  std::vector<rd_kafka_message_t*> messages(100);
+  for (std::size_t count = 0, bytes = 0; count < max_rows_polled && bytes < max_row_bytes_polled;) {
     const auto got = rd_kafka_consume_batch_queue(rows_.get(), count == 0 ? 1 : 0, messages.data(),
                                                   messages.size());
     if (got <= 0) return;
     for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
       const KafkaMessage message(messages[i]);
+      bytes += message->len + message->key_len;
       if (message->rkt == nullptr) continue;
       const std::string topic = rd_kafka_topic_name(message->rkt);
       Source source{topic.substr(std::min(front.size(), topic.size())), message->partition};
@@ -539,6 +583,10 @@ void KafkaCluster::note_end_answer(rd_kafka_resp_err_t error,
 }
 
 Result<Offset> KafkaCluster::source_end(const Source& source) {
+  return end_of(looker_.get(), source.topic, source.partition);
+}
+
+Result<Offset> KafkaCluster::stable_source_end(const Source& source) {
   return end_of(reader_.get(), source.topic, source.partition);
 }
 
@@ -547,7 +595,7 @@ Result<std::vector<Offset>> KafkaCluster::source_ends(std::span<const Source> so
   const auto list = list_of(sources);
   for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_END;
   const auto begun = std::chrono::steady_clock::now();
-  const auto error = rd_kafka_offsets_for_times(reader_.get(), list.get(), in_ms(for_end_.wait()));
+  const auto error = rd_kafka_offsets_for_times(looker_.get(), list.get(), in_ms(for_end_.wait()));
   note_end_answer(error, begun);
   if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::io, error_text(error, "the ends of the sources"));

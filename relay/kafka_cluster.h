@@ -3,8 +3,9 @@
 // KafkaCluster: the Cluster that is Kafka, over librdkafka.
 //
 //   group      a consumer in the group: source records, read committed, and the assignment
-//   reader     a consumer without assignment by the group: rows, stable offsets, ends of sources
-//   looker     the same, read uncommitted: ends of state partitions, offsets that are not stable
+//   reader     a consumer without assignment by the group: rows, stable offsets, stable ends
+//   looker     the same, read uncommitted: ends with what is not committed, offsets that are not
+//              stable
 //   producers  transactions, and records without one (kafka_producers.h)
 //
 // Invariants
@@ -36,6 +37,7 @@
 #include "relay/kafka_producers.h"
 #include "relay/kafka_topics.h"
 #include "relay/patience.h"
+#include "relay/queue_marks.h"
 #include "relay/standstill.h"
 
 namespace tarry::relay {
@@ -48,6 +50,11 @@ bool may_be_source(const std::string& glob, const std::string& topic);
 // others from their partitions for as long, because its heartbeats go on.  It may not be less than
 // a session.timeout.ms among `properties`.
 std::string poll_interval_property(std::span<const std::string> properties);
+
+// The sizes of fetches.  librdkafka counts the time of a request until the whole answer is there,
+// so it has to come within max_silence on a slow link too: 4 MiB need 5.6 Mbit/s.  A fetch may not
+// be smaller than a message.max.bytes among `properties`, and a fetch.max.bytes there counts.
+std::vector<std::string> fetch_properties(std::span<const std::string> properties);
 
 // Whether this error of a client means that a broker was away: records of its partitions may have
 // been acknowledged that were not fetched.  A connection that stays open without an answer counts
@@ -66,13 +73,14 @@ class KafkaCluster final : public Cluster {
   // Leaves the group, in order.
   void leave();
 
-  Polled poll(std::chrono::milliseconds wait, bool take_records) override;
+  Polled poll(std::chrono::milliseconds wait, const std::set<Source>& paused) override;
   void wake() override;
   Result<> prepare(std::span<const Source> sources) override;
   Result<> prepare_target(const std::string& topic, const Source& source) override;
   Result<std::vector<Committed>> committed(std::span<const Source> sources) override;
   Result<Offset> source_end(const Source& source) override;
   Result<Offset> state_end(const Source& source) override;
+  Result<Offset> stable_source_end(const Source& source) override;
   Result<std::vector<Offset>> source_ends(std::span<const Source> sources) override;
   Result<> start_rows(const Source& source, Offset from) override;
   void stop_rows(const Source& source) override;
@@ -88,9 +96,10 @@ class KafkaCluster final : public Cluster {
   Result<KafkaClient> open_consumer(const std::string& isolation);
   void on_rebalance(rd_kafka_resp_err_t what, rd_kafka_topic_partition_list_t* partitions);
   void take_message(const rd_kafka_message_t& message);
+  std::size_t number_of(const char* property) const;
   bool take_messages(std::chrono::milliseconds wait, std::size_t most);
   void take_rows();
-  void pause(bool is_paused);
+  void pause(const std::set<Source>& paused);
   rd_kafka_resp_err_t subscribe();
   void join_anew();
   void note_generation();
@@ -110,7 +119,8 @@ class KafkaCluster final : public Cluster {
   KafkaGroupMetadata metadata_;
   std::int32_t generation_ = -1;
   Polled polled_;  // While poll() runs.
-  bool is_paused_ = false;
+  QueueMarks marks_{{}, {}};
+  std::set<Source> paused_;
   bool was_assigned_ = false;  // By the group, anything.
   std::set<Source> assigned_;  // The partitions that librdkafka has, as far as it has said so.
   std::chrono::milliseconds poll_interval_{};

@@ -35,12 +35,19 @@ bool is_refusal(rd_kafka_resp_err_t error) {
 
 }  // namespace
 
+Transacted unconfirmed(Transacted aborted) {
+  aborted.outcome = Outcome::unknown;
+  aborted.refused.clear();
+  return aborted;
+}
+
 // The delivery reports of the records that are produced together, by their index.
 struct KafkaProducers::Reports {
   std::span<const Outgoing> records{};
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::map<std::string, std::string> forbidden{};  // Targets that may not be written.
   std::string failed;                              // For another reason.
+  bool is_unconfirmed = false;                     // One of them has no outcome in time.
   // Kafka has refused some topic, perhaps, and all records were taken back for it.
   bool may_be_forbidden = false;
   std::vector<bool> is_there{};  // Kafka has confirmed the record.
@@ -227,7 +234,7 @@ void KafkaProducers::learn_topics(rd_kafka_t* producer, std::span<const Outgoing
 
 // Hands all records over; false: one of them could not be, and `reports` says why.
 bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
-                             Reports& reports, Deadline deadline) {
+                             Reports& reports, Deadline deadline, bool is_careful) {
   reports_ = &reports;
   reports.records = records;
   ++round_;
@@ -239,10 +246,15 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> rec
       rd_kafka_poll(producer, 10);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
       reports.add(i, error);
+      // Those before it have filled the queue until now.
+      reports.is_unconfirmed = error == RD_KAFKA_RESP_ERR__QUEUE_FULL;
       return false;
     }
-    if (!is_careful_) continue;
-    if (rd_kafka_flush(producer, deadline.left_ms()) != 0) reports.failed = "Kafka does not answer";
+    if (!is_careful) continue;
+    if (rd_kafka_flush(producer, deadline.left_ms()) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+      reports.failed = "Kafka does not answer";
+      reports.is_unconfirmed = true;
+    }
     if (!reports.is_fine()) return false;
   }
   return true;
@@ -302,11 +314,7 @@ Transacted KafkaProducers::commit(rd_kafka_t* producer, Reports& reports, Deadli
     done.silent_targets = reports.silent_targets();
     done.error = "not all records were confirmed in time";
     // If Kafka answers this, it is the targets that are silent.
-    done = abort(producer, std::move(done), deadline.later(options_.abort_limit));
-    // A request that is still on its way may arrive behind the end of its transaction, and only a
-    // new epoch of the producer keeps Kafka from taking it for the beginning of another one.
-    done.outcome = Outcome::unknown;
-    return done;
+    return unconfirmed(abort(producer, std::move(done), deadline.later(options_.abort_limit)));
   }
   do {
     const KafkaError error(rd_kafka_commit_transaction(producer, deadline.left_ms()));
@@ -349,11 +357,12 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
     return abort(producer, std::move(done), abort_deadline);
   }
   Reports reports;
-  const bool was_careful = is_careful_;
-  if (!produce(producer, transaction.records, reports, deadline)) {
+  constexpr auto kind = RefusalSearch::Kind::transaction;
+  if (!produce(producer, transaction.records, reports, deadline, search_.is_careful(kind))) {
     done.error = reports.failed;
     done.refused = std::move(reports.refused);
     done = abort(producer, std::move(done), abort_deadline);
+    if (reports.is_unconfirmed) done = unconfirmed(std::move(done));
   } else {
     done = commit(producer, reports, deadline);
     done.placed = std::move(reports.placed);
@@ -361,8 +370,8 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
   }
   reports_ = nullptr;
   // Kafka refuses a batch for one of its records: the next attempt finds out which.
-  is_careful_ = done.is_careful = !done.refused.empty() && !was_careful;
-  if (is_careful_) {
+  done.is_careful = search_.ended(kind, !done.refused.empty());
+  if (done.is_careful) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
   } else if (done.outcome == Outcome::aborted && !reports.forbidden.empty()) {
@@ -408,8 +417,9 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgo
     return fail(Errc::io, error_text(error.get(), "begin"));
   Reports reports;
   std::string why;
-  produce(producer, {&record, 1}, reports, deadline);
-  rd_kafka_flush(producer, deadline.left_ms());
+  produce(producer, {&record, 1}, reports, deadline, false);
+  const bool is_confirmed =
+      rd_kafka_flush(producer, deadline.left_ms()) == RD_KAFKA_RESP_ERR_NO_ERROR;
   reports_ = nullptr;
   // Only a call about the transaction says why the record has come back.
   const auto offsets = offsets_of(transaction);
@@ -418,17 +428,20 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgo
   if (error && rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
     why = error_text(error.get(), "this member may not write to it");
   auto ended = abort(producer, {}, deadline.later(options_.abort_limit));
-  if (ended.outcome == Outcome::unknown) return fail(Errc::io, ended.error);
+  if (!is_confirmed) ended = unconfirmed(std::move(ended));
+  if (ended.outcome == Outcome::unknown)
+    return fail(Errc::io, is_confirmed ? ended.error : "a record was not confirmed in time");
   return why;
 }
 
 Transacted KafkaProducers::send(std::span<const Outgoing> records) {
   Transacted done;
   Reports reports;
-  const bool was_careful = is_careful_;
+  constexpr auto kind = RefusalSearch::Kind::sending;
   const Deadline deadline(options_.transaction_limit);
   learn_topics(sender_.get(), records, deadline);
-  const bool is_produced = produce(sender_.get(), records, reports, deadline);
+  const bool is_produced =
+      produce(sender_.get(), records, reports, deadline, search_.is_careful(kind));
   if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
     // Otherwise they could arrive later, out of their order.
     // Unless Kafka as a whole is silent.
@@ -443,7 +456,7 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
     reports.failed = "Kafka does not answer";
   }
   reports_ = nullptr;
-  is_careful_ = false;
+  done.is_careful = search_.ended(kind, !reports.refused.empty());
   done.placed = std::move(reports.placed);
   if (is_produced && reports.is_fine()) return done;
   // After a fatal error this sender sends nothing more: there must be a new one.
@@ -453,8 +466,7 @@ Transacted KafkaProducers::send(std::span<const Outgoing> records) {
   done.outcome = is_fatal ? Outcome::unknown : Outcome::aborted;
   done.error = is_fatal ? why.data() : reports.failed;
   done.refused = std::move(reports.refused);
-  if (!done.refused.empty() && !was_careful) {
-    is_careful_ = done.is_careful = true;
+  if (done.is_careful) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();
   } else if (done.outcome == Outcome::aborted) {

@@ -19,6 +19,8 @@
 //   has
 //     an unknown outcome: the producers are given up, and renew() makes others under the same ids,
 //     which settles it.
+//   - A transaction of which a record was not confirmed in time has an unknown outcome too, however
+//     well it was aborted.
 //   - The offsets are sent before the records: a transaction that the group refuses leaves nothing
 //     in the logs.
 //
@@ -40,11 +42,17 @@
 #include "relay/cluster.h"
 #include "relay/kafka_handles.h"
 #include "relay/kafka_options.h"
+#include "relay/refusal_search.h"
 
 namespace tarry::relay {
 
 // The metadata of an offset: this, and the owner (KafkaOptions).
 inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
+
+// What a transaction has come to that was aborted because some record was not confirmed in time.
+// The request is perhaps still on its way and arrives behind the end of its transaction: only a new
+// epoch of the producer keeps Kafka from taking it for the beginning of another one.
+Transacted unconfirmed(Transacted aborted);
 
 class KafkaProducers {
  public:
@@ -70,7 +78,7 @@ class KafkaProducers {
   void on_report(const rd_kafka_message_t& message);
   void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
   bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports,
-               Deadline deadline);
+               Deadline deadline, bool is_careful);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
   Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
   Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
@@ -91,7 +99,7 @@ class KafkaProducers {
   std::size_t turn_ = 0;        // The producer of the next transaction.
   Reports* reports_ = nullptr;  // The reports of the round that is under way.
   std::uintptr_t round_ = 0;
-  bool is_careful_ = false;  // Each record in a batch of its own, to see which one is refused.
+  RefusalSearch search_;
 };
 
 }  // namespace tarry::relay

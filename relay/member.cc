@@ -33,7 +33,7 @@ void Member::step(milliseconds longest) {
   const milliseconds wait = wait_time(longest);
   const MonoTime begun = clock_.mono();
   questions_.note_gap(begun);
-  Polled polled = cluster_.poll(wait, has_room());
+  Polled polled = cluster_.poll(wait, pause(begun));
   // The time of the plan is that of the fetch: behind it this thread may stand still for a while.
   const WallTime now = polled.at;
   const MonoTime mono = clock_.mono();
@@ -41,18 +41,17 @@ void Member::step(milliseconds longest) {
   // When this thread stood still in poll(), those that fetch may have too, before that time.
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
-  if (polled.disturbed) questions_.note_outage(mono);
+  const bool is_held_up = polled.held_up;
+  if (polled.disturbed || is_held_up) questions_.note_outage(mono);
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
     const auto* copy = warm_.find(source);
-    if (copy != nullptr && (copy->is_bad || is_disturbed)) warm_.drop(source);
+    if (copy != nullptr && (copy->is_bad || copy->is_stale || is_disturbed)) warm_.drop(source);
   }
   take_polled(std::move(polled), mono, now);
-  if (is_disturbed) {
-    is_confirmed_ = false;
-    take_over_.read_anew(mono);
-  }
+  if (is_disturbed) is_confirmed_ = false;
+  if (is_disturbed || is_held_up) take_over_.read_anew(mono);
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
@@ -90,10 +89,33 @@ void Member::begin_anew() {
   ++status_.renewed;
 }
 
-bool Member::has_room() const {
-  std::size_t arrived = 0;
-  for (const auto& [source, assigned] : assignment_) arrived += assigned.partition.arrived_bytes();
-  return arrived < options_.arrived_bytes;
+// The partitions that are paused in the next poll.
+std::set<Source> Member::pause(MonoTime mono) {
+  const std::lock_guard lock(mutex_);
+  auto paused = intake_.choose(assignment_);
+  for (auto& [source, assigned] : assignment_) {
+    const bool is_paused = paused.contains(source);
+    // Without room for records only delivery makes some, so there it goes on until the pause is
+    // over.
+    if (assigned.stage == Stage::owned && (is_paused ? !status_.is_full : assigned.is_paused))
+      TakeOver::read_again(assigned, mono);
+    if (is_paused == assigned.is_paused) continue;
+    assigned.is_paused = is_paused;
+    const std::size_t bytes = assigned.partition.arrived_bytes();
+    if (!is_paused) {
+      assigned.resumed_at = mono;
+      log_debug("relay", "{}: it is read again", source.text());
+    } else if (assigned.takes_in()) {
+      log_debug("relay", "{}: nothing is read from it until transactions have taken in {} bytes",
+                source.text(), bytes);
+    } else {
+      log_warn("relay",
+               "{}: nothing is read from it until it is taken over: {} bytes have arrived that "
+               "cannot be taken in yet",
+               source.text(), bytes);
+    }
+  }
+  return paused;
 }
 
 milliseconds Member::wait_time(milliseconds longest) const {
@@ -132,22 +154,28 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
     if (is_new && copy) {
       assigned.since = assigned.stage_since = mono;
       assigned.rows_end = copy->rows_end;
+      // One that was read to an end has followed its partition since.
+      assigned.complete_at = copy->rows_end < 0 ? copy->complete_at : now;
       assigned.is_warm = true;
     } else if (is_new) {
       TakeOver::begin(assigned, mono);
     }
     log_info("relay", "{}: assigned", source.text());
   }
+  for (auto& [source, assigned] : assignment_)
+    assigned.partition.limit_delivered(options_.delivered_ids / assignment_.size());
   status_.is_assigned = status_.is_assigned || polled.changed;
   if (polled.changed) progress_.retry_at_once();
   for (auto& [source, record] : polled.records) {
     if (const auto assigned = assignment_.find(source); assigned != assignment_.end())
-      assigned->second.partition.arrive(std::move(record));
+      assigned->second.partition.arrive(std::move(record), assigned->second.fetched_at);
   }
   for (const auto& end : polled.ends) {
     if (const auto assigned = assignment_.find(end.source); assigned != assignment_.end())
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
+  for (auto& [source, assigned] : assignment_)
+    if (!assigned.is_paused) assigned.fetched_at = now;
   take_rows(polled, mono, now);
 }
 
@@ -157,7 +185,7 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   for (const auto& row : polled.rows) {
     const auto assigned = assignment_.find(row.source);
     if (auto* copy = warm_.find(row.source); copy != nullptr) {
-      if (copy->is_bad) continue;
+      if (copy->is_bad || copy->is_stale) continue;
       loaded.try_emplace(row.source, -1);
       copy->is_bad = !take_row(row, copy->partition);
     } else if (assigned != assignment_.end() && assigned->second.reads_rows() &&
@@ -174,6 +202,13 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
     const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
     if (auto* copy = warm_.find(end.source); copy != nullptr) {
+      if (copy->rows_end < 0 && now - copy->complete_at > longest_read) {
+        log_warn("relay", "{}: reading its warm copy took too long; it is read again",
+                 end.source.text());
+        copy->is_stale = true;
+        loaded.try_emplace(end.source, -1);
+        continue;
+      }
       known = &copy->rows_end;
     } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
       if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;
@@ -185,7 +220,8 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
   }
   for (const auto& [source, end] : loaded) {
     auto* copy = warm_.find(source);
-    const bool is_bad = copy != nullptr ? copy->is_bad : !assignment_.at(source).bad_row.empty();
+    const bool is_bad =
+        copy != nullptr ? copy->is_bad || copy->is_stale : !assignment_.at(source).bad_row.empty();
     Partition& partition = copy != nullptr ? copy->partition : assignment_.at(source).partition;
     if (is_bad) {
       partition.forget();
@@ -244,18 +280,28 @@ void Member::tend_store(MonoTime mono, WallTime now) {
   }
 }
 
-// The partitions whose records may be taken in, behind the one that was served last: a busy one
-// leaves nothing for the others in its transaction.
+// The partitions whose records may be taken in, from the one on whose turn it is: a busy one leaves
+// nothing for those behind it in its transaction.
 std::vector<AssignedPartition*> Member::in_turn() {
   std::vector<AssignedPartition*> all;
   std::size_t first = 0;
   for (auto& [source, assigned] : assignment_) {
-    if (assigned.stage != Stage::reading && assigned.stage != Stage::owned) continue;
-    if (source <= last_served_) ++first;
+    if (!assigned.takes_in()) continue;
+    if (source < first_in_turn_) ++first;
     all.push_back(&assigned);
   }
   std::ranges::rotate(all, all.begin() + static_cast<std::ptrdiff_t>(first));
   return all;
+}
+
+// The first of a turn had all of the bound.  Of those behind it the first one that was cut short is
+// next; so each comes to be the first, however much the others have to do.
+void Member::pass_turn(const std::vector<AssignedPartition*>& turn,
+                       const std::set<const AssignedPartition*>& cut_short) {
+  if (turn.size() < 2) return;
+  const auto next = std::find_if(turn.begin() + 1, turn.end(),
+                                 [&](const auto* each) { return cut_short.contains(each); });
+  first_in_turn_ = (next == turn.end() ? turn[1] : *next)->partition.source();
 }
 
 // --- Orders.
@@ -314,7 +360,9 @@ void Member::work(WallTime now) {
   const bool has_room = store_.has_room();
   bool is_full = false;
   const auto held = held_targets_.waiting(clock_.mono());
-  for (AssignedPartition* next : in_turn()) {
+  const auto turn = in_turn();
+  std::set<const AssignedPartition*> cut_short;
+  for (AssignedPartition* next : turn) {
     AssignedPartition& assigned = *next;
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
@@ -323,12 +371,16 @@ void Member::work(WallTime now) {
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
+    // Where nothing can be taken in, to wait for what is in the source would end all deliveries.
+    if (assigned.is_paused && limits.pending_bytes > own)
+      limits.last_due = std::min(limits.last_due, assigned.fetched_at);
     std::vector<Waiting*> asked;
     if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
     for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
     Work each = assigned.partition.plan(now, assigned.may_deliver(), limits, orders);
     note_held(assigned, each.held_by);
+    if (each.is_cut_short) cut_short.insert(&assigned);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) continue;
@@ -352,7 +404,7 @@ void Member::work(WallTime now) {
   }
   if (works.empty()) return confirm();
   // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
-  last_served_ = works.back().assigned->partition.source();
+  pass_turn(turn, cut_short);
   if (!prepare_targets(transaction.records)) return;
   Transacted sent;
   std::vector<Outgoing> targets;  // That are sent already.
@@ -513,7 +565,9 @@ MemberStatus Member::status() const {
   for (const auto& [source, assigned] : assignment_) {
     status.partitions.push_back({source, assigned.stage, assigned.partition.pending().size(),
                                  assigned.partition.arrived(), assigned.partition.next(),
-                                 assigned.partition.next_due(), assigned.take_over_ms});
+                                 assigned.partition.next_due(), assigned.take_over_ms,
+                                 assigned.is_paused});
+    if (assigned.is_paused) ++status.paused;
     if (assigned.stage == Stage::owned) ++status.owned;
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;

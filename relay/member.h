@@ -37,7 +37,11 @@
 //     (questions.h).
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
 //     their source partition, and nothing else.
-//   - Partitions take turns: each transaction begins behind the one that was served last.
+//   - From a partition that is paused, because too much has arrived (intake.h), nothing is
+//   delivered
+//     that was due behind its last fetch: a cancellation of it may be in the source.
+//   - Partitions take turns: each transaction begins with the first one that was cut short by the
+//     bound of the last one, but for the one with which that began.
 //   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
 //     and its answer is given after a commit, which the group would have refused to a member that
 //     has lost the partition.
@@ -62,6 +66,7 @@
 #include "relay/assignment.h"
 #include "relay/cluster.h"
 #include "relay/held_targets.h"
+#include "relay/intake.h"
 #include "relay/member_options.h"
 #include "relay/member_status.h"
 #include "relay/partition.h"
@@ -115,6 +120,7 @@ class Member {
     std::vector<Waiting*> asked;  // The orders that the work answers.
   };
 
+  std::set<Source> pause(MonoTime mono);
   void take_polled(Polled polled, MonoTime mono, WallTime now);
   void take_rows(const Polled& polled, MonoTime mono, WallTime now);
   void begin_anew();
@@ -122,6 +128,8 @@ class Member {
   void tend_store(MonoTime mono, WallTime now);
   Result<> take_row(const RowRead& row, Partition& partition);
   std::vector<AssignedPartition*> in_turn();
+  void pass_turn(const std::vector<AssignedPartition*>& turn,
+                 const std::set<const AssignedPartition*>& cut_short);
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
   void follow_copies(bool is_disturbed, MonoTime mono);
   void confirm();
@@ -137,7 +145,6 @@ class Member {
   void failed(const Transacted& done, const std::vector<Outgoing>& records);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
-  bool has_room() const;
 
   Cluster& cluster_;
   const Clock& clock_;
@@ -150,6 +157,7 @@ class Member {
   WarmCopies warm_{cluster_, store_, options_.rules, mutex_};
   std::set<std::pair<std::string, Source>> prepared_targets_;
   HeldTargets held_targets_;
+  Intake intake_{options_.arrived_bytes};
   Progress progress_{options_.retry, options_.longest_transact_retry};
   MemberStatus status_;
   WindowedHistogram lag_;
@@ -165,7 +173,7 @@ class Member {
   bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
   bool needs_renewal_ = false;
   bool is_careful_ = false;  // A record is refused, and is not known yet.
-  Source last_served_{};
+  Source first_in_turn_{};
   bool was_late_ = false;                // The last step had no time for a transaction.
   MonoTime tended_at_{}, flushed_at_{};  // The store.
   WaitingOrders orders_{options_.waiting_orders};

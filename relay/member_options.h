@@ -25,6 +25,8 @@ struct MemberOptions {
   // their way; rows that come late say nothing more than that Kafka is slow.
   std::chrono::milliseconds stuck_rows_after{5'000};
   std::size_t waiting_orders = 10'000;
+  // The ids of delivered records, of all partitions together: each has an equal share.
+  std::size_t delivered_ids = 100'000;
   // After a failure; doubled with each that follows.
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};

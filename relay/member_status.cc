@@ -21,6 +21,10 @@ void MemberStatus::report_member(MetricSink& sink) const {
   // No figure has a label for its partition: a thousand of them would be a thousand lines at each
   // scrape, and /status lists them.
   sink.gauge({"tarry_relay_owned", "Source partitions that this member owns."}, owned);
+  sink.gauge({"tarry_relay_paused",
+              "Source partitions from which nothing is read, because too much has arrived that is "
+              "not taken in yet."},
+             paused);
   sink.gauge({"tarry_relay_standby",
               "Source partitions of other members of which this member keeps a warm copy."},
              standby);

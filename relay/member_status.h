@@ -28,11 +28,13 @@ struct PartitionStatus {
   Offset next = -1;
   std::optional<WallTime> next_due;
   std::optional<std::int64_t> take_over_ms;  // How long the take-over took.
+  bool is_paused = false;                    // Nothing is read from it (intake.h).
 };
 
 struct MemberStatus {
   std::vector<PartitionStatus> partitions;
   std::size_t owned = 0;
+  std::size_t paused = 0;              // Partitions from which nothing is read.
   std::size_t standby = 0;             // Warm copies that have been read to the end once.
   bool is_assigned = false;            // The group has given an assignment, perhaps an empty one.
   std::string stalled;                 // Why the last transaction was not made; empty: it was.

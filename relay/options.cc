@@ -28,6 +28,14 @@ Result<> check(const RelayOptions& options) {
                             printable(options.group)));
   }
   if (options.source.empty()) return fail(Errc::invalid, "--source: the pattern is empty");
+  // What is in brackets would be taken literally, and no topic could have such a name.
+  for (const char c : options.source) {
+    if (c == '*' || c == '?' || is_topic_name(std::string("a") + c)) continue;
+    return fail(Errc::invalid,
+                fmt::format("--source {}: a pattern has * for any characters, ? for one, and the "
+                            "characters of topic names (A-Z a-z 0-9 . _ -); {} is none of them",
+                            printable(options.source), printable(std::string(1, c))));
+  }
   if (!options.instance.empty() &&
       (!is_topic_name(options.instance) || options.instance.size() > 60)) {
     return fail(Errc::invalid,

@@ -22,6 +22,8 @@ namespace tarry::relay {
 namespace {
 
 constexpr std::size_t tombstone_bytes = 64;
+// The heap's own bytes for a body.
+constexpr std::size_t heap_bytes = 16;
 
 std::optional<Buffer> copy_of(const std::optional<Bytes>& bytes) {
   if (!bytes) return std::nullopt;
@@ -143,8 +145,8 @@ void Partition::begin(Offset next, WallTime now) {
   next_ = next;
   running_since_ = now;
   // The last owner's transactions have dealt with these.
-  while (!arrived_.empty() && arrived_.front().offset < next) {
-    arrived_bytes_ -= arrived_.front().body.size();
+  while (!arrived_.empty() && arrived_.front().record.offset < next) {
+    arrived_bytes_ -= arrived_.front().bytes();
     arrived_.pop_front();
   }
   // Kafka refuses such a record after a take-over too.
@@ -153,10 +155,15 @@ void Partition::begin(Offset next, WallTime now) {
   });
 }
 
-void Partition::arrive(SourceRecord record) {
+// Of a small record most is not its body.
+std::size_t Partition::Arrived::bytes() const {
+  return sizeof(Arrived) + heap_bytes + record.body.capacity();
+}
+
+void Partition::arrive(SourceRecord record, WallTime fetched_at) {
   if (record.offset < arrived_end()) return;  // Read again after a pause.
-  arrived_bytes_ += record.body.size();
-  arrived_.push_back(std::move(record));
+  arrived_.push_back({std::move(record), fetched_at});
+  arrived_bytes_ += arrived_.back().bytes();
 }
 
 std::optional<WallTime> Partition::next_due() const {
@@ -184,12 +191,11 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   Work& work = planning.work;
   work.now = now;
   work.next = next_;
-  for (const auto& record : arrived_) {
-    if (work.taken >= limits.arrivals || planning.work.bytes >= limits.bytes ||
-        // The source keeps what the store has no room for.
-        pending_.bytes() + planning.work.bytes >= limits.pending_bytes) {
-      break;
-    }
+  for (const auto& [record, came_after] : arrived_) {
+    // The source keeps what the store has no room for.
+    if (pending_.bytes() + planning.work.bytes >= limits.pending_bytes) break;
+    work.is_cut_short = work.taken >= limits.arrivals || work.bytes >= limits.bytes;
+    if (work.is_cut_short) break;
     take(record, planning);
     ++work.taken;
     work.next = record.offset + 1;
@@ -199,7 +205,10 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
   const WallTime last = last_due(planning, limits);
   // Their bytes have a bound of their own, so that they find room behind many arrivals.
   for (const std::size_t before = work.bytes; const Order* order : orders) {
-    if (work.bytes - before >= limits.bytes) break;
+    if (work.bytes - before >= limits.bytes) {
+      work.is_cut_short = true;
+      break;
+    }
     obey(*order, planning);
   }
   if (may_deliver) deliver_due(last, planning, limits);
@@ -416,8 +425,10 @@ WallTime Partition::last_due(const Planning& planning, const Limits& limits) con
   const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
   const WallTime last = std::min(planning.now, limits.last_due);
   if (planning.work.taken == arrived_.size() || is_full) return last;
-  const WallTime next = arrived_[planning.work.taken].timestamp;
-  return to_ms(next) < 0 ? last : std::min(last, next);
+  // The timestamp alone would not do: it is the producer's, whose clock may be ahead.
+  const auto& [record, came_after] = arrived_[planning.work.taken];
+  const WallTime stamped = to_ms(record.timestamp) < 0 ? last : record.timestamp;
+  return std::min({last, stamped, came_after});
 }
 
 void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
@@ -433,6 +444,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
       if (place.first > last) break;
       // Arrivals may have used the bound up, and deliveries must not starve behind them.
       if (due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) {
+        planning.work.is_cut_short = true;
         stopped = place;
         break;
       }
@@ -456,9 +468,15 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
     if (!stopped || place < *stopped) due.push_back(place);
   }
   std::ranges::sort(due);
-  if (due.size() > limits.deliveries) due.resize(limits.deliveries);
+  if (due.size() > limits.deliveries) {
+    planning.work.is_cut_short = true;
+    due.resize(limits.deliveries);
+  }
   for (const auto& [time, offset] : due) {
-    if (planning.work.bytes >= 2 * limits.bytes) break;
+    if (planning.work.bytes >= 2 * limits.bytes) {
+      planning.work.is_cut_short = true;
+      break;
+    }
     const auto changed = planning.work.changes.find(offset);
     const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
     // A copy: the change is overwritten with what becomes of the record.
@@ -558,8 +576,8 @@ void Partition::add_rows(Work& work) const {
 
 void Partition::apply(Work&& work, Offset rows_end) {
   for (std::size_t i = 0; i < work.taken; ++i) {
-    refused_.erase(arrived_.front().offset);
-    arrived_bytes_ -= arrived_.front().body.size();
+    refused_.erase(arrived_.front().record.offset);
+    arrived_bytes_ -= arrived_.front().bytes();
     arrived_.pop_front();
   }
   // Offsets that were set back may come again while their old rows are there.

@@ -28,8 +28,8 @@
 //     committed; and so it is with the rows in the store.
 //   - Records are taken in the order of the source, each once.
 //   - Records leave in the order of (due, place in the source).  While records stay behind for the
-//     next Work, only what was due before their timestamps is delivered: a cancellation among them
-//     came later.
+//     next Work, only what was due before the first of them came is delivered: a cancellation among
+//     them came later.
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
 //   - Orders come after what has arrived and before what is due.  Orders for which the bound of a
 //     transaction has no room are left for the next Work.
@@ -64,6 +64,8 @@ inline constexpr std::string_view state_mark = "-pending-";
 // A store that has not followed its state topic for longer may lack a tombstone that is gone: Kafka
 // keeps one for delete.retention.ms, an hour at least (kafka_topics.h).
 inline constexpr std::chrono::minutes longest_unread{45};
+// Rows that are read for longer since then are read again: a tombstone among them may be gone.
+inline constexpr std::chrono::minutes longest_read{58};
 
 // The operator's settings for all sources.
 struct Rules {
@@ -122,7 +124,8 @@ struct Work {
     Offset from = -1;
   };
   std::vector<Answer> answers;
-  std::string held_by;  // The held target that what is due waits for; empty: none.
+  std::string held_by;        // The held target that what is due waits for; empty: none.
+  bool is_cut_short = false;  // The bound of the transaction has left something for the next one.
   WallTime now{};
   Counts counts;
   std::size_t bytes = 0;  // The part of the bound that is used.
@@ -149,7 +152,8 @@ class Partition {
   // The rows are to be loaded anew, from the first on; what has arrived stays.
   void forget();
 
-  void arrive(SourceRecord record);
+  // `fetched_at`: all that was fetched by then arrived before it, so it came later.
+  void arrive(SourceRecord record, WallTime fetched_at = WallTime::max());
 
   // Orders are given only where `may_deliver`.
   Work plan(WallTime now, bool may_deliver, const Limits& limits,
@@ -164,20 +168,32 @@ class Partition {
   // refused too, nothing.
   void refuse_invalid(Offset offset, std::string reason);
 
+  // No more ids of delivered records than `max` are kept.
+  void limit_delivered(std::size_t max) { delivered_.limit(max); }
+
   const Source& source() const { return source_; }
   const PendingRecords& pending() const { return pending_; }
   Offset next() const { return next_; }  // The first offset that is not taken in; -1: unknown.
   // The first offset that has not arrived.
-  Offset arrived_end() const { return arrived_.empty() ? next_ : arrived_.back().offset + 1; }
+  Offset arrived_end() const {
+    return arrived_.empty() ? next_ : arrived_.back().record.offset + 1;
+  }
   std::size_t arrived() const { return arrived_.size(); }
   bool has_arrived_before(Offset end) const {
-    return !arrived_.empty() && arrived_.front().offset < end;
+    return !arrived_.empty() && arrived_.front().record.offset < end;
   }
+  // The memory of what has arrived.
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   std::optional<WallTime> next_due() const;
 
  private:
   struct Planning;
+  struct Arrived {
+    SourceRecord record;
+    WallTime came_after{};
+
+    std::size_t bytes() const;
+  };
   struct Refusal {
     enum class Sends { record, error, nothing };
 
@@ -203,7 +219,7 @@ class Partition {
   const Source source_;
   const Rules& rules_;
   PendingRecords pending_;
-  std::deque<SourceRecord> arrived_;
+  std::deque<Arrived> arrived_;
   std::size_t arrived_bytes_ = 0;
   Offset next_ = -1;
   Offset loaded_ = 0;         // Behind the last row that was loaded.

@@ -83,6 +83,11 @@ Result<Offset> Questions::state_end(const Source& source) {
   return cluster_.state_end(source);
 }
 
+Result<Offset> Questions::stable_source_end(const Source& source) {
+  const Asking asking(*this, "for the stable end of a source");
+  return cluster_.stable_source_end(source);
+}
+
 Result<> Questions::settle(const std::string& owner) {
   const Asking asking(*this, "to end the transaction of another member");
   return cluster_.settle(owner);

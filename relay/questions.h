@@ -58,6 +58,7 @@ class Questions {
   Result<Offset> source_end(const Source& source);
   Result<std::vector<Offset>> source_ends(std::span<const Source> sources);
   Result<Offset> state_end(const Source& source);
+  Result<Offset> stable_source_end(const Source& source);
   Result<> settle(const std::string& owner);
 
   // --- The step.
@@ -82,7 +83,8 @@ class Questions {
     stood_still_ = true;
     disturbed_at_ = mono;
   }
-  // Kafka was away: the records that were read may lack some that were acknowledged meanwhile.
+  // Kafka was away, or nothing was fetched for want of room: the records that were read may lack
+  // some that were acknowledged meanwhile.
   void note_outage(MonoTime mono) { disturbed_at_ = mono; }
   bool take_standstill() { return std::exchange(stood_still_, false); }
   MonoTime disturbed_at() const { return disturbed_at_; }

@@ -20,12 +20,13 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 // An end that has not been reached for so long is asked for again.
 constexpr milliseconds check_end_again{5'000};
+// Behind a pause the first fetch of a partition may wait for the one that is under way, which waits
+// for records of others (fetch.wait.max.ms).
+constexpr milliseconds first_fetch{300};
 // poll() waits for source records, and rows come through another queue, so it must not wait long.
 constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
 constexpr milliseconds settle_again{5'000};
-// Since the rows in the store were complete; tombstones stay for an hour at least.
-constexpr std::chrono::minutes oldest_rest{58};
 
 }  // namespace
 
@@ -73,6 +74,13 @@ void TakeOver::read_anew(MonoTime mono) {
     assigned.since = assigned.stage_since = mono;
     assigned.target = -1;
   }
+}
+
+void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
+  assigned.stage = Stage::reading;
+  assigned.since = assigned.stage_since = mono;
+  assigned.target = -1;
+  assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
 }
 
 void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
@@ -203,7 +211,7 @@ void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
   parts_.cluster.stop_rows(assigned.partition.source());
   const std::lock_guard lock(parts_.guard);
   // It took so long to read the rest that tombstones may have been compacted away meanwhile.
-  if (!assigned.is_warm && now - assigned.complete_at > oldest_rest) {
+  if (now - assigned.complete_at > longest_read) {
     log_warn("relay", "{}: reading its rows took too long; they are read again",
              assigned.partition.source().text());
     assigned.partition.forget();
@@ -251,7 +259,7 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
       std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target &&
       !assigned.partition.has_arrived_before(assigned.target);
   // When no record can be taken in for lack of room, only delivery makes room.
-  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono);
+  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono, is_full);
   {
     const std::lock_guard lock(parts_.guard);
     // A question that failed meanwhile is answered by what has arrived.
@@ -270,12 +278,28 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
     assigned.target = -1;
     assigned.stage_since = {};
   }
-  ask_end(assigned, mono);
+  ask_end(assigned, mono, is_full);
+}
+
+// Why an end is not reached: a producer's transaction that is open in the source hides what is
+// behind it, also what was acknowledged.  Empty: it is not that.
+std::string TakeOver::hidden_by_transaction(const AssignedPartition& assigned) {
+  if (assigned.target < 0) return {};
+  const Source& source = assigned.partition.source();
+  const auto stable = parts_.questions.stable_source_end(source);
+  if (!stable || *stable >= assigned.target) return {};
+  return fmt::format(
+      "{}: a transaction of a producer is open in it at {}, so what is behind that cannot be read; "
+      "see kafka-transactions find-hanging",
+      source.text(), *stable);
 }
 
 // Asks where the source has to be read to; and now and then again, because Kafka may have gone back
 // in an outage, and an end that is not there any more would be waited for in vain.
-void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
+void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
+  // An end that is asked for before the partition is read again would say nothing of what comes
+  // until then.  Without room for records it is not read again before some were delivered.
+  if (assigned.is_paused ? !is_full : mono - assigned.resumed_at < first_fetch) return;
   const auto wait = assigned.target < 0 ? look_again : check_end_again;
   if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < wait) return;
   // One whose leader is away takes a while to say nothing: no other is asked in this step.
@@ -285,8 +309,10 @@ void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
   const WallTime at = parts_.clock.wall();
   const auto end = parts_.questions.source_end(assigned.partition.source());
   if (!end) return wait_with(assigned, end.error().message);
+  std::string hidden = hidden_by_transaction(assigned);
+  if (!hidden.empty() && assigned.waits != hidden) log_warn("relay", "{}", hidden);
   const std::lock_guard lock(parts_.guard);
-  assigned.waits.clear();
+  assigned.waits = std::move(hidden);
   assigned.find.reset();
   assigned.stage_since = mono;
   // A later end would be moved on and on where records come without a pause.

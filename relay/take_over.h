@@ -65,6 +65,9 @@ class TakeOver {
   // Reads all sources to their ends once more: after a stall or an outage there may be acknowledged
   // records behind those that were read.
   void read_anew(MonoTime mono);
+  // Nothing is read from a partition that is owned, or was not until now: what came since its last
+  // fetch is not here, so its source is read to its end when it is read again.  Under the guard.
+  static void read_again(AssignedPartition& assigned, MonoTime mono);
   // Asks Kafka, and brings each as far as it can.  `is_full`: no record can be taken in.
   void advance(MonoTime mono, WallTime now, bool is_full);
   // How long poll() may wait for source records while a partition is in this stage.
@@ -77,7 +80,8 @@ class TakeOver {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
-  void ask_end(AssignedPartition& assigned, MonoTime mono);
+  std::string hidden_by_transaction(const AssignedPartition& assigned);
+  void ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
   void wait_with(AssignedPartition& assigned, std::string why);
   void find_failed(std::string why);
 

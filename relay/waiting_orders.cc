@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,8 @@ namespace {
 // Each list in the admin is a request to look, and each look a question to Kafka: they are asked
 // together, no more often than this.
 constexpr std::chrono::milliseconds look_together{100};
+constexpr std::string_view unread =
+    "it has not been read to where it ended; a transaction of a producer may be open in it";
 constexpr std::size_t max_ready = 1'000;  // The limit of one partition in one transaction.
 
 std::unexpected<Error> not_done(const WaitingOrders::Waiting& order, Errc code, std::string why) {
@@ -97,10 +100,12 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
       return true;
     }
     if (mono < each.ordered.deadline) return false;
+    const std::string_view why = !stalled.empty() ? stalled
+                                 : assigned->second.stage == Stage::owned
+                                     ? unread
+                                     : name_of(assigned->second.stage);
     each.ordered.told(
-        not_done(each, Errc::io,
-                 fmt::format("{} is not ready: {}", source.text(),
-                             stalled.empty() ? name_of(assigned->second.stage) : stalled)));
+        not_done(each, Errc::io, fmt::format("{} is not ready: {}", source.text(), why)));
     return true;
   });
 }

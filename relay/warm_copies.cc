@@ -41,7 +41,7 @@ void WarmCopies::follow(const Turn& turn) {
   if (!turn.has_room) wanted.clear();
   std::vector<Source> dropped;
   for (const auto& [source, copy] : copies_)
-    if (turn.is_disturbed || !wanted.contains(source)) dropped.push_back(source);
+    if (turn.is_disturbed || copy.is_stale || !wanted.contains(source)) dropped.push_back(source);
   for (const auto& source : dropped) drop(source);
   for (const auto& source : wanted) {
     if (turn.assignment.contains(source) || copies_.contains(source)) continue;
@@ -65,7 +65,9 @@ void WarmCopies::follow(const Turn& turn) {
 Result<> WarmCopies::start(const Source& source, Copy& copy, const Turn& turn) {
   const auto end = turn.state_end(source);
   if (!end) return std::unexpected(end.error());
-  return cluster_.start_rows(source, copy.partition.rows_from(turn.now, *end));
+  const Offset from = copy.partition.rows_from(turn.now, *end);
+  copy.complete_at = copy.partition.pending().place().complete_at;
+  return cluster_.start_rows(source, from);
 }
 
 std::size_t WarmCopies::complete() const {

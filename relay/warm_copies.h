@@ -4,8 +4,8 @@
 // take-over reads the tail alone.
 //
 //   want() --> wanted --follow()--> started, rows come by poll() --take()--> the new owner's
-//                                      '-- not wanted, no room, or a stall: dropped; it begins
-//                                          again with what the store has
+//                                      '-- not wanted, stale, no room, or a stall: dropped; it
+//                                          begins again with what the store has
 //
 // Any thread may say what is wanted; all else is called on the thread of the Member's step(), and
 // what changes is changed under the Member's lock, under which others count.
@@ -36,7 +36,11 @@ class WarmCopies {
 
     Partition partition;
     Offset rows_end = -1;
+    // When the rows that the store had at its start were complete.
+    WallTime complete_at{};
     bool is_bad = false;  // It has a row of a newer version.
+    // Its first read took so long that it may have rows whose tombstones are gone.
+    bool is_stale = false;
   };
   // For a step: what the member may do in it.
   struct Turn {

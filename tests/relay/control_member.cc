@@ -19,6 +19,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -72,8 +73,8 @@ class LamedCluster final : public Cluster {
     reader_ = std::move(*opened);
   }
 
-  Polled poll(milliseconds wait, bool take_records) override {
-    return kafka_.poll(wait, take_records);
+  Polled poll(milliseconds wait, const std::set<Source>& paused) override {
+    return kafka_.poll(wait, paused);
   }
   Result<> prepare(std::span<const Source> sources) override { return kafka_.prepare(sources); }
   Result<> prepare_target(const std::string& topic, const Source& source) override {
@@ -86,6 +87,9 @@ class LamedCluster final : public Cluster {
     return all;
   }
   Result<Offset> source_end(const Source& source) override { return kafka_.source_end(source); }
+  Result<Offset> stable_source_end(const Source& source) override {
+    return kafka_.stable_source_end(source);
+  }
   Result<Offset> state_end(const Source& source) override {
     if (control_ != "no-waiting") return kafka_.state_end(source);
     const std::string topic = options_.rules.state_topic(source.topic);

@@ -23,6 +23,21 @@ TEST_CASE("a group waits 30 s for a member that hangs, or for as long as its ses
   CHECK_FALSE(open_client(RD_KAFKA_CONSUMER, all).has_value());
 }
 
+TEST_CASE("an answer with records is 4 MiB, or as large as the largest message that is allowed") {
+  using Properties = std::vector<std::string>;
+  CHECK(fetch_properties({}) ==
+        Properties{"fetch.max.bytes=4194304", "max.partition.fetch.bytes=524288"});
+  for (const char* given : {"message.max.bytes=1000000", "message.max.bytes=20000000",
+                            "message.max.bytes=300000000", "fetch.max.bytes=1000000"}) {
+    const Properties of_operator{given};
+    Properties all = fetch_properties(of_operator);
+    if (of_operator[0] == "message.max.bytes=20000000") CHECK(all[0] == "fetch.max.bytes=20000000");
+    all.emplace_back("group.id=g");
+    all.insert(all.end(), of_operator.begin(), of_operator.end());
+    CHECK(open_client(RD_KAFKA_CONSUMER, all).has_value());
+  }
+}
+
 TEST_CASE("a broker that answers nothing in time was away, and one that refuses a topic was not") {
   // librdkafka's error for a connection that stays open without an answer.
   CHECK(is_outage(RD_KAFKA_RESP_ERR__TIMED_OUT));

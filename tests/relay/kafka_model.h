@@ -42,6 +42,8 @@ struct Controls {
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
   bool rows_before_send = false;      // At least once: records go behind the transaction.
   bool sends_fail = false;            // The same: now and then Kafka takes a part of them alone.
+  bool crowded = false;               // Polls leave records behind, and few may have arrived.
+  bool says_complete = false;         // The same, and no poll says so.
 };
 
 struct ModelEntry {
@@ -228,33 +230,49 @@ class ModelCluster : public Cluster {
     kafka_.join(member_);
   }
 
-  Polled poll(std::chrono::milliseconds /*wait*/, bool take_records) override {
+  Polled poll(std::chrono::milliseconds /*wait*/, const std::set<Source>& paused) override {
     Polled polled;
     polled.disturbed = std::exchange(stood_still_, false);
     follow_group(polled);
-    polled_at_ = polled.at = kafka_.now;
+    polled_at_ = kafka_.now;
+    const bool is_crowded = kafka_.controls.crowded;
+    bool is_complete = true;  // All is here that was in the sources, but for those that are paused.
     for (auto& [source, position] : positions_) {
       if (!position) {
         if (!kafka_.is_stable(source)) continue;  // The group's offset is asked for until it is.
         position = kafka_.committed[source].next.value_or(0);
       }
-      if (!take_records) continue;
+      if (paused.contains(source)) continue;
+      // The first fetch behind a pause takes a while.
+      if (is_crowded && paused_.contains(source)) continue;
       const KafkaModel::Log log{source.topic, source.partition};
       // Far behind, an answer to a fetch takes a while.
-      const Offset behind = kafka_.end_of(log) - *position;
-      if (behind > static_cast<Offset>(max_fetched) && chance_(50)) continue;
+      const Offset end = kafka_.stable_end(log);
+      const Offset behind = end - *position;
+      const bool is_late =
+          behind > static_cast<Offset>(max_fetched) ? chance_(50) : is_crowded && chance_(20);
+      if (is_late) {
+        is_complete = is_complete && behind == 0;
+        continue;
+      }
       std::size_t fetched = 0;
-      for (auto entry = kafka_.first_from(log, *position); entry != kafka_.logs[log].end();
-           ++entry) {
+      auto entry = kafka_.first_from(log, *position);
+      for (; entry != kafka_.logs[log].end() && entry->offset < end; ++entry) {
         if (++fetched > max_fetched) break;
-        polled.records.emplace_back(
-            source, SourceRecord{entry->offset, *entry->record.timestamp, *entry->record.value});
+        if (kafka_.is_committed(*entry))
+          polled.records.emplace_back(
+              source, SourceRecord{entry->offset, *entry->record.timestamp, *entry->record.value});
         position = entry->offset + 1;
       }
-      if (*position == kafka_.end_of(log) && ends_[source] != *position)
+      if (fetched <= max_fetched) position = std::max(*position, end);  // Behind markers.
+      if (*position == end && ends_[source] != *position)
         polled.ends.push_back({source, *position});
       ends_[source] = *position;
+      is_complete = is_complete && *position == end;
     }
+    paused_ = paused;
+    if (is_complete || !is_crowded || kafka_.controls.says_complete) complete_at_ = kafka_.now;
+    polled.at = complete_at_;
     poll_rows(polled);
     return polled;
   }
@@ -279,6 +297,9 @@ class ModelCluster : public Cluster {
   Result<Offset> state_end(const Source& source) override {
     if (kafka_.controls.no_wait_for_state) return kafka_.stable_end(state_log(source));
     return kafka_.end_of(state_log(source));
+  }
+  Result<Offset> stable_source_end(const Source& source) override {
+    return kafka_.stable_end({source.topic, source.partition});
   }
   Result<> start_rows(const Source& source, Offset from) override {
     rows_[source] = from;
@@ -457,6 +478,8 @@ class ModelCluster : public Cluster {
   bool stood_still_ = false;                           // Since the last poll.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.
   std::map<Source, Offset> ends_;                      // The last one that was told.
+  std::set<Source> paused_;                            // In the last poll.
+  WallTime complete_at_ = kafka_.now;
   std::map<Source, Offset> rows_;
 };
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "records/batch_builder.h"
 #include "relay/member.h"
+#include "relay/refusal_search.h"
 #include "tests/relay/kafka_model.h"
 #include "tests/relay/memory_rows.h"
 
@@ -29,10 +30,16 @@ class RefusingCluster final : public ModelCluster {
             kafka, incarnation, rules, [] {}, [](int) { return false; }),
         kafka_(kafka) {}
 
-  Polled poll(milliseconds wait, bool take_records) override {
+  Polled poll(milliseconds wait, const std::set<Source>& paused) override {
     if (polled_at_ != WallTime{}) longest_turn = std::max(longest_turn, kafka_.now - polled_at_);
     polled_at_ = kafka_.now;
-    Polled polled = ModelCluster::poll(wait, take_records);
+    std::set<Source> left_out = paused;
+    left_out.insert(unfetched.begin(), unfetched.end());
+    Polled polled = ModelCluster::poll(wait, left_out);
+    if (!unfetched.empty()) polled.at = fetched_at_;
+    fetched_at_ = polled.at;
+    polled.held_up = std::exchange(queue_was_full, false);
+    if (rows_have_no_end) polled.row_ends.clear();
     if (behind_fetch) std::exchange(behind_fetch, {})();
     polled.disturbed = polled.disturbed || std::exchange(broker_went_away, false);
     return polled;
@@ -85,6 +92,10 @@ class RefusingCluster final : public ModelCluster {
     --renewals_refused;
     return fail(Errc::io, "no new producers");
   }
+  Transacted send(std::span<const Outgoing> records) override {
+    if (searches) search_.ended(RefusalSearch::Kind::sending, false);
+    return ModelCluster::send(records);
+  }
   Transacted transact(const Transaction& transaction) override {
     kafka_.now += answer_takes;
     if (inside_transaction) inside_transaction();
@@ -132,6 +143,8 @@ class RefusingCluster final : public ModelCluster {
       Transacted done;
       done.outcome = Outcome::aborted;
       done.refused.emplace_back(i, "too large");
+      done.is_careful = searches && search_.ended(RefusalSearch::Kind::transaction, true);
+      if (done.is_careful) done.refused.clear();
       return done;
     }
     return ModelCluster::transact(transaction);
@@ -139,6 +152,7 @@ class RefusingCluster final : public ModelCluster {
 
   std::string too_large;        // This value.
   bool refuses_errors = false;  // In NAME.invalid, the error alone.
+  bool searches = false;        // As KafkaProducers does it; otherwise it knows at once.
   bool refuses_all = false, answer_is_lost = false;
   int renewals_refused = 0;
   std::function<void()> inside_transaction, behind_fetch;
@@ -148,6 +162,9 @@ class RefusingCluster final : public ModelCluster {
   int targets_prepared = 0;
   std::set<Source> without_leader;
   bool broker_went_away = false;
+  std::set<Source> unfetched;  // The queue has no room for them.
+  bool queue_was_full = false;
+  bool rows_have_no_end = false;  // Yet, because there are so many.
   Offset end_is_ahead_by = 0;
   bool offsets_come_late = false;  // So that nobody knows whether they are stable.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
@@ -156,18 +173,22 @@ class RefusingCluster final : public ModelCluster {
 
  private:
   KafkaModel& kafka_;
-  WallTime polled_at_{};
+  RefusalSearch search_;
+  WallTime polled_at_{}, fetched_at_{};
 };
 
 class OneMember {
  public:
   // One of several incarnations has a Kafka and a store that outlive it.
-  explicit OneMember(std::vector<Source> sources = {{"o.delayed", 0}},
-                     std::size_t with_memory = Limits{}.pending_bytes,
-                     KafkaModel* with_kafka = nullptr, MemoryRows* with_store = nullptr,
-                     int with_incarnation = 1, Delivery with_delivery = Delivery::exactly_once)
+  explicit OneMember(
+      std::vector<Source> sources = {{"o.delayed", 0}},
+      std::size_t with_memory = Limits{}.pending_bytes, KafkaModel* with_kafka = nullptr,
+      MemoryRows* with_store = nullptr, int with_incarnation = 1,
+      Delivery with_delivery = Delivery::exactly_once,
+      std::function<void(MemberOptions&)> with_options = [](MemberOptions&) {})
       : memory(with_memory),
         delivery(with_delivery),
+        adjust(std::move(with_options)),
         incarnation(with_incarnation),
         kafka(with_kafka != nullptr ? *with_kafka : own_kafka),
         store(with_store != nullptr ? *with_store : own_store) {
@@ -175,6 +196,9 @@ class OneMember {
     for (const auto& source : sources) kafka.targets[source] = -1;
     kafka.rebalance();
   }
+  OneMember(std::vector<Source> sources, std::function<void(MemberOptions&)> with_options)
+      : OneMember(std::move(sources), Limits{}.pending_bytes, nullptr, nullptr, 1,
+                  Delivery::exactly_once, std::move(with_options)) {}
   ~OneMember() { set_log_level(LogLevel::info); }
 
   using HeaderTexts = std::vector<std::pair<std::string, std::string>>;
@@ -244,6 +268,7 @@ class OneMember {
 
   const std::size_t memory;
   const Delivery delivery;
+  const std::function<void(MemberOptions&)> adjust;
   const int incarnation;
   KafkaModel own_kafka{{}};
   MemoryRows own_store;
@@ -257,6 +282,7 @@ class OneMember {
                   options.rules = rules;
                   options.limits.pending_bytes = memory;
                   options.delivery = delivery;
+                  adjust(options);
                   return options;
                 }()};
 };
@@ -401,6 +427,122 @@ TEST_CASE("deliveries go on while each transaction takes longer than a stall") {
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE(
+    "a partition that cannot be taken over keeps no other from its records and cancellations, "
+    "however much arrives for it") {
+  const Source bad{"bad.delayed", 0}, good{"o.delayed", 0};
+  OneMember one({bad, good}, [](MemberOptions& options) { options.arrived_bytes = 200'000; });
+  one.cluster.bad_sources = {"bad.delayed"};
+  one.steps(20);
+  one.send(good, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  for (int i = 0; i < 50; ++i) {
+    one.send(bad, std::string(10'000, 'x'));
+    one.step();
+  }
+  CHECK(one.member.status().paused == 1);
+  one.send(good, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.send(good, "b");
+  one.steps(150);
+  CHECK(one.in("o") == "b");
+  for (const auto& each : one.member.status().partitions) {
+    CHECK(each.is_paused == (each.source == bad));
+    CHECK(each.arrived < 25);
+  }
+  one.cluster.bad_sources.clear();
+  one.steps(700);
+  CHECK(one.in("bad").size() == 50 * 10'001 - 1);
+  CHECK(one.member.status().paused == 0);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "what is due behind the last fetch of a paused source waits until it is read to its end") {
+  const Source source{"o.delayed", 0};
+  OneMember one({source}, [](MemberOptions& options) { options.arrived_bytes = 20'000; });
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.send(source, "b", {{"x-delay", "3000"}});
+  one.steps(5);
+  one.cluster.refuses_all = true;
+  one.send(source, std::string(30'000, 'x'), {{"x-delay", "1h"}});
+  one.steps(5);
+  CHECK(one.member.status().paused == 1);
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(170);
+  CHECK(one.member.status().paused == 1);
+  one.cluster.refuses_all = false;
+  one.steps(200);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().paused == 0);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a source that is paused for want of room for its records still delivers what is due") {
+  const Source source{"o.delayed", 0};
+  OneMember one({source}, [](MemberOptions& options) { options.arrived_bytes = 20'000; });
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}});
+  one.send(source, "b", {{"x-delay", "6000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.store.is_full = true;
+  one.send(source, std::string(30'000, 'x'), {{"x-delay", "1h"}});
+  one.steps(200);
+  CHECK(one.member.status().paused == 1);
+  CHECK(one.in("o") == "a");
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.send(source, "c");
+  one.steps(1);
+  one.store.is_full = false;
+  one.steps(200);
+  CHECK(one.in("o") == "a c");
+}
+
+TEST_CASE(
+    "when librdkafka's queue was full a member delivers nothing before it has read its sources") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.unfetched = {source};
+  // More than one poll brings, and behind it a cancellation that was there in time.
+  for (int i = 0; i < 100; ++i) one.send(source, "x", {{"x-delay", "1h"}});
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(200);
+  CHECK(one.in("o") == "");
+  one.cluster.unfetched.clear();
+  one.cluster.queue_was_full = true;
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "a cancellation behind a producer's open transaction counts after a stall, and the status "
+    "names "
+    "the transaction that hides it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  const KafkaModel::Log log{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.send(source, "b", {{"x-delay", "3000"}});
+  one.steps(5);
+  const int open = one.kafka.begin("of a producer");
+  one.kafka.append(log, one.record("c", {}), open);
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.kafka.now += milliseconds(600);
+  one.steps(400);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.status().stalled.starts_with(
+      "o.delayed-0: a transaction of a producer is open in it at 2"));
+  one.kafka.decide(open, KafkaModel::State::committed);
+  one.steps(50);
+  CHECK(one.in("o") == "c b");
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.is_ready());
+}
+
 TEST_CASE("after a stall of its own a member delivers nothing before it has read the source") {
   OneMember one;
   one.steps(20);
@@ -478,6 +620,54 @@ TEST_CASE("a leader that is silent is named in the status while its partition wa
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE(
+    "partitions of absent leaders, however many, have turns to be asked about with the others") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 40; ++i) sources.push_back({"a.delayed", i});
+  const Source last{"b.delayed", 0};
+  OneMember one(sources);
+  one.kafka.targets[last] = -1;
+  one.kafka.rebalance();
+  one.cluster.without_leader = {sources.begin(), sources.end()};
+  one.send(last, "x");
+  // Each partition is asked about once; some were asked about again before it, by their retries.
+  one.steps(70);
+  CHECK(one.in("b") == "x");
+}
+
+TEST_CASE("why a question for an end has failed is forgotten when what has arrived answers it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.cluster.end_is_ahead_by = 30;
+  one.steps(20);
+  one.cluster.without_leader = {source};
+  one.steps(300);
+  CHECK(one.member.status().stalled == "the leader of o.delayed-0 does not answer");
+  for (int i = 0; i < 30; ++i) one.send(source, "x", {{"x-delay", "1h"}});
+  one.steps(20);
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a member may deliver from its first owned partition on, and while stalls keep it busy") {
+  OneMember one({{"bad.delayed", 0}, {"o.delayed", 0}});
+  one.cluster.bad_sources = {"bad.delayed"};
+  CHECK_FALSE(one.member.may_deliver());
+  one.cluster.without_leader = {{"o.delayed", 0}};
+  one.steps(20);
+  CHECK_FALSE(one.member.may_deliver());
+  one.cluster.without_leader.clear();
+  one.steps(50);
+  CHECK(one.member.may_deliver());
+  CHECK_FALSE(one.member.is_ready());
+  for (int i = 0; i < 20; ++i) {
+    one.kafka.now += milliseconds(600);
+    one.step();
+  }
+  for (const auto& each : one.member.status().partitions) CHECK(each.stage != Stage::owned);
+  CHECK(one.member.may_deliver());
+}
+
 TEST_CASE("a stall between a fetch and the plan of its records counts as any other") {
   OneMember one;
   one.steps(20);
@@ -533,6 +723,24 @@ TEST_CASE("with at-least-once no order is told that nothing was done when its re
   CHECK(one.order({"o.delayed", 0}, {Order::Kind::deliver, "i"})
             .ends_with("it is not known whether it was done"));
   CHECK(one.in("o").starts_with("a"));
+}
+
+TEST_CASE(
+    "with at-least-once a record that NAME.invalid refuses has the others sent thrice at most") {
+  OneMember one({{"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                Delivery::at_least_once);
+  one.steps(20);
+  one.cluster.searches = true;
+  one.cluster.too_large = "x";
+  one.send({"o.delayed", 0}, "x", {{"x-delay", "soon"}});
+  one.send({"o.delayed", 0}, "a");
+  one.steps(200);
+  CHECK(one.in("o.delayed.invalid") == "null");
+  CHECK(one.member.status().stalled.empty());
+  CHECK(one.in("o") == "a a a");
+  one.send({"o.delayed", 0}, "b");
+  one.steps(20);
+  CHECK(one.in("o") == "a a a b");
 }
 
 TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
@@ -672,6 +880,26 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
   CHECK(one.in("other") == "small");
 }
 
+TEST_CASE(
+    "partitions with more due records than a transaction takes have turns, whoever takes records") {
+  const std::vector<Source> sources{
+      {"a.delayed", 0}, {"b.delayed", 0}, {"c.delayed", 0}, {"d.delayed", 0}};
+  OneMember one(sources, [](MemberOptions& options) { options.limits.deliveries = 4; });
+  one.steps(20);
+  for (int i = 0; i < 60; ++i)
+    for (std::size_t which = 0; which < 3; ++which)
+      one.send(sources[which], "x", {{"x-delay", "1000"}});
+  one.steps(20);
+  one.kafka.now += milliseconds(460);
+  one.steps(5);
+  for (int i = 0; i < 25; ++i) {
+    one.send(sources[3], "x", {{"x-delay", "1h"}});
+    one.step();
+  }
+  for (const auto& each : one.member.status().partitions)
+    if (each.source != sources[3]) CHECK(each.pending < 40);
+}
+
 TEST_CASE("a transaction is bounded in bytes, however many partitions have large records") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.steps(10);
@@ -702,6 +930,20 @@ TEST_CASE("an order cancels, moves and delivers the pending record of an id or a
   CHECK(one.order(source, {Order::Kind::cancel, "ic"}) == "unknown");
 }
 
+TEST_CASE("the ids of delivered records have a bound over all partitions of a member") {
+  const std::vector<Source> sources{{"o.delayed", 0}, {"o.delayed", 1}};
+  OneMember one(sources, [](MemberOptions& options) { options.delivered_ids = 4; });
+  one.steps(10);
+  for (const char* id : {"a", "b", "c"})
+    for (const auto& source : sources)
+      one.send(source, id, {{"x-delay", "1"}, {"x-schedule-id", id}});
+  one.steps(20);
+  for (const auto& source : sources) {
+    CHECK(one.order(source, {Order::Kind::cancel, "a"}) == "unknown");
+    CHECK(one.order(source, {Order::Kind::cancel, "b"}) == "already delivered");
+  }
+}
+
 TEST_CASE("an order sees what was acknowledged before it") {
   OneMember one;
   const Source source{"o.delayed", 0};
@@ -710,6 +952,19 @@ TEST_CASE("an order sees what was acknowledged before it") {
   for (int i = 0; i < 100; ++i) one.send(source, std::to_string(i));
   one.send(source, "x", {{"x-delay", "1h"}, {"x-schedule-id", "ix"}});
   CHECK(one.order(source, {Order::Kind::cancel, "ix"}) == "done");
+}
+
+TEST_CASE("an order waits for a producer's open transaction, and says so when its time is over") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(10);
+  const int open = one.kafka.begin("of a producer");
+  one.kafka.append({"o.delayed", 0}, one.record("x", {{"x-delay", "1h"}}), open);
+  one.send(source, "y", {{"x-delay", "1h"}, {"x-schedule-id", "iy"}});
+  CHECK(one.order(source, {Order::Kind::cancel, "iy"}).contains("a transaction of a producer"));
+  one.kafka.decide(open, KafkaModel::State::aborted);
+  CHECK(one.order(source, {Order::Kind::cancel, "iy"}) == "done");
+  CHECK(one.member.status().pending() == 0);
 }
 
 TEST_CASE("an order for a record that would expire first is refused and changes nothing") {
@@ -827,6 +1082,41 @@ TEST_CASE("a warm copy is read anew when a stall ends with its partition's assig
   REQUIRE(one.member.is_ready());
   CHECK(one.member.status().pending() == 0);
   CHECK(one.in("o") == "");
+}
+
+TEST_CASE("a warm copy whose first read took longer than tombstones stay is read again") {
+  for (const bool is_assigned_before_the_end : {true, false}) {
+    OneMember one(std::vector<Source>{});
+    const Source source{"o.delayed", 0};
+    one.steps(3);
+    // Another member has written the row of a pending record.
+    OneMember other;
+    other.send(source, "x", {{"x-delay", "1h"}});
+    other.steps(10);
+    const KafkaModel::Log rows{"g-pending-o.delayed", 0};
+    auto row = other.kafka.logs[rows].front().record;
+    one.kafka.append(rows, std::move(row), -1);
+    one.kafka.committed[source] = {true, false, 1, ""};
+    one.cluster.rows_have_no_end = true;
+    one.member.keep_warm({source});
+    one.steps(5);
+    // Row and tombstone are compacted away while it reads others.
+    one.kafka.logs[rows].clear();
+    ++one.kafka.ends[rows];
+    for (int i = 0; i < 61 * 120; ++i) {
+      one.kafka.now += milliseconds(480);
+      one.step();
+    }
+    CHECK(one.member.status().standby == 0);
+    one.cluster.rows_have_no_end = false;
+    if (!is_assigned_before_the_end) one.steps(5);
+    one.kafka.targets[source] = -1;
+    one.kafka.rebalance();
+    one.steps(50);
+    REQUIRE(one.member.is_ready());
+    CHECK(one.member.status().pending() == 0);
+    CHECK(one.in("o") == "");
+  }
 }
 
 TEST_CASE("an absent leader keeps the orders of its own partition alone") {

@@ -14,4 +14,19 @@ TEST_CASE("a relay is never a static member of its group") {
   CHECK(checked.error().message.starts_with("-X group.instance.id=a: the relay cannot be"));
 }
 
+TEST_CASE("a pattern of sources with a character that no topic can have is refused, by its name") {
+  RelayOptions options;
+  for (const char* good : {"*", "*.delayed", "a?-b_C.9.delayed", "."}) {
+    options.source = good;
+    CHECK(check(options).has_value());
+  }
+  for (const char* bad : {"[ab].delayed", "{a,b}.delayed", "^a.*", "a b", "a\xc3\xa4"}) {
+    options.source = bad;
+    CHECK_FALSE(check(options).has_value());
+  }
+  options.source = "[ab].delayed";
+  CHECK(check(options).error().message.starts_with("--source [ab].delayed: a pattern has *"));
+  CHECK(check(options).error().message.ends_with("; [ is none of them"));
+}
+
 }  // namespace tarry::relay

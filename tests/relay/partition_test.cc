@@ -205,6 +205,35 @@ TEST_CASE("while records stay behind, only what was due before them is delivered
   CHECK(one.commit(after(100)) == "gone:1");
 }
 
+TEST_CASE(
+    "records that stay behind came after the fetch before them, whatever their timestamps say") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "50"}, {"x-schedule-id", "b"}}, "b"));
+  one.commit(after(0), false);
+  one.limits.arrivals = 1;
+  // The producer's clock is ahead.
+  one.partition.arrive(source_record(2, {{"x-delay", "1h"}}, "other", after(9'000)), after(40));
+  one.partition.arrive(
+      source_record(3, {{"x-schedule-id", "b"}, {"x-schedule-action", "cancel"}}, "", after(9'000)),
+      after(40));
+  CHECK(one.commit(after(100)) == "orders:a gone:0 row:2");
+  CHECK(one.commit(after(100)) == "gone:1");
+}
+
+TEST_CASE(
+    "arrived records count with the memory that they take, and no more when they are taken in") {
+  OnePartition one;
+  const std::size_t small = source_record(0, {}).body.size();
+  for (Offset i = 0; i < 100; ++i) one.partition.arrive(source_record(i, {}));
+  CHECK(one.partition.arrived_bytes() >= 100 * (sizeof(SourceRecord) + small));
+  one.commit(after(0));
+  CHECK(one.partition.arrived_bytes() == 0);
+  one.partition.arrive(source_record(100, {}));
+  one.partition.begin(101, after(0));
+  CHECK(one.partition.arrived_bytes() == 0);
+}
+
 TEST_CASE("a recurring record is delivered, and its row has the next run") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "2"}}));

@@ -115,6 +115,7 @@ class Simulation {
     options.delivery = delivery_;
     options.limits.arrivals = 1 + below(20);
     options.limits.deliveries = 1 + below(20);
+    if (kafka_.controls.crowded) options.arrived_bytes = 1'000 + below(8'000);
     place.member = std::make_unique<Member>(*place.cluster, clock_, place.store, options);
   }
   void crash(std::size_t at) {
@@ -446,6 +447,22 @@ TEST_CASE("with at-least-once no record is lost or early though Kafka takes a pa
   }
 }
 
+TEST_CASE(
+    "no record is lost, delivered twice, early, after its cancellation or out of order though "
+    "polls "
+    "leave records behind and sources are paused") {
+  const Quiet quiet;
+  const auto [first, last] = seeds(2);
+  for (std::uint32_t seed = first; seed <= last; ++seed) {
+    INFO("seed " << seed << " (TARRY_SEEDS=" << seed << " runs it alone)");
+    CHECK(Simulation(seed, {.crowded = true}).run() == "");
+  }
+}
+
+TEST_CASE("the simulation notices polls that leave records behind and do not say so") {
+  const Quiet quiet;
+  CHECK(is_noticed({.crowded = true, .says_complete = true}, 1));
+}
 TEST_CASE("the simulation notices members that no generation fences") {
   const Quiet quiet;
   CHECK(is_noticed({.no_fencing = true}, 6));

@@ -1,0 +1,49 @@
+#pragma once
+
+// Intake: the partitions of a member from which nothing is read for a while, so that the records
+// that have arrived and are not taken in stay within a bound.
+//
+//   finding, loading   they take nothing in, however long that lasts: all of them are paused while
+//                      they hold half of the bound
+//   reading, owned     those that hold records are paused when all partitions together hold the
+//                      bound, until transactions have taken most of it in
+//
+// So a partition that cannot be taken over leaves the other half to those that can.
+//
+// Belongs to the Member, on the thread of its step().
+
+#include <cstddef>
+#include <set>
+
+#include "relay/assignment.h"
+#include "relay/cluster.h"
+
+namespace tarry::relay {
+
+class Intake {
+ public:
+  explicit Intake(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // The partitions that are paused in the next poll.
+  std::set<Source> choose(const Assignment& assignment) {
+    std::size_t stuck = 0, waiting = 0;
+    for (const auto& [source, assigned] : assignment)
+      (assigned.takes_in() ? waiting : stuck) += assigned.partition.arrived_bytes();
+    if (stuck + waiting >= max_bytes_) is_behind_ = true;
+    // Far below the bound: after a pause librdkafka fetches anew what it had read ahead.
+    if (waiting < max_bytes_ / 4) is_behind_ = false;
+    std::set<Source> paused;
+    for (const auto& [source, assigned] : assignment) {
+      const bool is_paused = assigned.takes_in() ? is_behind_ && assigned.partition.arrived() > 0
+                                                 : stuck >= max_bytes_ / 2;
+      if (is_paused) paused.insert(source);
+    }
+    return paused;
+  }
+
+ private:
+  const std::size_t max_bytes_;
+  bool is_behind_ = false;  // Transactions do not keep up with what arrives.
+};
+
+}  // namespace tarry::relay

@@ -1,0 +1,86 @@
+#pragma once
+
+// QueueMarks: until when all that librdkafka has fetched has been taken from its queue.
+//
+// One queue has the records of all partitions, in the order in which they were fetched.  So what
+// was fetched of one partition may be behind any number of records of others.
+//
+//   look()            so many records are in the queue, a moment after this time: a mark
+//   took()            one of them; when all before a mark are taken, that is known of its time
+//   found_nothing()   the queue was empty behind the last look
+//
+// A queue that is full keeps librdkafka from fetching of any partition.  Then records may be
+// missing in it that were acknowledged before a mark, and the mark says nothing of its time.
+//
+// One thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace tarry::relay {
+
+class QueueMarks {
+ public:
+  // With as much in its queue librdkafka fetches nothing, or soon does not.
+  struct Full {
+    std::size_t records = 0, bytes = 0;
+  };
+  // Above it a look leaves no mark.
+  static constexpr std::size_t max_marks = 100;
+
+  QueueMarks(WallTime now, Full full) : full_(full), at_(now) {}
+
+  // `now` was read before `queued`.
+  void look(WallTime now, std::size_t queued) {
+    looked_at_ = now;
+    const bool is_full = queued >= full_.records;
+    was_full_ = was_full_ || is_full;
+    if (marks_.size() < max_marks) marks_.push_back({now, taken_ + queued, bytes_, is_full});
+    reach();
+  }
+  void took(std::size_t bytes) {
+    ++taken_;
+    bytes_ += bytes;
+    reach();
+  }
+  void found_nothing() {
+    for (const auto& mark : marks_) was_full_ = was_full_ || is_large(mark);
+    marks_.clear();
+    at_ = looked_at_;
+  }
+
+  // All that was fetched by then has been taken.
+  WallTime at() const { return at_; }
+  // Since it was asked last.
+  bool take_was_full() { return std::exchange(was_full_, false); }
+
+ private:
+  struct Mark {
+    WallTime at{};
+    std::uint64_t until = 0;  // It is reached when so many have been taken.
+    std::uint64_t bytes = 0;  // Those that had been taken.
+    bool is_full = false;
+  };
+
+  // What was in the queue at the mark is known when it has been taken.
+  bool is_large(const Mark& mark) const { return bytes_ - mark.bytes >= full_.bytes; }
+  void reach() {
+    for (; !marks_.empty() && marks_.front().until <= taken_; marks_.pop_front()) {
+      const Mark& mark = marks_.front();
+      if (is_large(mark)) was_full_ = true;
+      if (!mark.is_full && !is_large(mark)) at_ = mark.at;
+    }
+  }
+
+  Full full_;
+  std::deque<Mark> marks_;  // As they were made.
+  std::uint64_t taken_ = 0, bytes_ = 0;
+  WallTime at_, looked_at_{};
+  bool was_full_ = false;
+};
+
+}  // namespace tarry::relay
