@@ -200,7 +200,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   const std::string old_id = member.id;
   const std::string old_leader = leader_;
   const std::string new_id = new_member_id(*member.instance_id);
-  log_takeovers_.info(
+  host_.lines().takeovers.info(
       mono(), "broker",
       fmt::format("group {}: member {} is replaced by {}, which has the same group.instance.id",
                   printable(id_), printable(old_id), printable(new_id)));
@@ -360,7 +360,7 @@ void Group::take_assignments(const SyncGroupRequest& request) {
     assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
   }
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
-    log_assignments_.warn(
+    host_.lines().assignments.warn(
         mono(), "broker",
         fmt::format("group {}: the leader's assignments have {} bytes; the limit is {}",
                     printable(id_), bytes, host_.config().group_max_bytes));
@@ -572,8 +572,7 @@ void Group::begin_generation() {
     // Moved on first, because remove() takes the member out of the map.
     GroupMember& member = (next++)->second;
     if (member.joining != nullptr || member.instance_id) continue;
-    log_info("broker", "group {}: member {} did not rejoin in time", printable(id_),
-             printable(member.id));
+    log_departure(member, "did not rejoin in time");
     remove(member, ErrorCode::unknown_member_id);
   }
   if (!members_.empty() && !elect_joined_leader()) {
@@ -625,16 +624,17 @@ void Group::on_sync_timeout() {
   if (host_.tick() < phase_end_) return;
   if (syncs_expected_ == 0) {
     if (is(GroupState::stable)) return;
-    log_warn("broker", "group {}: the assignments of generation {} were not durable within {} ms",
-             printable(id_), generation_, host_.config().offsets_commit_timeout.count());
+    host_.lines().assignments.warn(
+        mono(), "broker",
+        fmt::format("group {}: the assignments of generation {} were not durable within {} ms",
+                    printable(id_), generation_, host_.config().offsets_commit_timeout.count()));
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
   for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
     if (!member.sync_expected) continue;
-    log_info("broker", "group {}: member {} did not send SyncGroup in time", printable(id_),
-             printable(member.id));
+    log_departure(member, "did not send SyncGroup in time");
     remove(member, ErrorCode::unknown_member_id);
   }
   rebalance();
@@ -658,8 +658,7 @@ void Group::on_join_cancelled(GroupMember& member) {
   if (host_.stopping()) return;
   // The client can come back under its id, so its session goes on.
   if (member.knows_its_id || member.instance_id) return member.session->heard();
-  log_info("broker", "group {}: member {} disconnected before it received its member id",
-           printable(id_), printable(member.id));
+  log_departure(member, "disconnected before it received its member id");
   // Nobody knows this id, so nobody can come back with it.
   remove(member, ErrorCode::unknown_member_id);
   membership_changed();
@@ -683,10 +682,18 @@ void Group::on_session_expired(const std::string& member_id) {
   }
   GroupMember* const member = members_.find(member_id);
   TARRY_ASSERT(member != nullptr, "a session goes with its member");
-  log_info("broker", "group {}: no heartbeat from member {} for {} ms", printable(id_),
-           printable(member_id), member->session_timeout.count());
+  host_.lines().departures.info(
+      mono(), "broker",
+      fmt::format("group {}: no heartbeat from member {} for {} ms", printable(id_),
+                  printable(member_id), member->session_timeout.count()));
   remove(*member, ErrorCode::unknown_member_id);
   membership_changed();
+}
+
+void Group::log_departure(const GroupMember& member, std::string_view what) {
+  host_.lines().departures.info(
+      mono(), "broker",
+      fmt::format("group {}: member {} {}", printable(id_), printable(member.id), what));
 }
 
 void Group::remove(GroupMember& member, ErrorCode told) {

@@ -63,7 +63,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/log_throttle.h"
 #include "base/result.h"
 #include "broker/groups/delayed_heartbeat.h"
 #include "broker/groups/delayed_join.h"
@@ -209,6 +208,7 @@ class Group : public GroupWaits {
   void remove(GroupMember& member, protocol::ErrorCode told);
   bool is_pending(std::string_view id) const { return pending_.contains(id); }
   void forget_pending(std::string_view id);
+  void log_departure(const GroupMember& member, std::string_view what);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
   protocol::ErrorCode room_error(const protocol::JoinGroupRequest& request,
@@ -239,7 +239,6 @@ class Group : public GroupWaits {
   bool initial_ = false;
   bool grew_ = false;
   timing::CallbackTimer phase_timer_;
-  LogThrottle log_assignments_, log_takeovers_;
   std::optional<std::int32_t> storing_;  // The generation whose assignments are being written.
 };
 

@@ -16,6 +16,7 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "base/log_throttle.h"
 #include "base/random.h"
 #include "broker/groups/group_record.h"
 #include "broker/settings/broker_config.h"
@@ -27,6 +28,15 @@ namespace tarry::broker {
 
 class Group;
 
+// Clients can cause these lines over and over, with as many groups and members as they like: so
+// all groups together have this many of each kind.
+struct GroupLines {
+  static constexpr unsigned lines_per_kind = 20;
+  LogThrottle departures{lines_per_kind};
+  LogThrottle takeovers{lines_per_kind};
+  LogThrottle assignments{lines_per_kind};
+};
+
 class GroupHost {
  public:
   virtual const BrokerConfig& config() const = 0;
@@ -37,6 +47,7 @@ class GroupHost {
   virtual WallTime wall() const = 0;
   virtual Random& random() = 0;
   virtual bool stopping() const = 0;
+  virtual GroupLines& lines() = 0;
 
   // Writes `record`; `then` is called when it is durable, or with the error to answer.  Never
   // inside this call.

@@ -286,8 +286,9 @@ void GroupOffsets::expire() {
   const WallTime next_look = now + shard_.config().offsets_retention_check;
   if (later) arm(std::max(*later, next_look));
   if (gone.empty()) return;
-  log_info("broker", "group {}: {} committed offsets have expired", printable(state_->group),
-           gone.size());
+  budget_.expiries.info(shard_.clock().mono(), "broker",
+                        fmt::format("group {}: {} committed offsets have expired",
+                                    printable(state_->group), gone.size()));
   // A removal that the journal refuses is tried again at the next look.
   if (!remove(std::move(gone))) arm(next_look);
 }

@@ -44,6 +44,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/log_throttle.h"
 #include "broker/context/cancellation_token.h"
 #include "protocol/error_code.h"
 #include "storage/journal_record.h"
@@ -74,6 +75,8 @@ struct OffsetExpiry {
 struct OffsetBudget {
   std::size_t bytes = 0;
   bool full_logged = false;  // The operator knows that commits are refused.
+  // Offsets that expire, of as many groups as clients have made.
+  LogThrottle expiries{20};
 };
 
 class GroupOffsets {

@@ -117,6 +117,7 @@ class Groups final : private GroupHost {
   WallTime wall() const override;
   Random& random() override;
   bool stopping() const override;
+  GroupLines& lines() override { return lines_; }
   void store(Group& group, const GroupRecord& record, Stored then) override;
   bool has_member_room(std::size_t bytes, std::size_t more) const override;
   void member_bytes_changed(std::size_t before, std::size_t now) override;
@@ -131,6 +132,7 @@ class Groups final : private GroupHost {
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
 
   ShardContext& shard_;
+  GroupLines lines_;
   OffsetBudget offset_budget_;
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "group_world.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -1219,6 +1220,23 @@ TEST_SUITE("group") {
     world.pass(10s);
     CHECK(world.group().pending_members() == 0);
     CHECK(error_of(joined) == ErrorCode::none);
+  }
+
+  TEST_CASE("a hundred members that are lost at once are twenty lines in the log, and a number") {
+    GroupWorld world;
+    std::vector<Join> joins;
+    for (int i = 0; i < 100; ++i) joins.push_back(world.join("c"));
+    world.pass(10s);
+    world.settle(world.group().leader());
+    joins.clear();
+    CapturedLog log;
+    world.pass(11s);
+    CHECK(world.group().members().empty());
+    CHECK(log.count("no heartbeat from member") == 20);
+    world.pass(10s);
+    world.join("d");  // Its client goes, and it does not rejoin.
+    world.pass(10s);
+    CHECK(log.count("(80 more since the last such line)") == 1);
   }
 
   TEST_CASE("the metadata of a group's members is bounded, together") {

@@ -235,6 +235,7 @@ class GroupWorld final : private GroupHost {
   WallTime wall() const override { return from_ms(static_cast<std::int64_t>(now_)); }
   Random& random() override { return dice; }
   bool stopping() const override { return false; }
+  GroupLines& lines() override { return lines_; }
   void store(Group&, const GroupRecord& record, Stored then) override {
     storing.emplace_back(record, std::move(then));
   }
@@ -245,6 +246,7 @@ class GroupWorld final : private GroupHost {
   void state_changed(Group&) override {}
   void on_unused(Group&) override { ++unused; }
 
+  GroupLines lines_;
   timing::Tick now_ = 1000;
   timing::TimingWheel wheel_{1000};
   purgatory::Purgatory purgatory_{wheel_};
