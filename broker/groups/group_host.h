@@ -35,6 +35,7 @@ struct GroupLines {
   LogThrottle departures{lines_per_kind};
   LogThrottle takeovers{lines_per_kind};
   LogThrottle assignments{lines_per_kind};
+  LogThrottle names{lines_per_kind};
 };
 
 class GroupHost {

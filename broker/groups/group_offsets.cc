@@ -45,7 +45,7 @@ struct GroupOffsets::State {
   const std::string group;
   std::move_only_function<void()> on_empty;
   Map offsets;
-  std::size_t bytes = 0;          // The size of `offsets`, without those on their way.
+  std::size_t bytes = 0;          // Its name and `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 
@@ -70,12 +70,13 @@ struct GroupOffsets::State {
 };
 
 GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-                           std::move_only_function<void()> on_empty)
+                           std::move_only_function<void()> on_empty, std::size_t name_bytes)
     : shard_(shard),
       budget_(budget),
       state_(std::make_shared<State>(shard, budget, std::move(group), std::move(on_empty))),
       timer_([this] { expire(); }) {
   state_->owner = this;
+  state_->hold(name_bytes);
 }
 
 GroupOffsets::~GroupOffsets() {

@@ -21,8 +21,8 @@
 // Invariants
 //   - Keys are topic ids: a topic that is created again under an old name has no offsets.
 //   - The offsets of a deleted topic are gone when the deletion is answered.
-//   - All groups of a shard together stay within tarry.group.offsets.bytes; commits above it are
-//     refused, existing offsets are kept.
+//   - All groups of a shard together stay within tarry.group.offsets.bytes, their names included;
+//     commits above it are refused, existing offsets are kept.
 //   - While nothing can expire no timer runs.
 //
 // Belongs to its group's owner (Groups); everything runs on the group's shard.
@@ -71,7 +71,8 @@ struct OffsetExpiry {
   std::set<std::string, std::less<>> subscribed;
 };
 
-// The memory of the committed offsets of all groups of a shard, including commits in flight.
+// The memory of the names and the committed offsets of all groups of a shard, including commits in
+// flight.
 struct OffsetBudget {
   std::size_t bytes = 0;
   bool full_logged = false;  // The operator knows that commits are refused.
@@ -85,9 +86,10 @@ class GroupOffsets {
   using Commits = std::vector<std::pair<TopicPartition, CommittedOffset>>;
 
   // `on_empty` is called when the last offset has gone by itself or with its topic, also when
-  // it never became durable; it may destroy this object.
+  // it never became durable; it may destroy this object.  `name_bytes`: the memory of the group's
+  // name, which is taken without asking.
   GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-               std::move_only_function<void()> on_empty);
+               std::move_only_function<void()> on_empty, std::size_t name_bytes = 0);
   ~GroupOffsets();
   GroupOffsets(const GroupOffsets&) = delete;
   GroupOffsets& operator=(const GroupOffsets&) = delete;

@@ -164,8 +164,17 @@ GroupEntry& Groups::make(std::string_view id) {
   return group;
 }
 
+// The client gets an error code without words, so the log has them.
+bool Groups::is_too_long(std::string_view id) {
+  if (id.size() <= max_id_bytes) return false;
+  lines_.names.warn(shard_.clock().mono(), "broker",
+                    fmt::format("a group id of {} bytes is refused; the limit is {}: {}...",
+                                id.size(), max_id_bytes, printable(id.substr(0, 100))));
+  return true;
+}
+
 std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id) {
-  if (id.size() > max_id_bytes) return std::unexpected(ErrorCode::invalid_group_id);
+  if (is_too_long(id)) return std::unexpected(ErrorCode::invalid_group_id);
   if (auto* found = find(id)) return found;
   // Each shard has its part of what is allowed.
   const auto shards = shard_.broker_context().shard_count;
@@ -179,6 +188,10 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id) 
     }
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
+  // Names stay as long as offsets do, which share their room.
+  const auto bytes_limit = static_cast<std::size_t>(config().group_offsets_bytes);
+  if (offset_budget_.bytes + GroupEntry::name_bytes(id) > bytes_limit)
+    return std::unexpected(ErrorCode::coordinator_not_available);
   limit_logged_ = false;
   return &make(id);
 }
@@ -209,7 +222,8 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
     response.member_id = request.member_id;
     return response;
   };
-  if (!is_group_id(request.group_id)) co_return refuse(ErrorCode::invalid_group_id);
+  if (request.group_id.empty() || is_too_long(request.group_id))
+    co_return refuse(ErrorCode::invalid_group_id);
   const milliseconds session{request.session_timeout_ms};
   if (session < config().group_min_session_timeout ||
       session > config().group_max_session_timeout) {

@@ -48,7 +48,12 @@ class ShardContext;
 struct GroupEntry final : Group {
   GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
              std::move_only_function<void()> on_offsets_empty)
-      : Group(host, group_id), offsets(shard, budget, group_id, std::move(on_offsets_empty)) {}
+      : Group(host, group_id),
+        offsets(shard, budget, group_id, std::move(on_offsets_empty), name_bytes(group_id)) {}
+
+  // The map of all groups, the group, its offsets and their callback have the name.  The rest of a
+  // group has a fixed size, which tarry.max.groups bounds.
+  static std::size_t name_bytes(std::string_view id) { return 4 * id.size(); }
 
   GroupOffsets offsets;
 
@@ -59,7 +64,9 @@ struct GroupEntry final : Group {
 class Groups final : private GroupHost {
  public:
   // Longer ids are no group's (INVALID_GROUP_ID); the empty one has offsets at most, as in Kafka.
-  static constexpr std::size_t max_id_bytes = 32'767;
+  // Kafka takes what its protocol can carry, 32 767 bytes; there too a topic's name has 249, and
+  // ids are made of such names.  A group that is stored with a longer id expires, or is deleted.
+  static constexpr std::size_t max_id_bytes = 1024;
   using ById = std::map<std::string, std::shared_ptr<GroupEntry>, std::less<>>;
 
   explicit Groups(ShardContext& shard);
@@ -124,6 +131,7 @@ class Groups final : private GroupHost {
   void state_changed(Group& group) override;
   void on_unused(Group& group) override;
 
+  bool is_too_long(std::string_view id);
   GroupEntry& make(std::string_view id);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);

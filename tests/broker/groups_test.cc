@@ -12,6 +12,8 @@
 #include "protocol/messages/join_group.h"
 #include "protocol/messages/leave_group.h"
 #include "protocol/messages/sync_group.h"
+#include "tests/broker/offset_requests.h"
+#include "tests/captured_log.h"
 #include "world.h"
 
 namespace tarry::broker::test {
@@ -277,6 +279,41 @@ TEST_SUITE("groups") {
     world.pass(310s);  // Their sessions end.
     CHECK(world.shard().groups().member_bytes() == 0);
     CHECK(join_with_text("later") == ErrorCode::none);
+  }
+
+  TEST_CASE("a group id of 1 025 bytes is refused, and the log says what the limit is") {
+    World world({.shards = 1});
+    CHECK(world.call<JoinGroupResponse>(join_request(std::string(1024, 'g')), 4).error_code ==
+          ErrorCode::member_id_required);
+    CapturedLog log;
+    const std::string longer(1025, 'g');
+    CHECK(world.call<JoinGroupResponse>(join_request(longer), 4).error_code ==
+          ErrorCode::invalid_group_id);
+    CHECK(heartbeat(world, longer, "m", 1) == ErrorCode::invalid_group_id);
+    CHECK(log.count("a group id of 1025 bytes is refused; the limit is 1024: ggg") == 1);
+    CHECK(world.shard().groups().all().size() == 1);
+  }
+
+  TEST_CASE("the names of groups take their part of the room for committed offsets") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.group_offsets_bytes = 256 << 10;
+                 }});
+    create_topic(world, "a", 1);
+    std::vector<std::string> made;
+    for (int i = 0; i < 100; ++i) {
+      const std::string name = std::string(1000, 'n') + std::to_string(i);
+      const auto error = commit(world, name, "a", 0, 1);
+      if (error != ErrorCode::none) CHECK(error == ErrorCode::coordinator_not_available);
+      if (error == ErrorCode::none) made.push_back(name);
+    }
+    CHECK(made.size() > 20);
+    CHECK(made.size() < 64);
+    CHECK(world.shard().groups().all().size() == made.size());
+    CHECK(world.shard().groups().offset_bytes() > 4000 * made.size());
+    CHECK(world.shard().groups().offset_bytes() <= 256 << 10);
+    for (const auto& name : made) CHECK(remove_group(world, name) == ErrorCode::none);
+    CHECK(world.shard().groups().offset_bytes() == 0);
+    CHECK(commit(world, std::string(1000, 'm'), "a", 0, 1) == ErrorCode::none);
   }
 
   TEST_CASE("no more groups are made than tarry.max.groups") {

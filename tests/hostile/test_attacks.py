@@ -22,7 +22,7 @@ from harness import case, eventually
 
 FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 10, 8, 9, 11, 15, 16, 42
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_USERS, ALTER_USERS = 29, 30, 31, 50, 51
-COORDINATOR_NOT_AVAILABLE, MEMBER_ID_REQUIRED = 15, 79
+COORDINATOR_NOT_AVAILABLE, INVALID_GROUP_ID, MEMBER_ID_REQUIRED = 15, 24, 79
 
 FULL_SIZE = os.environ.get("TARRY_ATTACKS") == "full"
 
@@ -336,6 +336,20 @@ def _(ctx):
         assert errors == {0, COORDINATOR_NOT_AVAILABLE}, errors
         assert commit(client, "healthy", [0], "") == 0
         assert commit(client, "new", range(5), "") == 0
+
+
+@case("a thousand groups with the longest names cost less than their part of the room for offsets")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    with broker.client() as client:
+        client.create_topic("neighbour")
+        assert commit(client, "w" * 32_767, [0], "") == INVALID_GROUP_ID
+        before = broker.rss_mib()
+        errors = {commit(client, f"{n:01024}", [0], "") for n in range(1000)}
+        assert errors == {0}, errors
+        held = broker.rss_mib() - before
+    print(f"             a thousand groups: {held:.1f} MiB")
+    assert held < 16, f"{held:.1f} MiB more"
 
 
 def join_once(client, group, metadata, session_ms=1_800_000):
