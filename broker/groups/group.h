@@ -115,6 +115,7 @@ class Group : public GroupWaits {
   struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;
+    std::string_view owner;       // The client that the group counts for if it is new.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };

@@ -36,6 +36,7 @@ struct GroupLines {
   LogThrottle takeovers{lines_per_kind};
   LogThrottle assignments{lines_per_kind};
   LogThrottle names{lines_per_kind};
+  LogThrottle limits{lines_per_kind};
 };
 
 class GroupHost {

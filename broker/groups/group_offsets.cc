@@ -39,9 +39,18 @@ ErrorCode commit_error(const Error& error) {
 
 }  // namespace
 
+// A client may have as much as it leaves for all others, so that none takes everything, however
+// many groups it makes; and an eighth is kept for those that only commit again what they have.
+std::size_t room_for(const GroupShare& share, const OffsetBudget& budget, std::size_t limit) {
+  const std::size_t taken = budget.bytes + share.bytes;
+  const std::size_t for_growth = limit - limit / 8;
+  return (for_growth - std::min(for_growth, taken)) / 2;
+}
+
 struct GroupOffsets::State {
   ShardContext& shard;
   OffsetBudget& budget;
+  std::shared_ptr<GroupShare> share;
   const std::string group;
   std::move_only_function<void()> on_empty;
   Map offsets;
@@ -52,36 +61,40 @@ struct GroupOffsets::State {
   void hold(std::size_t more) {
     bytes += more;
     budget.bytes += more;
+    share->bytes += more;
   }
   void release(std::size_t less) {
     bytes -= less;
     budget.bytes -= less;
+    share->bytes -= less;
   }
 
-  // Whether a commit of `all` bytes, `more` of them new, has room.  A group may have as much as is
-  // left for all the others, so that no group takes everything, however many its owner makes; and
-  // an eighth is kept for those that only commit again what they have.
+  // Whether a commit of `all` bytes, `more` of them new, has room.  A group may have twice what its
+  // client may still take, so that it leaves room for the client's other groups.
   bool has_room_for(std::size_t all, std::size_t more, std::size_t limit) const {
     if (more == 0) return budget.bytes + all <= limit;
-    const std::size_t for_growth = limit - limit / 8;
-    const std::size_t left = for_growth - std::min(for_growth, budget.bytes);
-    return all <= left && (bytes + more <= left || bytes + more <= limit / always_allowed_part);
+    const std::size_t room = room_for(*share, budget, limit);
+    return all <= room && (bytes + more <= 2 * room || bytes + more <= limit / always_allowed_part);
   }
 };
 
 GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-                           std::move_only_function<void()> on_empty, std::size_t name_bytes)
+                           std::move_only_function<void()> on_empty,
+                           std::shared_ptr<GroupShare> share, std::size_t name_bytes)
     : shard_(shard),
       budget_(budget),
-      state_(std::make_shared<State>(shard, budget, std::move(group), std::move(on_empty))),
+      state_(std::make_shared<State>(shard, budget, std::move(share), std::move(group),
+                                     std::move(on_empty))),
       timer_([this] { expire(); }) {
   state_->owner = this;
   state_->hold(name_bytes);
+  ++state_->share->groups;
 }
 
 GroupOffsets::~GroupOffsets() {
   // Records on their way keep the state; their callbacks see that its owner is gone.
   state_->release(state_->bytes);
+  --state_->share->groups;
   state_->offsets.clear();
   state_->owner = nullptr;
 }
@@ -98,6 +111,19 @@ void GroupOffsets::restore(std::span<const storage::CommittedOffset> offsets) {
     state_->hold(bytes_of(offset));
   }
   arm_for_all();
+}
+
+const GroupShare& GroupOffsets::share() const {
+  return *state_->share;
+}
+
+// Commits on their way stay in the share that they began with.
+void GroupOffsets::count_in(std::shared_ptr<GroupShare> share) {
+  --state_->share->groups;
+  state_->share->bytes -= state_->bytes;
+  state_->share = std::move(share);
+  ++state_->share->groups;
+  state_->share->bytes += state_->bytes;
 }
 
 const GroupOffsets::Map& GroupOffsets::all() const {
@@ -127,16 +153,16 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
   if (bytes > limit) return std::unexpected(ErrorCode::invalid_commit_offset_size);
   if (!state_->has_room_for(bytes, more, limit)) {
-    if (!std::exchange(budget_.full_logged, true)) {
-      log_error("broker",
-                "committed offsets take {} bytes in shard {}; the limit is {} "
-                "(tarry.group.offsets.bytes): commits of group {} are refused until offsets expire "
-                "or are deleted",
-                budget_.bytes, shard_.index(), limit, printable(state_->group));
-    }
+    budget_.full.error(
+        shard_.clock().mono(), "broker",
+        fmt::format("committed offsets take {} bytes in shard {}, {} of them those of one client, "
+                    "which may have as much as it leaves for all others; the limit is {} "
+                    "(tarry.group.offsets.bytes): commits of group {} are refused until offsets "
+                    "expire or are deleted",
+                    budget_.bytes, shard_.index(), state_->share->bytes, limit,
+                    printable(state_->group)));
     return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.
   }
-  budget_.full_logged = false;
 
   storage::OffsetsCommitted operation{state_->group, {}};
   operation.offsets.reserve(commits.size());
@@ -144,32 +170,34 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     operation.offsets.push_back(view_of(partition, offset));
   storage::JournalTransaction transaction;
   transaction.add(operation);
-  transaction.on_durable([state = state_, bytes, commits = std::move(commits)]() mutable {
-    ShardContext& shard = state->shard;
-    --state->pending;
-    state->budget.bytes -= bytes;
-    // Its topic may have been deleted since, and its other offsets with it.
-    std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
-    storage::OffsetsCommitted done{state->group, {}};
-    for (const auto& [partition, offset] : commits)
-      done.offsets.push_back(view_of(partition, offset));
-    if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
-      return shard.journal_failed(applied.error());
-    if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
-    // The last that the group waited for, and nothing of it is left.
-    if (state->owner->empty() && commits.empty()) return state->on_empty();
-    std::optional<WallTime> due;
-    for (auto& [partition, offset] : commits) {
-      const auto [at, is_new] = state->offsets.try_emplace(partition);
-      auto& place = at->second;
-      if (!is_new) state->release(bytes_of(place));
-      place = std::move(offset);
-      state->hold(bytes_of(place));
-      if (const auto when = state->owner->due_of(partition, place))
-        due = std::min(due.value_or(*when), *when);
-    }
-    state->owner->arm(due);
-  });
+  transaction.on_durable(
+      [state = state_, share = state_->share, bytes, commits = std::move(commits)]() mutable {
+        ShardContext& shard = state->shard;
+        --state->pending;
+        state->budget.bytes -= bytes;
+        share->bytes -= bytes;
+        // Its topic may have been deleted since, and its other offsets with it.
+        std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
+        storage::OffsetsCommitted done{state->group, {}};
+        for (const auto& [partition, offset] : commits)
+          done.offsets.push_back(view_of(partition, offset));
+        if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
+          return shard.journal_failed(applied.error());
+        if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
+        // The last that the group waited for, and nothing of it is left.
+        if (state->owner->empty() && commits.empty()) return state->on_empty();
+        std::optional<WallTime> due;
+        for (auto& [partition, offset] : commits) {
+          const auto [at, is_new] = state->offsets.try_emplace(partition);
+          auto& place = at->second;
+          if (!is_new) state->release(bytes_of(place));
+          place = std::move(offset);
+          state->hold(bytes_of(place));
+          if (const auto when = state->owner->due_of(partition, place))
+            due = std::min(due.value_or(*when), *when);
+        }
+        state->owner->arm(due);
+      });
   const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) {
     shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
@@ -179,6 +207,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   }
   ++state_->pending;
   budget_.bytes += bytes;
+  state_->share->bytes += bytes;
   return *lsn;
 }
 

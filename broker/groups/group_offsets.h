@@ -22,7 +22,8 @@
 //   - Keys are topic ids: a topic that is created again under an old name has no offsets.
 //   - The offsets of a deleted topic are gone when the deletion is answered.
 //   - All groups of a shard together stay within tarry.group.offsets.bytes, their names included;
-//     commits above it are refused, existing offsets are kept.
+//     commits above it are refused, existing offsets are kept.  The groups of one client take no
+//     more of it than they leave for all others (GroupShare).
 //   - While nothing can expire no timer runs.
 //
 // Belongs to its group's owner (Groups); everything runs on the group's shard.
@@ -75,10 +76,20 @@ struct OffsetExpiry {
 // flight.
 struct OffsetBudget {
   std::size_t bytes = 0;
-  bool full_logged = false;  // The operator knows that commits are refused.
+  LogThrottle full;  // Commits are refused.
   // Offsets that expire, of as many groups as clients have made.
   LogThrottle expiries{20};
 };
+
+// What the groups of one client take: of a user, or of an address where nobody logs in.  A group
+// counts for the client that made it, and after a restart for the first that uses it.
+struct GroupShare {
+  std::size_t groups = 0;
+  std::size_t bytes = 0;  // Its part of OffsetBudget::bytes.
+};
+
+// The bytes by which the client of `share` may grow.
+std::size_t room_for(const GroupShare& share, const OffsetBudget& budget, std::size_t limit);
 
 class GroupOffsets {
  public:
@@ -89,7 +100,9 @@ class GroupOffsets {
   // it never became durable; it may destroy this object.  `name_bytes`: the memory of the group's
   // name, which is taken without asking.
   GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-               std::move_only_function<void()> on_empty, std::size_t name_bytes = 0);
+               std::move_only_function<void()> on_empty,
+               std::shared_ptr<GroupShare> share = std::make_shared<GroupShare>(),
+               std::size_t name_bytes = 0);
   ~GroupOffsets();
   GroupOffsets(const GroupOffsets&) = delete;
   GroupOffsets& operator=(const GroupOffsets&) = delete;
@@ -113,6 +126,10 @@ class GroupOffsets {
   bool empty() const;
 
   void topic_deleted(const TopicId& topic);
+
+  // The share that the group is counted in.
+  const GroupShare& share() const;
+  void count_in(std::shared_ptr<GroupShare> share);
 
   // The group's state has changed.
   void set_expiry(OffsetExpiry expiry);

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
 #include "broker/groups/subscription.h"
 
@@ -24,6 +25,9 @@ namespace {
 // Unused groups, of which there may be very many: all of a round are removed in one turn.
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
+
+// As many shares may be of clients that have no groups any more.
+constexpr std::size_t spare_shares = 1000;
 
 bool is_group_id(std::string_view id) {
   return !id.empty() && id.size() <= Groups::max_id_bytes;
@@ -43,6 +47,11 @@ Response refusal(ErrorCode code) {
 }
 
 }  // namespace
+
+std::string owner_of(const Connection& connection) {
+  std::string principal = connection.principal();
+  return principal == "User:ANONYMOUS" ? connection.host() : principal;
+}
 
 Groups::Groups(ShardContext& shard)
     : shard_(shard),
@@ -152,13 +161,27 @@ GroupEntry* Groups::find(std::string_view id) const {
   return found == groups_.end() ? nullptr : found->second.get();
 }
 
-GroupEntry& Groups::make(std::string_view id) {
+std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
+  if (shares_.size() > 2 * groups_.size() + spare_shares)
+    std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
+  auto found = shares_.find(owner);
+  if (found == shares_.end()) found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
+  auto share = found->second.lock();
+  if (!share) found->second = share = std::make_shared<GroupShare>();
+  return share;
+}
+
+void Groups::claim(GroupEntry& group, std::string_view owner) {
+  if (&group.offsets.share() == nobodys_.get()) group.offsets.count_in(share_of(owner));
+}
+
+GroupEntry& Groups::make(std::string_view id, std::shared_ptr<GroupShare> share) {
   auto emptied = [this, id = std::string(id)] {
     if (auto* group = find(id)) on_unused(*group);
   };
   GroupHost& host = *this;
-  auto made = std::make_shared<GroupEntry>(host, shard_, offset_budget_, std::string(id),
-                                           std::move(emptied));
+  auto made = std::make_shared<GroupEntry>(host, shard_, offset_budget_, std::move(share),
+                                           std::string(id), std::move(emptied));
   GroupEntry& group = *made;
   groups_.emplace(id, std::move(made));
   return group;
@@ -173,31 +196,38 @@ bool Groups::is_too_long(std::string_view id) {
   return true;
 }
 
-std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id) {
+std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
+                                                           std::string_view owner) {
   if (is_too_long(id)) return std::unexpected(ErrorCode::invalid_group_id);
-  if (auto* found = find(id)) return found;
+  if (auto* found = find(id)) {
+    claim(*found, owner);
+    return found;
+  }
   // Each shard has its part of what is allowed.
   const auto shards = shard_.broker_context().shard_count;
   const auto limit = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
-  if (groups_.size() >= limit) {
-    if (!std::exchange(limit_logged_, true)) {
-      log_error(
-          "broker",
-          "shard {} has {} groups; the limit is {} (tarry.max.groups): new groups are refused",
-          shard_.index(), groups_.size(), config().max_groups);
-    }
+  const auto left = limit - std::min(limit, groups_.size());
+  auto share = share_of(owner);
+  // A group that nobody has joined yet counts, too: ids are given out for nothing.
+  if (share->groups >= left) {
+    lines_.limits.error(
+        shard_.clock().mono(), "broker",
+        fmt::format("shard {} has {} groups, {} of them of {}, who may have as many as are left "
+                    "for all others; the limit is {} in all shards (tarry.max.groups): new groups "
+                    "are refused",
+                    shard_.index(), groups_.size(), share->groups, printable(owner),
+                    config().max_groups));
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
   // Names stay as long as offsets do, which share their room.
   const auto bytes_limit = static_cast<std::size_t>(config().group_offsets_bytes);
-  if (offset_budget_.bytes + GroupEntry::name_bytes(id) > bytes_limit)
+  if (GroupEntry::name_bytes(id) > room_for(*share, offset_budget_, bytes_limit))
     return std::unexpected(ErrorCode::coordinator_not_available);
-  limit_logged_ = false;
-  return &make(id);
+  return &make(id, std::move(share));
 }
 
 Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
-  GroupEntry& group = make(stored.id);
+  GroupEntry& group = make(stored.id, nobodys_);
   if (stored.value) {
     auto record = decode_group(*stored.value);
     if (!record) {
@@ -234,9 +264,11 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   if (group == nullptr) {
     // A member id that a client has is from a group that no longer exists.
     if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
-    const auto made = find_or_make(request.group_id);
+    const auto made = find_or_make(request.group_id, terms.owner);
     if (!made) co_return refuse(made.error());
     group = *made;
+  } else {
+    claim(*group, terms.owner);
   }
   DelayedJoin reply;
   group->join(request, terms, reply);

@@ -42,14 +42,17 @@
 
 namespace tarry::broker {
 
+class Connection;
 class ShardContext;
 
 // A group as its shard keeps it.
 struct GroupEntry final : Group {
-  GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
+  GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget,
+             std::shared_ptr<GroupShare> share, std::string group_id,
              std::move_only_function<void()> on_offsets_empty)
       : Group(host, group_id),
-        offsets(shard, budget, group_id, std::move(on_offsets_empty), name_bytes(group_id)) {}
+        offsets(shard, budget, group_id, std::move(on_offsets_empty), std::move(share),
+                name_bytes(group_id)) {}
 
   // The map of all groups, the group, its offsets and their callback have the name.  The rest of a
   // group has a fixed size, which tarry.max.groups bounds.
@@ -81,9 +84,13 @@ class Groups final : private GroupHost {
   std::size_t member_bytes() const { return members_charge_.bytes(); }
   std::size_t offset_bytes() const { return offset_budget_.bytes; }
   GroupEntry* find(std::string_view id) const;  // Null: there is none.
-  // Made when there is none.  INVALID_GROUP_ID, or COORDINATOR_NOT_AVAILABLE when there are
-  // tarry.max.groups already.
-  std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id);
+  // Made for `owner` (owner_of()) when there is none.  INVALID_GROUP_ID, or
+  // COORDINATOR_NOT_AVAILABLE when there are tarry.max.groups already, or the owner has as many as
+  // are left for all others.
+  std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id,
+                                                               std::string_view owner);
+  // The client uses a group: one that was there at the start counts for it from now on.
+  void claim(GroupEntry& group, std::string_view owner);
 
   // For a group that was made for a request which was then refused.
   void drop_if_unused(GroupEntry& group) {
@@ -132,7 +139,8 @@ class Groups final : private GroupHost {
   void on_unused(Group& group) override;
 
   bool is_too_long(std::string_view id);
-  GroupEntry& make(std::string_view id);
+  GroupEntry& make(std::string_view id, std::shared_ptr<GroupShare> share);
+  std::shared_ptr<GroupShare> share_of(std::string_view owner);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);
   void check_unused();
@@ -142,13 +150,18 @@ class Groups final : private GroupHost {
   ShardContext& shard_;
   GroupLines lines_;
   OffsetBudget offset_budget_;
+  std::map<std::string, std::weak_ptr<GroupShare>, std::less<>> shares_;  // By owner.
+  // Of groups that nobody has used since the start.
+  const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.
   std::vector<std::string> unused_;
   timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
-  bool limit_logged_ = false;
 };
+
+// The client that a new group counts for: its user, or its address if it has not logged in.
+std::string owner_of(const Connection& connection);
 
 }  // namespace tarry::broker

@@ -2,6 +2,7 @@
 
 #include "broker/groups/groups.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,16 @@ ErrorCode heartbeat(World& world, std::string_view group, std::string_view membe
   request.member_id = member_id;
   request.generation_id = generation;
   return world.call<HeartbeatResponse>(request, 4, home).error_code;
+}
+
+std::vector<std::string> names_of_shard(World& world, std::size_t shard, std::size_t count,
+                                        const std::string& prefix = "group") {
+  std::vector<std::string> names;
+  for (int i = 0; names.size() < count; ++i) {
+    std::string name = prefix + std::to_string(i);
+    if (&world.broker().shard_of_group(name) == &world.shard(shard)) names.push_back(name);
+  }
+  return names;
 }
 
 // A group with one member, stable in generation 1; its id.
@@ -316,17 +327,62 @@ TEST_SUITE("groups") {
     CHECK(commit(world, std::string(1000, 'm'), "a", 0, 1) == ErrorCode::none);
   }
 
-  TEST_CASE("no more groups are made than tarry.max.groups") {
-    WorldOptions options;
-    options.shards = 1;
-    options.configure = [](BrokerConfig& config) { config.max_groups = 2; };
-    World world(std::move(options));
-    for (const char* name : {"a", "b"}) {
-      CHECK(world.call<JoinGroupResponse>(join_request(name), 4).error_code ==
-            ErrorCode::member_id_required);
-    }
-    CHECK(world.call<JoinGroupResponse>(join_request("c"), 4).error_code ==
-          ErrorCode::coordinator_not_available);
+  TEST_CASE(
+      "no more groups are made than tarry.max.groups, and one client leaves as many to others as "
+      "it has") {
+    // Three for each shard.
+    World world({.configure = [](BrokerConfig& config) { config.max_groups = 6; }});
+    const auto names = names_of_shard(world, 0, 5);
+    const auto join = [&](const std::string& name, std::size_t home) {
+      return world.call<JoinGroupResponse>(join_request(name), 4, home).error_code;
+    };
+    CHECK(join(names[0], 0) == ErrorCode::member_id_required);
+    CHECK(join(names[1], 0) == ErrorCode::member_id_required);
+    CHECK(join(names[2], 0) == ErrorCode::coordinator_not_available);
+    CHECK(join(names[3], 1) == ErrorCode::member_id_required);
+    CHECK(join(names[4], 1) == ErrorCode::coordinator_not_available);
+    CHECK(join(names[0], 1) == ErrorCode::member_id_required);  // It is there.
+    world.pass(11s);  // The ids that were given out expire, and with them the groups.
+    CHECK(world.shard().groups().all().empty());
+    CHECK(join(names[4], 1) == ErrorCode::member_id_required);
+  }
+
+  TEST_CASE("a client that fills the room for offsets leaves as much of it to others") {
+    constexpr std::size_t limit = 64 << 10;
+    World world({.configure = [](BrokerConfig& config) { config.group_offsets_bytes = limit; }});
+    create_topic(world, "a", 5);
+    auto& groups = world.shard().groups();
+    const auto commit_by = [&](std::size_t home, std::string_view group, PartitionIndex partition,
+                               std::size_t bytes) {
+      const std::string metadata(bytes, 'm');
+      const auto request = commit_request(group, "a", partition, 1, metadata);
+      return world.call<protocol::OffsetCommitResponse>(request, 8, home)
+          .topics.at(0)
+          .partitions.at(0)
+          .error_code;
+    };
+    const auto mine = names_of_shard(world, 0, 3), others = names_of_shard(world, 0, 100, "other");
+    CHECK(commit_by(0, mine[0], 0, 10) == ErrorCode::none);
+    std::set<ErrorCode> errors;
+    for (const auto& name : others) errors.insert(commit_by(1, name, 0, 700));
+    CHECK(errors == std::set{ErrorCode::none, ErrorCode::coordinator_not_available});
+    CHECK(groups.offset_bytes() > limit / 3);
+    CHECK(groups.offset_bytes() < limit / 2);
+    const auto grow = [&] {
+      for (PartitionIndex partition = 0; partition < 5; ++partition)
+        CHECK(commit_by(0, mine[0], partition, 700) == ErrorCode::none);
+      CHECK(commit_by(0, mine[1], 0, 700) == ErrorCode::none);
+    };
+    grow();
+    // Nobody has used the groups since; then they count for who does.
+    world.restart();
+    const std::size_t before = world.shard().groups().offset_bytes();
+    CHECK(commit_by(0, mine[2], 0, 3000) == ErrorCode::none);
+    grow();
+    CHECK(commit_by(1, others[0], 0, 700) == ErrorCode::none);
+    CHECK(world.shard().groups().offset_bytes() > before);
+    CHECK(remove_group(world, mine[0]) == ErrorCode::none);
+    CHECK(world.shard().groups().offset_bytes() < before);
   }
 
   TEST_CASE("a broker that stops answers waiting members, and keeps them") {

@@ -338,6 +338,30 @@ def _(ctx):
         assert commit(client, "new", range(5), "") == 0
 
 
+@case("a client with very many groups keeps no other client from committing to a new one")
+def _(ctx):
+    broker = ctx.broker(shards=1, settings={"tarry.group.offsets.bytes": 1 << 20})
+    with broker.client() as client, wire.Client(broker.address, source="127.0.0.2") as hostile:
+        client.create_topic("neighbour", partitions=10)
+        assert commit(client, "healthy", [0], "") == 0
+        errors = {commit(hostile, f"hostile-{n}", [0], "m" * 700) for n in range(1200)}
+        assert errors == {0, COORDINATOR_NOT_AVAILABLE}, errors
+        for group in ("healthy", "new"):
+            assert commit(client, group, range(1, 10), "m" * 700) == 0
+        broker.restart(kill=False)
+    with broker.client() as client:
+        assert commit(client, "later", range(10), "m" * 700) == 0
+
+
+@case("a client that asks to join very many groups, and does not, keeps no other client from a new one")
+def _(ctx):
+    broker = ctx.broker(shards=1, settings={"tarry.max.groups": 10})
+    with broker.client() as client, wire.Client(broker.address, source="127.0.0.2") as hostile:
+        errors = {join_for_id(hostile, f"hostile-{n}") for n in range(20)}
+        assert errors == {MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE}, errors
+        assert join_for_id(client, "healthy") == MEMBER_ID_REQUIRED
+
+
 @case("a thousand groups with the longest names cost less than their part of the room for offsets")
 def _(ctx):
     broker = ctx.broker(shards=1)
@@ -356,6 +380,14 @@ def join_once(client, group, metadata, session_ms=1_800_000):
     """As clients of version 3 do, without a member id first; the error."""
     answer = client.request(JOIN_GROUP, 3, wire.string(group) + wire.i32(session_ms) + wire.i32(60_000) + wire.string("") + wire.string("consumer")
                             + wire.i32(1) + wire.string("range") + wire.i32(len(metadata)) + metadata)
+    answer.i32()
+    return answer.i16()
+
+
+def join_for_id(client, group):
+    """The error; the client does not come back with the member id that it is given."""
+    answer = client.request(JOIN_GROUP, 4, wire.string(group) + wire.i32(1_800_000) + wire.i32(60_000) + wire.string("") + wire.string("consumer")
+                            + wire.i32(1) + wire.string("range") + wire.i32(4) + b"meta")
     answer.i32()
     return answer.i16()
 
@@ -645,10 +677,6 @@ def _(ctx):
 @case("member ids that nobody comes back with lock no group")
 def _(ctx):
     broker = ctx.broker(settings={"group.max.size": 100, "group.initial.rebalance.delay.ms": 0})
-    body = (wire.string("g") + wire.i32(1_800_000) + wire.i32(60_000) + wire.string("") + wire.string("consumer") + wire.i32(1)
-            + wire.string("range") + wire.i32(4) + b"meta")
     with broker.client() as client:
         for _ in range(300):
-            answer = client.request(JOIN_GROUP, 4, body)
-            answer.i32()
-            assert answer.i16() == MEMBER_ID_REQUIRED
+            assert join_for_id(client, "g") == MEMBER_ID_REQUIRED
