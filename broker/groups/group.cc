@@ -31,6 +31,11 @@ constexpr milliseconds look_again{1000};
 // A client that is given a member id joins with it at once.
 constexpr milliseconds max_pending_time{10'000};
 
+// The memory of a member id that was given out, which the session and the map have.
+constexpr std::size_t bytes_of_pending = sizeof(DelayedHeartbeat) + 3 * max_prefix_bytes;
+// The memory of a group, which may exist for such ids alone.
+constexpr std::size_t bytes_of_group = 2048;
+
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
 
@@ -101,6 +106,8 @@ Group::~Group() {
     if (member.joining != nullptr) member.joining->forget();
     if (member.syncing != nullptr) member.syncing->forget();
   }
+  pending_.clear();
+  count_pending();
 }
 
 Bytes Group::metadata_of(const GroupMember& member) const {
@@ -130,7 +137,7 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
       return refuse_join(reply, request, ErrorCode::group_max_size_reached);
     if (const auto error = room_error(request, nullptr); error != ErrorCode::none)
       return refuse_join(reply, request, error);
-    pending_.erase(pending_.find(request.member_id));
+    forget_pending(request.member_id);
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
   }
   const auto member = members_.identify(request.member_id, request.group_instance_id);
@@ -160,11 +167,17 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     // Clients that take ids and do not come back lock nobody out: each takes the place of another,
     // of the same client id if there is one.  A client that comes back without a place is given
     // another id.
-    if (pending_.size() >= max_size) pending_.erase(most_similar(pending_, id));
+    constexpr std::size_t more = bytes_of_group + bytes_of_pending;
+    if (pending_.size() >= max_size) {
+      pending_.erase(most_similar(pending_, id));
+    } else if (!host_.has_member_room(counted_bytes() + more, more)) {
+      return refuse_join(reply, request, ErrorCode::coordinator_not_available);
+    }
     const milliseconds session_timeout{request.session_timeout_ms};
     auto session =
         std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, max_pending_time));
     pending_.emplace(std::move(id), std::move(session));
+    count_pending();
     return reply.give(std::move(answer));
   }
   add_member(std::move(id), request, terms, std::move(protocols), reply);
@@ -711,6 +724,13 @@ void Group::remove(GroupMember& member, ErrorCode told) {
 
 void Group::forget_pending(std::string_view id) {
   pending_.erase(pending_.find(id));
+  count_pending();
+}
+
+void Group::count_pending() {
+  const std::size_t bytes =
+      pending_.empty() ? 0 : bytes_of_group + pending_.size() * bytes_of_pending;
+  host_.member_bytes_changed(std::exchange(pending_bytes_, bytes), bytes);
 }
 
 void Group::release_if_unused() {
@@ -722,6 +742,7 @@ void Group::die() {
   phase_timer_.cancel();
   // A client that comes with one of these ids is told to look for its coordinator again.
   pending_.clear();
+  count_pending();
   become(GroupState::dead);
 }
 
@@ -795,7 +816,7 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const GroupMember* 
   const std::size_t bytes = members_.bytes() - freed + wanted;
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
     return ErrorCode::group_max_size_reached;
-  if (wanted > freed && !host_.has_member_room(bytes + members_.assigned_bytes(), wanted - freed))
+  if (wanted > freed && !host_.has_member_room(counted_bytes() - freed + wanted, wanted - freed))
     return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }

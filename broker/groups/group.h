@@ -209,6 +209,12 @@ class Group : public GroupWaits {
   void remove(GroupMember& member, protocol::ErrorCode told);
   bool is_pending(std::string_view id) const { return pending_.contains(id); }
   void forget_pending(std::string_view id);
+  // Tells the host what pending_ takes now.
+  void count_pending();
+  // The memory of all that the host has been told of.
+  std::size_t counted_bytes() const {
+    return members_.bytes() + members_.assigned_bytes() + pending_bytes_;
+  }
   void log_departure(const GroupMember& member, std::string_view what);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
@@ -230,6 +236,7 @@ class Group : public GroupWaits {
 
   GroupMembers members_;
   std::map<std::string, std::unique_ptr<DelayedHeartbeat>, std::less<>> pending_;
+  std::size_t pending_bytes_ = 0;   // Of pending_, as the host knows it.
   std::size_t joined_ = 0;          // Members with a parked JoinGroup.
   std::size_t syncs_expected_ = 0;  // Members that owe a SyncGroup.
 

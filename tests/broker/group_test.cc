@@ -1281,6 +1281,37 @@ TEST_SUITE("group") {
     CHECK(world.member_bytes == 0);
   }
 
+  TEST_CASE("a member id that was given out takes memory until it expires, and needs room for it") {
+    GroupWorld world;
+    Says says;
+    says.version = 4;
+    CHECK(error_of(world.join(says)) == ErrorCode::member_id_required);
+    const std::size_t one = world.member_bytes;
+    CHECK(one > 2'000);  // With the group, which is there for it.
+    says.member_id = member_id_of(world.join(says));
+    CHECK(world.member_bytes > one);
+    world.pass(10s);
+    CHECK(world.member_bytes == 0);
+    CHECK(error_of(world.join(says)) == ErrorCode::unknown_member_id);
+    says.member_id.clear();
+    world.room = one + 100;
+    says.member_id = member_id_of(world.join(says));
+    Says other;
+    other.version = 4;
+    CHECK(error_of(world.join(other)) == ErrorCode::coordinator_not_available);
+    CHECK(world.group().pending_members() == 1);
+    // It joins, and is counted as a member only.
+    world.room = std::numeric_limits<std::size_t>::max();
+    const auto joined = world.join(says);
+    CHECK(world.group().pending_members() == 0);
+    CHECK(world.member_bytes < one);
+    CHECK(world.leave(says.member_id) == ErrorCode::none);
+    CHECK(world.member_bytes == 0);
+    world.join(other);
+    world.restart();  // Another group in its place.
+    CHECK(world.member_bytes == 0);
+  }
+
   TEST_CASE("a member for which other groups have left no room is told to come again") {
     GroupWorld world;
     Says says;

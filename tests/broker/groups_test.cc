@@ -292,6 +292,27 @@ TEST_SUITE("groups") {
     CHECK(join_with_text("later") == ErrorCode::none);
   }
 
+  TEST_CASE(
+      "member ids that are given out in very many groups take a part of the clients' memory") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.memory_bytes = 16 << 20; }});
+    std::size_t given = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const auto error =
+          world.call<JoinGroupResponse>(join_request(std::to_string(i)), 4).error_code;
+      if (error == ErrorCode::member_id_required) ++given;
+      if (error != ErrorCode::member_id_required)
+        REQUIRE(error == ErrorCode::coordinator_not_available);
+    }
+    CHECK(given > 500);
+    CHECK(given < 2000);
+    CHECK(world.shard().groups().all().size() == given);
+    CHECK(world.shard().groups().member_bytes() <= 4 << 20);
+    world.pass(11s);
+    CHECK(world.shard().groups().member_bytes() == 0);
+    CHECK(world.shard().groups().all().empty());
+  }
+
   TEST_CASE("a group id of 1 025 bytes is refused, and the log says what the limit is") {
     World world({.shards = 1});
     CHECK(world.call<JoinGroupResponse>(join_request(std::string(1024, 'g')), 4).error_code ==
