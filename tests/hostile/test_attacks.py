@@ -248,6 +248,24 @@ def _(ctx):
     assert watch.peak - watch.before < limit + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
 
 
+@attack_case("eighty clients with a thousand parked Fetches each hold no more memory than the limit for all clients")
+def _(ctx):
+    limit = 16
+    broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20})
+    with broker.client() as client:
+        client.create_topic("empty")
+        one = (client.header(wire.FETCH, 4) + wire.i32(-1) + wire.i32(60_000) + wire.i32(1) + wire.i32(1) + wire.i8(0) + wire.i32(1)
+               + wire.string("empty") + wire.i32(1) + wire.i32(0) + wire.i64(0) + wire.i32(1))
+    with Watch(broker, "parked Fetches") as watch, contextlib.ExitStack() as held:
+        for _ in range(80):
+            connection = held.enter_context(socket.create_connection(broker.address, timeout=10))
+            with contextlib.suppress(OSError):
+                connection.sendall((wire.i32(len(one)) + one) * 1000)
+        time.sleep(1)
+    assert watch.peak - watch.before < limit + 60, f"{watch.peak - watch.before:.0f} MiB more"
+    eventually(lambda: "(tarry.memory.bytes)" in broker.log(), "the log says why")
+
+
 @attack_case("three megabytes of partitions or of topics take no more memory than the limit: OffsetFetch")
 def _(ctx):
     limit = 128
