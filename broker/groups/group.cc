@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <ranges>
 #include <utility>
 
 #include <fmt/core.h>
@@ -54,7 +53,7 @@ std::size_t bytes_of(const JoinGroupRequest& request) {
   std::size_t bytes = sizeof(GroupMember) + 2 * request.member_id.size();
   if (request.group_instance_id) bytes += 2 * request.group_instance_id->size();
   for (const auto& protocol : request.protocols) {
-    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
+    bytes += GroupMembers::bytes_of_protocol(protocol.name.size(), protocol.metadata.size());
   }
   return bytes;
 }
@@ -331,7 +330,15 @@ void Group::add_members_to(JoinGroupResponse& answer) const {
 
 // --- SyncGroup
 
-void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
+GroupAssignments assignments_of(const SyncGroupRequest& request) {
+  GroupAssignments assignments;
+  for (const auto& [member_id, assignment] : request.assignments)
+    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
+  return assignments;
+}
+
+void Group::sync(const SyncGroupRequest& request, GroupAssignments assignments,
+                 DelayedSync& reply) {
   if (is(GroupState::dead)) return reply.refuse(ErrorCode::coordinator_not_available);
   const auto found = members_.identify(request.member_id, request.group_instance_id);
   if (!found) return reply.refuse(found.error());
@@ -352,7 +359,7 @@ void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
   member.syncing = &reply;
   reply.park(*this, member, phase_end_);
   // A leader that asks again has its assignments on the way to the journal already.
-  if (member.id == leader_ && storing_ != generation_) take_assignments(request);
+  if (member.id == leader_ && storing_ != generation_) take_assignments(std::move(assignments));
 }
 
 SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
@@ -363,20 +370,19 @@ SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
   return answer;
 }
 
-void Group::take_assignments(const SyncGroupRequest& request) {
-  std::map<std::string, Buffer> assignments;
+void Group::take_assignments(GroupAssignments assignments) {
+  // Members that have left since need no assignment.
+  std::erase_if(assignments,
+                [&](const auto& each) { return members_.find(each.first) == nullptr; });
   std::size_t bytes = 0;
-  for (const auto& [member_id, assignment] : request.assignments) {
-    // Members that have left since need no assignment.
-    if (members_.find(member_id) == nullptr) continue;
-    bytes += assignment.size();
-    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
-  }
-  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+  for (const auto& [member_id, assignment] : assignments) bytes += assignment.size();
+  // Together, because they are one record of the journal.
+  if (members_.bytes() + bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
     host_.lines().assignments.warn(
         mono(), "broker",
-        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {}",
-                    printable(id_), bytes, host_.config().group_max_bytes));
+        fmt::format("group {}: the leader's assignments have {} bytes, the members {}; the limit "
+                    "for both is {} (tarry.group.max.bytes)",
+                    printable(id_), bytes, members_.bytes(), host_.config().group_max_bytes));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
@@ -386,21 +392,15 @@ void Group::take_assignments(const SyncGroupRequest& request) {
     return rebalance();
   }
   // The record has the assignments before the members do: they count only when they are durable.
-  auto stored = record();
-  for (auto& member : stored.members) {
-    const auto assignment = assignments.find(member.id);
-    if (assignment != assignments.end()) member.assignment = assignment->second;
-  }
   storing_ = generation_;
   was_stored_ = true;
-  host_.store(*this, stored,
-              [this, generation = generation_,
-               assignments = std::move(assignments)](ErrorCode error) mutable {
-                assignments_stored(generation, std::move(assignments), error);
-              });
+  const auto kept = std::make_shared<GroupAssignments>(std::move(assignments));
+  host_.store(*this, record(*kept), [this, generation = generation_, kept](ErrorCode error) {
+    assignments_stored(generation, std::move(*kept), error);
+  });
 }
 
-void Group::assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
+void Group::assignments_stored(std::int32_t generation, GroupAssignments assignments,
                                ErrorCode error) {
   if (storing_ == generation) storing_.reset();
   // A rebalance has begun meanwhile: those who asked have their answers.
@@ -748,15 +748,19 @@ void Group::die() {
 
 // --- The stored record
 
-GroupRecord Group::record() const {
-  GroupRecord out;
+GroupRecordView Group::record(const GroupAssignments& assignments) const {
+  GroupRecordView out;
   out.generation = generation_;
   out.changed = changed_;
   out.protocol_type = protocol_type_;
   out.protocol_name = protocol_name_;
   out.leader = leader_;
-  out.members.assign(std::views::values(members_.all()).begin(),
-                     std::views::values(members_.all()).end());
+  out.members.reserve(members_.size());
+  for (const auto& [id, member] : members_.all()) {
+    const auto given = assignments.find(id);
+    out.members.push_back(
+        {&member, Bytes(given == assignments.end() ? member.assignment : given->second)});
+  }
   return out;
 }
 

@@ -88,6 +88,11 @@ enum class GroupState : std::uint8_t {
 };
 std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 
+// What a leader assigns, by member id.
+using GroupAssignments = std::map<std::string, Buffer, std::less<>>;
+// They may have many megabytes; on any thread.
+GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
+
 class Group : public GroupWaits {
  public:
   Group(GroupHost& host, std::string id);
@@ -122,7 +127,9 @@ class Group : public GroupWaits {
   // Group id and session timeout were checked.
   void join(const protocol::JoinGroupRequest& request, const JoinContext& terms,
             DelayedJoin& reply);
-  void sync(const protocol::SyncGroupRequest& request, DelayedSync& reply);
+  // `assignments` are those of the request.
+  void sync(const protocol::SyncGroupRequest& request, GroupAssignments assignments,
+            DelayedSync& reply);
   protocol::ErrorCode heartbeat(std::int32_t generation, std::string_view member_id,
                                 std::optional<std::string_view> instance_id);
   // All at once, with one rebalance; returns the result for each.
@@ -147,7 +154,8 @@ class Group : public GroupWaits {
   // Restores the group as it was last stored; only for a new group.  Errc::corrupt when the record
   // contradicts itself.
   Result<> restore(GroupRecord record);
-  GroupRecord record() const;
+  // Views the members, and `assignments` instead of theirs where there are some.
+  GroupRecordView record(const GroupAssignments& assignments = {}) const;
   // The group has no members, and expects none.
   bool is_vacant() const { return members_.empty() && pending_.empty(); }
   // The group is removed: it refuses clients (COORDINATOR_NOT_AVAILABLE, so they try again), and
@@ -197,8 +205,8 @@ class Group : public GroupWaits {
   void complete_join_if_all_joined();
   void begin_generation();
   bool elect_joined_leader();
-  void take_assignments(const protocol::SyncGroupRequest& request);
-  void assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
+  void take_assignments(GroupAssignments assignments);
+  void assignments_stored(std::int32_t generation, GroupAssignments assignments,
                           protocol::ErrorCode error);
   void refuse_syncs(protocol::ErrorCode code);
   void settle_sync(GroupMember& member);

@@ -54,7 +54,7 @@ class GroupHost {
   // Writes `record`; `then` is called when it is durable, or with the error to answer.  Never
   // inside this call.
   using Stored = std::move_only_function<void(protocol::ErrorCode)>;
-  virtual void store(Group& group, const GroupRecord& record, Stored then) = 0;
+  virtual void store(Group& group, const GroupRecordView& record, Stored then) = 0;
 
   // Whether a group whose members take so many bytes may take `more` beside what the others have.
   virtual bool has_member_room(std::size_t bytes, std::size_t more) const = 0;

@@ -97,6 +97,7 @@ class GroupMembers {
 
   // The memory that a member takes.
   static std::size_t bytes_of(const GroupRecord::Member& member);
+  static std::size_t bytes_of_protocol(std::size_t name, std::size_t metadata);
 
  private:
   void count_protocols(const GroupMember& member, int by);

@@ -102,7 +102,7 @@ bool Groups::stopping() const {
   return shard_.stopping();
 }
 
-void Groups::store(Group& group, const GroupRecord& record, Stored then) {
+void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   // Both outlive the append: the record's bytes are given to the store when they are durable.
   const auto kept = groups_.find(group.id())->second;
   auto value = std::make_shared<const Buffer>(encode_group(record));
@@ -279,7 +279,8 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
 }
 
 asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
-    const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token) {
+    const protocol::SyncGroupRequest& request, GroupAssignments assignments,
+    std::shared_ptr<CancellationToken> token) {
   using Response = protocol::SyncGroupResponse;
   if (!is_group_id(request.group_id)) co_return refusal<Response>(ErrorCode::invalid_group_id);
   GroupEntry* group = find(request.group_id);
@@ -288,7 +289,7 @@ asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
     co_return refusal<Response>(ErrorCode::coordinator_not_available);
   }
   DelayedSync reply;
-  group->sync(request, reply);
+  group->sync(request, std::move(assignments), reply);
   CancellationToken::Attached attached(*token, reply);
   co_return co_await reply.wait(shard_.purgatory(), shard_.tick());
 }

@@ -103,7 +103,8 @@ class Groups final : private GroupHost {
       const protocol::JoinGroupRequest& request, Group::JoinContext terms,
       std::shared_ptr<CancellationToken> token);
   boost::asio::awaitable<protocol::SyncGroupResponse> sync(
-      const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token);
+      const protocol::SyncGroupRequest& request, GroupAssignments assignments,
+      std::shared_ptr<CancellationToken> token);
   protocol::ErrorCode heartbeat(const protocol::HeartbeatRequest& request);
   // The result for each; or one error for all.
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
@@ -132,7 +133,7 @@ class Groups final : private GroupHost {
   Random& random() override;
   bool stopping() const override;
   GroupLines& lines() override { return lines_; }
-  void store(Group& group, const GroupRecord& record, Stored then) override;
+  void store(Group& group, const GroupRecordView& record, Stored then) override;
   bool has_member_room(std::size_t bytes, std::size_t more) const override;
   void member_bytes_changed(std::size_t before, std::size_t now) override;
   void state_changed(Group& group) override;

@@ -682,12 +682,12 @@ TEST_SUITE("group") {
     request.generation_id = 1;
     request.protocol_type = "connect";
     DelayedSync wrong_type;
-    world.group().sync(request, wrong_type);
+    world.group().sync(request, {}, wrong_type);
     CHECK(wrong_type.answer()->error_code == ErrorCode::inconsistent_group_protocol);
     request.protocol_type = "consumer";
     request.protocol_name = "sticky";
     DelayedSync wrong_name;
-    world.group().sync(request, wrong_name);
+    world.group().sync(request, {}, wrong_name);
     CHECK(wrong_name.answer()->error_code == ErrorCode::inconsistent_group_protocol);
     const auto b = world.join("b");
     CHECK(error_of(world.sync(a, 1)) == ErrorCode::rebalance_in_progress);

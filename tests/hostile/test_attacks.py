@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import socket
 import struct
 import threading
@@ -671,6 +672,47 @@ def _(ctx):
         if min(found) > MAX_TURN:
             too_long.append(f"{what} holds a shard for {min(found) * 1000:.1f} ms of CPU time")
     assert not too_long, "\n".join(too_long)
+
+
+@attack_case("a thousand members with a hundred protocols each begin a generation and leave, and assignments of 15 MB are stored, without a turn of 30 ms")
+def _(ctx):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    broker = ctx.broker()
+
+    def join(client, group, protocols):
+        client.send(JOIN_GROUP, 3, wire.string(group) + wire.i32(300_000) + wire.i32(300_000) + wire.string("") + wire.string("any")
+                    + wire.i32(len(protocols)) + b"".join(wire.string(each) + wire.i32(0) for each in protocols))
+
+    def joined(client):
+        answer = client.receive(JOIN_GROUP, 3)
+        answer.i32()
+        assert answer.i16() == 0
+        generation, _, leader, member = answer.i32(), answer.string(), answer.string(), answer.string()
+        return generation, leader, member
+
+    def sync(client, group, generation, member, assignment):
+        answer = client.request(SYNC_GROUP, 0, wire.string(group) + wire.i32(generation) + wire.string(member) + wire.i32(1) + wire.string(member)
+                                + wire.i32(len(assignment)) + assignment)
+        assert answer.i16() == 0
+
+    with contextlib.ExitStack() as held:
+        # As many as tarry.group.max.bytes lets in. What all have in common is the last that each of them names.
+        clients = [held.enter_context(broker.client(timeout=120)) for _ in range(950)]
+        for n, client in enumerate(clients):
+            join(client, "crowd", [f"{n:03}-{i:02}" for i in range(99)] + ["common"])
+        answers = [joined(client) for client in clients]
+        assert_short_turns(broker, "the generation of 950 members", MAX_TURN)
+        generation, leader, _ = answers[0]
+        sync(next(client for client, (_, _, member) in zip(clients, answers) if member == leader), "crowd", generation, leader, b"everything")
+        members = b"".join(wire.string(member) + wire.i16(-1) for _, _, member in answers)
+        assert attack(broker, LEAVE_GROUP, 3, wire.string("crowd") + wire.i32(len(answers)) + members)
+        assert_short_turns(broker, "SyncGroup and LeaveGroup of 950 members", MAX_TURN)
+    with broker.client(timeout=120) as client:
+        join(client, "wide", ["common"])
+        generation, leader, _ = joined(client)
+        sync(client, "wide", generation, leader, b"a" * 15_000_000)
+        assert_short_turns(broker, "SyncGroup with 15 MB", MAX_TURN)
 
 
 @case("a change of a topic among twelve thousand costs at most three times what it costs among a hundred", alone=True)
