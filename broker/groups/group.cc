@@ -95,18 +95,18 @@ std::string_view name_of(GroupState state) {
   return "Unknown";
 }
 
-Group::Group(GroupHost& host, std::string id)
-    : host_(host), id_(std::move(id)), changed_(host.wall()), members_(host), phase_timer_([this] {
-        phase_timer_fired();
-      }) {}
+Group::Group(GroupHost& host, std::string id, std::shared_ptr<GroupShare> share)
+    : host_(host),
+      id_(std::move(id)),
+      changed_(host.wall()),
+      members_(host, std::move(share)),
+      phase_timer_([this] { phase_timer_fired(); }) {}
 
 Group::~Group() {
   for (auto& [id, member] : members_.all()) {
     if (member.joining != nullptr) member.joining->forget();
     if (member.syncing != nullptr) member.syncing->forget();
   }
-  pending_.clear();
-  count_pending();
 }
 
 Bytes Group::metadata_of(const GroupMember& member) const {
@@ -166,10 +166,9 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     // Clients that take ids and do not come back lock nobody out: each takes the place of another,
     // of the same client id if there is one.  A client that comes back without a place is given
     // another id.
-    constexpr std::size_t more = bytes_of_group + bytes_of_pending;
     if (pending_.size() >= max_size) {
       pending_.erase(most_similar(pending_, id));
-    } else if (!host_.has_member_room(counted_bytes() + more, more)) {
+    } else if (!has_room(bytes_of_group + bytes_of_pending)) {
       return refuse_join(reply, request, ErrorCode::coordinator_not_available);
     }
     const milliseconds session_timeout{request.session_timeout_ms};
@@ -386,8 +385,7 @@ void Group::take_assignments(GroupAssignments assignments) {
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
-  if (bytes > members_.assigned_bytes() &&
-      !host_.has_member_room(members_.bytes() + bytes, bytes - members_.assigned_bytes())) {
+  if (!has_room(bytes, members_.assigned_bytes())) {
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
@@ -728,9 +726,14 @@ void Group::forget_pending(std::string_view id) {
 }
 
 void Group::count_pending() {
-  const std::size_t bytes =
-      pending_.empty() ? 0 : bytes_of_group + pending_.size() * bytes_of_pending;
-  host_.member_bytes_changed(std::exchange(pending_bytes_, bytes), bytes);
+  members_.count_pending(pending_.empty() ? 0
+                                          : bytes_of_group + pending_.size() * bytes_of_pending);
+}
+
+bool Group::has_room(std::size_t more, std::size_t freed) const {
+  if (more <= freed) return true;
+  const std::size_t bytes = members_.held_bytes() - freed + more;
+  return host_.has_member_room(members_.share(), bytes, more - freed);
 }
 
 void Group::release_if_unused() {
@@ -820,8 +823,7 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const GroupMember* 
   const std::size_t bytes = members_.bytes() - freed + wanted;
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
     return ErrorCode::group_max_size_reached;
-  if (wanted > freed && !host_.has_member_room(counted_bytes() - freed + wanted, wanted - freed))
-    return ErrorCode::coordinator_not_available;
+  if (!has_room(wanted, freed)) return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }
 

@@ -95,7 +95,8 @@ GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
 
 class Group : public GroupWaits {
  public:
-  Group(GroupHost& host, std::string id);
+  Group(GroupHost& host, std::string id,
+        std::shared_ptr<GroupShare> share = std::make_shared<GroupShare>());
   virtual ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -164,6 +165,8 @@ class Group : public GroupWaits {
   // A GroupStored of it may be in the journal or in db/meta.
   bool was_stored() const { return was_stored_; }
 
+  void count_members_in(std::shared_ptr<GroupShare> share) { members_.count_in(std::move(share)); }
+
   // The broker stops: no timeout changes the group any more.
   void stop() { phase_timer_.cancel(); }
 
@@ -217,12 +220,10 @@ class Group : public GroupWaits {
   void remove(GroupMember& member, protocol::ErrorCode told);
   bool is_pending(std::string_view id) const { return pending_.contains(id); }
   void forget_pending(std::string_view id);
-  // Tells the host what pending_ takes now.
+  // pending_ has changed.
   void count_pending();
-  // The memory of all that the host has been told of.
-  std::size_t counted_bytes() const {
-    return members_.bytes() + members_.assigned_bytes() + pending_bytes_;
-  }
+  // Whether there is room for `more` in place of `freed`.
+  bool has_room(std::size_t more, std::size_t freed = 0) const;
   void log_departure(const GroupMember& member, std::string_view what);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
@@ -244,7 +245,6 @@ class Group : public GroupWaits {
 
   GroupMembers members_;
   std::map<std::string, std::unique_ptr<DelayedHeartbeat>, std::less<>> pending_;
-  std::size_t pending_bytes_ = 0;   // Of pending_, as the host knows it.
   std::size_t joined_ = 0;          // Members with a parked JoinGroup.
   std::size_t syncs_expected_ = 0;  // Members that owe a SyncGroup.
 

@@ -19,6 +19,7 @@
 #include "base/log_throttle.h"
 #include "base/random.h"
 #include "broker/groups/group_record.h"
+#include "broker/groups/group_share.h"
 #include "broker/settings/broker_config.h"
 #include "protocol/error_code.h"
 #include "purgatory/purgatory.h"
@@ -56,8 +57,10 @@ class GroupHost {
   using Stored = std::move_only_function<void(protocol::ErrorCode)>;
   virtual void store(Group& group, const GroupRecordView& record, Stored then) = 0;
 
-  // Whether a group whose members take so many bytes may take `more` beside what the others have.
-  virtual bool has_member_room(std::size_t bytes, std::size_t more) const = 0;
+  // Whether a group of this client, whose members take so many bytes then, may take `more` beside
+  // what the others have.
+  virtual bool has_member_room(const GroupShare& share, std::size_t bytes,
+                               std::size_t more) const = 0;
   // Says that the memory of a group's members has changed.
   virtual void member_bytes_changed(std::size_t before, std::size_t now) = 0;
 

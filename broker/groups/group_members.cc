@@ -70,21 +70,38 @@ GroupMembers::Or<GroupMember*> GroupMembers::identify(std::string_view id,
 // --- Changes
 
 GroupMembers::~GroupMembers() {
-  host_.member_bytes_changed(bytes_ + assigned_bytes_, 0);
+  tell_change(held_bytes(), 0);
+}
+
+void GroupMembers::tell_change(std::size_t before, std::size_t now) {
+  share_->member_bytes += now - before;  // Modulo 2^64: it may be less.
+  host_.member_bytes_changed(before, now);
+}
+
+void GroupMembers::count_in(std::shared_ptr<GroupShare> share) {
+  share_->member_bytes -= held_bytes();
+  share_ = std::move(share);
+  share_->member_bytes += held_bytes();
+}
+
+void GroupMembers::count_pending(std::size_t bytes) {
+  const std::size_t before = held_bytes();
+  pending_bytes_ = bytes;
+  tell_change(before, held_bytes());
 }
 
 void GroupMembers::count(GroupMember& member, std::size_t bytes) {
-  const std::size_t before = bytes_ + assigned_bytes_;
+  const std::size_t before = held_bytes();
   bytes_ = bytes_ - member.counted + bytes;
   member.counted = bytes;
-  host_.member_bytes_changed(before, bytes_ + assigned_bytes_);
+  tell_change(before, held_bytes());
 }
 
 void GroupMembers::assign(GroupMember& member, Buffer assignment) {
-  const std::size_t before = bytes_ + assigned_bytes_;
+  const std::size_t before = held_bytes();
   assigned_bytes_ = assigned_bytes_ - member.assignment.size() + assignment.size();
   member.assignment = std::move(assignment);
-  host_.member_bytes_changed(before, bytes_ + assigned_bytes_);
+  tell_change(before, held_bytes());
 }
 
 GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instance_id) {

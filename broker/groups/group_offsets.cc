@@ -39,14 +39,6 @@ ErrorCode commit_error(const Error& error) {
 
 }  // namespace
 
-// A client may have as much as it leaves for all others, so that none takes everything, however
-// many groups it makes; and an eighth is kept for those that only commit again what they have.
-std::size_t room_for(const GroupShare& share, const OffsetBudget& budget, std::size_t limit) {
-  const std::size_t taken = budget.bytes + share.bytes;
-  const std::size_t for_growth = limit - limit / 8;
-  return (for_growth - std::min(for_growth, taken)) / 2;
-}
-
 struct GroupOffsets::State {
   ShardContext& shard;
   OffsetBudget& budget;
@@ -61,19 +53,20 @@ struct GroupOffsets::State {
   void hold(std::size_t more) {
     bytes += more;
     budget.bytes += more;
-    share->bytes += more;
+    share->offset_bytes += more;
   }
   void release(std::size_t less) {
     bytes -= less;
     budget.bytes -= less;
-    share->bytes -= less;
+    share->offset_bytes -= less;
   }
 
-  // Whether a commit of `all` bytes, `more` of them new, has room.  A group may have twice what its
-  // client may still take, so that it leaves room for the client's other groups.
+  // Whether a commit of `all` bytes, `more` of them new, has room.  An eighth is kept for those
+  // that only commit again what they have.  A group may have twice what its client may still take,
+  // so that it leaves room for the client's other groups.
   bool has_room_for(std::size_t all, std::size_t more, std::size_t limit) const {
     if (more == 0) return budget.bytes + all <= limit;
-    const std::size_t room = room_for(*share, budget, limit);
+    const std::size_t room = budget.room_of(*share, limit);
     return all <= room && (bytes + more <= 2 * room || bytes + more <= limit / always_allowed_part);
   }
 };
@@ -120,10 +113,10 @@ const GroupShare& GroupOffsets::share() const {
 // Commits on their way stay in the share that they began with.
 void GroupOffsets::count_in(std::shared_ptr<GroupShare> share) {
   --state_->share->groups;
-  state_->share->bytes -= state_->bytes;
+  state_->share->offset_bytes -= state_->bytes;
   state_->share = std::move(share);
   ++state_->share->groups;
-  state_->share->bytes += state_->bytes;
+  state_->share->offset_bytes += state_->bytes;
 }
 
 const GroupOffsets::Map& GroupOffsets::all() const {
@@ -159,7 +152,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
                     "which may have as much as it leaves for all others; the limit is {} "
                     "(tarry.group.offsets.bytes): commits of group {} are refused until offsets "
                     "expire or are deleted",
-                    budget_.bytes, shard_.index(), state_->share->bytes, limit,
+                    budget_.bytes, shard_.index(), state_->share->offset_bytes, limit,
                     printable(state_->group)));
     return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.
   }
@@ -175,7 +168,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
         ShardContext& shard = state->shard;
         --state->pending;
         state->budget.bytes -= bytes;
-        share->bytes -= bytes;
+        share->offset_bytes -= bytes;
         // Its topic may have been deleted since, and its other offsets with it.
         std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
         storage::OffsetsCommitted done{state->group, {}};
@@ -207,7 +200,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   }
   ++state_->pending;
   budget_.bytes += bytes;
-  state_->share->bytes += bytes;
+  state_->share->offset_bytes += bytes;
   return *lsn;
 }
 

@@ -47,6 +47,7 @@
 #include "base/ids.h"
 #include "base/log_throttle.h"
 #include "broker/context/cancellation_token.h"
+#include "broker/groups/group_share.h"
 #include "protocol/error_code.h"
 #include "storage/journal_record.h"
 #include "timing/timing_wheel.h"
@@ -79,17 +80,12 @@ struct OffsetBudget {
   LogThrottle full;  // Commits are refused.
   // Offsets that expire, of as many groups as clients have made.
   LogThrottle expiries{20};
-};
 
-// What the groups of one client take: of a user, or of an address where nobody logs in.  A group
-// counts for the client that made it, and after a restart for the first that uses it.
-struct GroupShare {
-  std::size_t groups = 0;
-  std::size_t bytes = 0;  // Its part of OffsetBudget::bytes.
+  // The bytes by which the client of `share` may grow.
+  std::size_t room_of(const GroupShare& share, std::size_t limit) const {
+    return GroupShare::room(share.offset_bytes, bytes, limit - limit / 8);
+  }
 };
-
-// The bytes by which the client of `share` may grow.
-std::size_t room_for(const GroupShare& share, const OffsetBudget& budget, std::size_t limit);
 
 class GroupOffsets {
  public:

@@ -63,13 +63,13 @@ Groups::~Groups() = default;
 // --- The GroupHost of all groups
 
 // Members stay when their connections have gone, so all groups together may have a quarter of the
-// clients' memory on up to four shards, and a sixteenth of it on each of more.  A group may use as
-// much as is left for all others, so that one cannot keep the rest out.
-bool Groups::has_member_room(std::size_t bytes, std::size_t more) const {
+// clients' memory on up to four shards, and a sixteenth of it on each of more.  A client may use as
+// much as it leaves for all others, and a group twice what its client may still take.
+bool Groups::has_member_room(const GroupShare& share, std::size_t bytes, std::size_t more) const {
   const auto all = static_cast<std::size_t>(config().memory_bytes);
   const std::size_t limit = std::max(all / 4 / shard_.broker_context().shard_count, all / 16);
-  const std::size_t used = members_charge_.bytes() + more;
-  return used <= limit && bytes <= limit - used && more <= shard_.ledger().room();
+  const auto room = GroupShare::room(share.member_bytes, members_charge_.bytes(), limit);
+  return more <= room && bytes <= 2 * room && more <= shard_.ledger().room();
 }
 
 void Groups::member_bytes_changed(std::size_t before, std::size_t now) {
@@ -172,7 +172,7 @@ std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
 }
 
 void Groups::claim(GroupEntry& group, std::string_view owner) {
-  if (&group.offsets.share() == nobodys_.get()) group.offsets.count_in(share_of(owner));
+  if (&group.offsets.share() == nobodys_.get()) group.count_in(share_of(owner));
 }
 
 GroupEntry& Groups::make(std::string_view id, std::shared_ptr<GroupShare> share) {
@@ -221,7 +221,7 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
   }
   // Names stay as long as offsets do, which share their room.
   const auto bytes_limit = static_cast<std::size_t>(config().group_offsets_bytes);
-  if (GroupEntry::name_bytes(id) > room_for(*share, offset_budget_, bytes_limit))
+  if (GroupEntry::name_bytes(id) > offset_budget_.room_of(*share, bytes_limit))
     return std::unexpected(ErrorCode::coordinator_not_available);
   return &make(id, std::move(share));
 }

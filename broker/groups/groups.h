@@ -48,11 +48,16 @@ class ShardContext;
 // A group as its shard keeps it.
 struct GroupEntry final : Group {
   GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget,
-             std::shared_ptr<GroupShare> share, std::string group_id,
+             const std::shared_ptr<GroupShare>& share, std::string group_id,
              std::move_only_function<void()> on_offsets_empty)
-      : Group(host, group_id),
-        offsets(shard, budget, group_id, std::move(on_offsets_empty), std::move(share),
-                name_bytes(group_id)) {}
+      : Group(host, group_id, share),
+        offsets(shard, budget, group_id, std::move(on_offsets_empty), share, name_bytes(group_id)) {
+  }
+
+  void count_in(const std::shared_ptr<GroupShare>& share) {
+    count_members_in(share);
+    offsets.count_in(share);
+  }
 
   // The map of all groups, the group, its offsets and their callback have the name.  The rest of a
   // group has a fixed size, which tarry.max.groups bounds.
@@ -134,7 +139,7 @@ class Groups final : private GroupHost {
   bool stopping() const override;
   GroupLines& lines() override { return lines_; }
   void store(Group& group, const GroupRecordView& record, Stored then) override;
-  bool has_member_room(std::size_t bytes, std::size_t more) const override;
+  bool has_member_room(const GroupShare& share, std::size_t bytes, std::size_t more) const override;
   void member_bytes_changed(std::size_t before, std::size_t now) override;
   void state_changed(Group& group) override;
   void on_unused(Group& group) override;
