@@ -78,6 +78,7 @@ struct Context {
     MonoTime soon{};   //   nor before this when something was changed.
     bool looking = false;
   } first_on_disk{};
+  bool makes_large_answer = false;  // By LargeAnswer.
 };
 
 }  // namespace tarry::admin

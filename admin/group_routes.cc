@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "admin/call.h"
+#include "admin/large_answer.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/views/group_status.h"
@@ -114,10 +115,14 @@ asio::awaitable<Json> groups_event_json(Context& context, std::size_t limit) {
 }
 
 asio::awaitable<Reply> get_groups(Call& call) {
+  co_await wait_for_turn(call.context);
+  const LargeAnswer turn(call.context);
   co_return json_reply(co_await groups_json(call.context));
 }
 
 asio::awaitable<Reply> get_group(Call& call) {
+  co_await wait_for_turn(call.context);
+  const LargeAnswer turn(call.context);
   std::string name = call.part(1);
   const auto group =
       co_await broker::group_status(call.context.broker, call.context.here, std::move(name));

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "admin/large_answer.h"
 #include "admin/overview.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -178,6 +179,8 @@ void report_shard(const broker::ShardStatus& shard, MetricSink& sink) {
 
 asio::awaitable<Reply> get_metrics(Call& call) {
   auto& context = call.context;
+  co_await wait_for_turn(context);
+  const LargeAnswer turn(context);
   auto& broker = context.broker;
   const auto all = co_await overview(context);
   const auto max_series = static_cast<std::size_t>(context.here.config().metrics_max_series);

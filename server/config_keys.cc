@@ -210,7 +210,8 @@ std::vector<ConfigKey> group_keys() {
        "broker refuses members above it.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
-       "The largest number of consumer groups.",
+       "The largest number of consumer groups. A user (or an address, without logins) may have as "
+       "many as are left for all others.",
        broker_number(&BrokerConfig::max_groups, 1, 10'000'000)},
   };
 }
@@ -235,8 +236,9 @@ std::vector<ConfigKey> offset_keys() {
                 config.broker.offsets_retention = std::chrono::minutes{value};
               })},
       {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
-       "The memory that committed offsets of all groups may take on one shard; the broker refuses "
-       "commits above it.",
+       "The memory that committed offsets and names of all groups may take on one shard; the "
+       "broker refuses commits and new groups above it, and those of a user (or an address, "
+       "without logins) that has as much as is left for all others.",
        broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
   };
 }

@@ -34,6 +34,13 @@ constexpr std::size_t min_partial_bytes = 4096;
 // A request that needs less is begun without asking for it.
 constexpr std::size_t min_working_bytes = 64 * 1024;
 
+// The memory of a request beside its bytes: its place among the answers, its context, its frame.
+constexpr std::size_t bytes_a_request = 1024;
+
+// The memory of a connection beside its session: the names that it has given, at most 255 bytes
+// each, and what waits for its socket.
+constexpr std::size_t bytes_beside_session = 1024;
+
 // Until a client has logged in.
 constexpr std::int32_t max_login_frame_bytes = 64 * 1024;
 constexpr std::chrono::seconds max_login_time{10};
@@ -411,7 +418,9 @@ void Session::read_some() {
 
 void Session::count_held() {
   const std::size_t unfinished = unread_.partial ? unread_.partial->come() : 0;
-  held_.set(unfinished + unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
+  const std::size_t requests = closed_ ? running_ : slots_.size();
+  held_.set(sizeof(Session) + bytes_beside_session + requests * bytes_a_request + unfinished +
+            unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
 }
 
 std::size_t Session::take(Bytes bytes) {

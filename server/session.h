@@ -26,10 +26,10 @@
 // connection exceeds its bound by one request and its answer at most.
 //
 // The memory of all connections is bounded together, with everything else that clients make the
-// broker hold (tarry.memory.bytes, broker/context/ledger.h): frames, finished or not, and unread
-// answers are charged here, and what a request needs to be decoded before it begins.  A request
-// that finds no memory waits, then its connection is closed; so is the connection that holds the
-// most.
+// broker hold (tarry.memory.bytes, broker/context/ledger.h): the connection itself, frames,
+// finished or not, and unread answers are charged here, and what a request needs before it begins.
+// A request that finds no memory waits, then its connection is closed; so is the connection that
+// holds the most.
 //
 // A client that exceeds a quota is muted, as in Kafka: its answer, which says for how long, is sent
 // at once; then nothing is read from its connection, and no request that was read is begun, until
@@ -281,7 +281,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   std::size_t requests_bytes_ = 0;  // Frames that are not answered.
   std::size_t answers_bytes_ = 0;   // Answers that are not written.
   std::size_t reserved_bytes_ = 0;  // Answers that are not made yet.
-  broker::Charge held_;             // The frames, and the answers but for their views.
+  broker::Charge held_;             // Itself, the frames, and the answers but for their views.
   bool pumping_ = false;
 
   Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.

@@ -204,6 +204,19 @@ struct HealthCheck {
   bool pushed_out = false;
 };
 
+// The bytes of an answer, for as long as it is sent.
+class BytesOnTheirWay {
+ public:
+  BytesOnTheirWay(std::size_t& all, std::size_t bytes) : all_(all), bytes_(bytes) { all_ += bytes; }
+  ~BytesOnTheirWay() { all_ -= bytes_; }
+  BytesOnTheirWay(const BytesOnTheirWay&) = delete;
+  BytesOnTheirWay& operator=(const BytesOnTheirWay&) = delete;
+
+ private:
+  std::size_t& all_;
+  const std::size_t bytes_;
+};
+
 class ListEntry {
  public:
   ListEntry(std::list<Stream*>& list, Stream& stream)
@@ -244,6 +257,7 @@ struct HttpServer::Impl {
   std::shared_ptr<SSL_CTX> tls;             // The context of new connections; null: plain HTTP.
   std::list<Stream*> streams;               // The streams that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
+  std::size_t answer_bytes = 0;             // Of answers that are being sent.
   // From start() on.
   Handler handler;
   bool stopped = false;
@@ -442,6 +456,13 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
   // A client of HTTP/1.0 knows the end of it by that of the connection.
   if (reply.stream)
     co_return co_await write_stream(stream, std::move(reply), keep_alive && version == 11);
+  if (answer_bytes > 0 && answer_bytes + reply.body.size() > options.answer_bytes) {
+    reply = refusal(
+        503, fmt::format("the answers that other clients are reading have {} bytes, "
+                         "with this one {}; the limit is {}: ask again",
+                         answer_bytes, answer_bytes + reply.body.size(), options.answer_bytes));
+  }
+  const BytesOnTheirWay counted(answer_bytes, reply.body.size());
   const bool written =
       co_await write(stream, response_of(std::move(reply), version, keep_alive), is_head);
   co_return written&& keep_alive;

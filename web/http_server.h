@@ -11,7 +11,8 @@
 // before anything on disk is touched.
 //
 // All input has bounds: connections, the size of a header and of a body, the time that a request
-// takes to arrive, the time that a connection stays without one.  A request beyond a bound gets an
+// takes to arrive, the time that a connection stays without one; and so have the answers that
+// clients are slow to read, all together.  A request beyond a bound gets an
 // answer that names the bound, where that is possible, and the connection ends.
 //
 // Health checks have connections of their own, so that an orchestrator does not get 503 because
@@ -55,6 +56,9 @@ struct HttpOptions {
   std::size_t header_bytes = 8 * 1024;              // Request line and headers.
   std::size_t header_count = 64;
   std::size_t body_bytes = 1024 * 1024;
+  // Of answers on their way, all connections together.  One alone may be larger; another that finds
+  // no room is replaced by 503.
+  std::size_t answer_bytes = 64 * 1024 * 1024;
   std::chrono::milliseconds request_timeout{10'000};  // For a request to come, an answer to go.
   std::chrono::milliseconds idle_timeout{60'000};     // Between two requests.
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
-#include <ranges>
 #include <utility>
 
 #include <fmt/core.h>
@@ -31,6 +30,11 @@ constexpr milliseconds look_again{1000};
 // A client that is given a member id joins with it at once.
 constexpr milliseconds max_pending_time{10'000};
 
+// The memory of a member id that was given out, which the session and the map have.
+constexpr std::size_t bytes_of_pending = sizeof(DelayedHeartbeat) + 3 * max_prefix_bytes;
+// The memory of a group, which may exist for such ids alone.
+constexpr std::size_t bytes_of_group = 2048;
+
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
 
@@ -49,7 +53,7 @@ std::size_t bytes_of(const JoinGroupRequest& request) {
   std::size_t bytes = sizeof(GroupMember) + 2 * request.member_id.size();
   if (request.group_instance_id) bytes += 2 * request.group_instance_id->size();
   for (const auto& protocol : request.protocols) {
-    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
+    bytes += GroupMembers::bytes_of_protocol(protocol.name.size(), protocol.metadata.size());
   }
   return bytes;
 }
@@ -91,10 +95,12 @@ std::string_view name_of(GroupState state) {
   return "Unknown";
 }
 
-Group::Group(GroupHost& host, std::string id)
-    : host_(host), id_(std::move(id)), changed_(host.wall()), members_(host), phase_timer_([this] {
-        phase_timer_fired();
-      }) {}
+Group::Group(GroupHost& host, std::string id, std::shared_ptr<GroupShare> share)
+    : host_(host),
+      id_(std::move(id)),
+      changed_(host.wall()),
+      members_(host, std::move(share)),
+      phase_timer_([this] { phase_timer_fired(); }) {}
 
 Group::~Group() {
   for (auto& [id, member] : members_.all()) {
@@ -130,7 +136,7 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
       return refuse_join(reply, request, ErrorCode::group_max_size_reached);
     if (const auto error = room_error(request, nullptr); error != ErrorCode::none)
       return refuse_join(reply, request, error);
-    pending_.erase(pending_.find(request.member_id));
+    forget_pending(request.member_id);
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
   }
   const auto member = members_.identify(request.member_id, request.group_instance_id);
@@ -160,11 +166,16 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     // Clients that take ids and do not come back lock nobody out: each takes the place of another,
     // of the same client id if there is one.  A client that comes back without a place is given
     // another id.
-    if (pending_.size() >= max_size) pending_.erase(most_similar(pending_, id));
+    if (pending_.size() >= max_size) {
+      pending_.erase(most_similar(pending_, id));
+    } else if (!has_room(bytes_of_group + bytes_of_pending)) {
+      return refuse_join(reply, request, ErrorCode::coordinator_not_available);
+    }
     const milliseconds session_timeout{request.session_timeout_ms};
     auto session =
         std::make_unique<DelayedHeartbeat>(*this, id, std::min(session_timeout, max_pending_time));
     pending_.emplace(std::move(id), std::move(session));
+    count_pending();
     return reply.give(std::move(answer));
   }
   add_member(std::move(id), request, terms, std::move(protocols), reply);
@@ -200,7 +211,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   const std::string old_id = member.id;
   const std::string old_leader = leader_;
   const std::string new_id = new_member_id(*member.instance_id);
-  log_takeovers_.info(
+  host_.lines().takeovers.info(
       mono(), "broker",
       fmt::format("group {}: member {} is replaced by {}, which has the same group.instance.id",
                   printable(id_), printable(old_id), printable(new_id)));
@@ -318,7 +329,15 @@ void Group::add_members_to(JoinGroupResponse& answer) const {
 
 // --- SyncGroup
 
-void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
+GroupAssignments assignments_of(const SyncGroupRequest& request) {
+  GroupAssignments assignments;
+  for (const auto& [member_id, assignment] : request.assignments)
+    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
+  return assignments;
+}
+
+void Group::sync(const SyncGroupRequest& request, GroupAssignments assignments,
+                 DelayedSync& reply) {
   if (is(GroupState::dead)) return reply.refuse(ErrorCode::coordinator_not_available);
   const auto found = members_.identify(request.member_id, request.group_instance_id);
   if (!found) return reply.refuse(found.error());
@@ -339,7 +358,7 @@ void Group::sync(const SyncGroupRequest& request, DelayedSync& reply) {
   member.syncing = &reply;
   reply.park(*this, member, phase_end_);
   // A leader that asks again has its assignments on the way to the journal already.
-  if (member.id == leader_ && storing_ != generation_) take_assignments(request);
+  if (member.id == leader_ && storing_ != generation_) take_assignments(std::move(assignments));
 }
 
 SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
@@ -350,44 +369,36 @@ SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
   return answer;
 }
 
-void Group::take_assignments(const SyncGroupRequest& request) {
-  std::map<std::string, Buffer> assignments;
+void Group::take_assignments(GroupAssignments assignments) {
+  // Members that have left since need no assignment.
+  std::erase_if(assignments,
+                [&](const auto& each) { return members_.find(each.first) == nullptr; });
   std::size_t bytes = 0;
-  for (const auto& [member_id, assignment] : request.assignments) {
-    // Members that have left since need no assignment.
-    if (members_.find(member_id) == nullptr) continue;
-    bytes += assignment.size();
-    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
-  }
-  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
-    log_assignments_.warn(
+  for (const auto& [member_id, assignment] : assignments) bytes += assignment.size();
+  // Together, because they are one record of the journal.
+  if (members_.bytes() + bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+    host_.lines().assignments.warn(
         mono(), "broker",
-        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {}",
-                    printable(id_), bytes, host_.config().group_max_bytes));
+        fmt::format("group {}: the leader's assignments have {} bytes, the members {}; the limit "
+                    "for both is {} (tarry.group.max.bytes)",
+                    printable(id_), bytes, members_.bytes(), host_.config().group_max_bytes));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
-  if (bytes > members_.assigned_bytes() &&
-      !host_.has_member_room(members_.bytes() + bytes, bytes - members_.assigned_bytes())) {
+  if (!has_room(bytes, members_.assigned_bytes())) {
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
   // The record has the assignments before the members do: they count only when they are durable.
-  auto stored = record();
-  for (auto& member : stored.members) {
-    const auto assignment = assignments.find(member.id);
-    if (assignment != assignments.end()) member.assignment = assignment->second;
-  }
   storing_ = generation_;
   was_stored_ = true;
-  host_.store(*this, stored,
-              [this, generation = generation_,
-               assignments = std::move(assignments)](ErrorCode error) mutable {
-                assignments_stored(generation, std::move(assignments), error);
-              });
+  const auto kept = std::make_shared<GroupAssignments>(std::move(assignments));
+  host_.store(*this, record(*kept), [this, generation = generation_, kept](ErrorCode error) {
+    assignments_stored(generation, std::move(*kept), error);
+  });
 }
 
-void Group::assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
+void Group::assignments_stored(std::int32_t generation, GroupAssignments assignments,
                                ErrorCode error) {
   if (storing_ == generation) storing_.reset();
   // A rebalance has begun meanwhile: those who asked have their answers.
@@ -572,8 +583,7 @@ void Group::begin_generation() {
     // Moved on first, because remove() takes the member out of the map.
     GroupMember& member = (next++)->second;
     if (member.joining != nullptr || member.instance_id) continue;
-    log_info("broker", "group {}: member {} did not rejoin in time", printable(id_),
-             printable(member.id));
+    log_departure(member, "did not rejoin in time");
     remove(member, ErrorCode::unknown_member_id);
   }
   if (!members_.empty() && !elect_joined_leader()) {
@@ -625,16 +635,17 @@ void Group::on_sync_timeout() {
   if (host_.tick() < phase_end_) return;
   if (syncs_expected_ == 0) {
     if (is(GroupState::stable)) return;
-    log_warn("broker", "group {}: the assignments of generation {} were not durable within {} ms",
-             printable(id_), generation_, host_.config().offsets_commit_timeout.count());
+    host_.lines().assignments.warn(
+        mono(), "broker",
+        fmt::format("group {}: the assignments of generation {} were not durable within {} ms",
+                    printable(id_), generation_, host_.config().offsets_commit_timeout.count()));
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
   for (auto next = members_.all().begin(); next != members_.all().end();) {
     GroupMember& member = (next++)->second;
     if (!member.sync_expected) continue;
-    log_info("broker", "group {}: member {} did not send SyncGroup in time", printable(id_),
-             printable(member.id));
+    log_departure(member, "did not send SyncGroup in time");
     remove(member, ErrorCode::unknown_member_id);
   }
   rebalance();
@@ -658,8 +669,7 @@ void Group::on_join_cancelled(GroupMember& member) {
   if (host_.stopping()) return;
   // The client can come back under its id, so its session goes on.
   if (member.knows_its_id || member.instance_id) return member.session->heard();
-  log_info("broker", "group {}: member {} disconnected before it received its member id",
-           printable(id_), printable(member.id));
+  log_departure(member, "disconnected before it received its member id");
   // Nobody knows this id, so nobody can come back with it.
   remove(member, ErrorCode::unknown_member_id);
   membership_changed();
@@ -683,10 +693,18 @@ void Group::on_session_expired(const std::string& member_id) {
   }
   GroupMember* const member = members_.find(member_id);
   TARRY_ASSERT(member != nullptr, "a session goes with its member");
-  log_info("broker", "group {}: no heartbeat from member {} for {} ms", printable(id_),
-           printable(member_id), member->session_timeout.count());
+  host_.lines().departures.info(
+      mono(), "broker",
+      fmt::format("group {}: no heartbeat from member {} for {} ms", printable(id_),
+                  printable(member_id), member->session_timeout.count()));
   remove(*member, ErrorCode::unknown_member_id);
   membership_changed();
+}
+
+void Group::log_departure(const GroupMember& member, std::string_view what) {
+  host_.lines().departures.info(
+      mono(), "broker",
+      fmt::format("group {}: member {} {}", printable(id_), printable(member.id), what));
 }
 
 void Group::remove(GroupMember& member, ErrorCode told) {
@@ -704,6 +722,18 @@ void Group::remove(GroupMember& member, ErrorCode told) {
 
 void Group::forget_pending(std::string_view id) {
   pending_.erase(pending_.find(id));
+  count_pending();
+}
+
+void Group::count_pending() {
+  members_.count_pending(pending_.empty() ? 0
+                                          : bytes_of_group + pending_.size() * bytes_of_pending);
+}
+
+bool Group::has_room(std::size_t more, std::size_t freed) const {
+  if (more <= freed) return true;
+  const std::size_t bytes = members_.held_bytes() - freed + more;
+  return host_.has_member_room(members_.share(), bytes, more - freed);
 }
 
 void Group::release_if_unused() {
@@ -715,20 +745,25 @@ void Group::die() {
   phase_timer_.cancel();
   // A client that comes with one of these ids is told to look for its coordinator again.
   pending_.clear();
+  count_pending();
   become(GroupState::dead);
 }
 
 // --- The stored record
 
-GroupRecord Group::record() const {
-  GroupRecord out;
+GroupRecordView Group::record(const GroupAssignments& assignments) const {
+  GroupRecordView out;
   out.generation = generation_;
   out.changed = changed_;
   out.protocol_type = protocol_type_;
   out.protocol_name = protocol_name_;
   out.leader = leader_;
-  out.members.assign(std::views::values(members_.all()).begin(),
-                     std::views::values(members_.all()).end());
+  out.members.reserve(members_.size());
+  for (const auto& [id, member] : members_.all()) {
+    const auto given = assignments.find(id);
+    out.members.push_back(
+        {&member, Bytes(given == assignments.end() ? member.assignment : given->second)});
+  }
   return out;
 }
 
@@ -788,8 +823,7 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const GroupMember* 
   const std::size_t bytes = members_.bytes() - freed + wanted;
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
     return ErrorCode::group_max_size_reached;
-  if (wanted > freed && !host_.has_member_room(bytes + members_.assigned_bytes(), wanted - freed))
-    return ErrorCode::coordinator_not_available;
+  if (!has_room(wanted, freed)) return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }
 

@@ -63,7 +63,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/log_throttle.h"
 #include "base/result.h"
 #include "broker/groups/delayed_heartbeat.h"
 #include "broker/groups/delayed_join.h"
@@ -89,9 +88,15 @@ enum class GroupState : std::uint8_t {
 };
 std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 
+// What a leader assigns, by member id.
+using GroupAssignments = std::map<std::string, Buffer, std::less<>>;
+// They may have many megabytes; on any thread.
+GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
+
 class Group : public GroupWaits {
  public:
-  Group(GroupHost& host, std::string id);
+  Group(GroupHost& host, std::string id,
+        std::shared_ptr<GroupShare> share = std::make_shared<GroupShare>());
   virtual ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -116,13 +121,16 @@ class Group : public GroupWaits {
   struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;
+    std::string_view owner;       // The client that the group counts for if it is new.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };
   // Group id and session timeout were checked.
   void join(const protocol::JoinGroupRequest& request, const JoinContext& terms,
             DelayedJoin& reply);
-  void sync(const protocol::SyncGroupRequest& request, DelayedSync& reply);
+  // `assignments` are those of the request.
+  void sync(const protocol::SyncGroupRequest& request, GroupAssignments assignments,
+            DelayedSync& reply);
   protocol::ErrorCode heartbeat(std::int32_t generation, std::string_view member_id,
                                 std::optional<std::string_view> instance_id);
   // All at once, with one rebalance; returns the result for each.
@@ -147,7 +155,8 @@ class Group : public GroupWaits {
   // Restores the group as it was last stored; only for a new group.  Errc::corrupt when the record
   // contradicts itself.
   Result<> restore(GroupRecord record);
-  GroupRecord record() const;
+  // Views the members, and `assignments` instead of theirs where there are some.
+  GroupRecordView record(const GroupAssignments& assignments = {}) const;
   // The group has no members, and expects none.
   bool is_vacant() const { return members_.empty() && pending_.empty(); }
   // The group is removed: it refuses clients (COORDINATOR_NOT_AVAILABLE, so they try again), and
@@ -155,6 +164,8 @@ class Group : public GroupWaits {
   void die();
   // A GroupStored of it may be in the journal or in db/meta.
   bool was_stored() const { return was_stored_; }
+
+  void count_members_in(std::shared_ptr<GroupShare> share) { members_.count_in(std::move(share)); }
 
   // The broker stops: no timeout changes the group any more.
   void stop() { phase_timer_.cancel(); }
@@ -197,8 +208,8 @@ class Group : public GroupWaits {
   void complete_join_if_all_joined();
   void begin_generation();
   bool elect_joined_leader();
-  void take_assignments(const protocol::SyncGroupRequest& request);
-  void assignments_stored(std::int32_t generation, std::map<std::string, Buffer> assignments,
+  void take_assignments(GroupAssignments assignments);
+  void assignments_stored(std::int32_t generation, GroupAssignments assignments,
                           protocol::ErrorCode error);
   void refuse_syncs(protocol::ErrorCode code);
   void settle_sync(GroupMember& member);
@@ -209,6 +220,11 @@ class Group : public GroupWaits {
   void remove(GroupMember& member, protocol::ErrorCode told);
   bool is_pending(std::string_view id) const { return pending_.contains(id); }
   void forget_pending(std::string_view id);
+  // pending_ has changed.
+  void count_pending();
+  // Whether there is room for `more` in place of `freed`.
+  bool has_room(std::size_t more, std::size_t freed = 0) const;
+  void log_departure(const GroupMember& member, std::string_view what);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
   protocol::ErrorCode room_error(const protocol::JoinGroupRequest& request,
@@ -239,7 +255,6 @@ class Group : public GroupWaits {
   bool initial_ = false;
   bool grew_ = false;
   timing::CallbackTimer phase_timer_;
-  LogThrottle log_assignments_, log_takeovers_;
   std::optional<std::int32_t> storing_;  // The generation whose assignments are being written.
 };
 

@@ -16,8 +16,10 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "base/log_throttle.h"
 #include "base/random.h"
 #include "broker/groups/group_record.h"
+#include "broker/groups/group_share.h"
 #include "broker/settings/broker_config.h"
 #include "protocol/error_code.h"
 #include "purgatory/purgatory.h"
@@ -26,6 +28,17 @@
 namespace tarry::broker {
 
 class Group;
+
+// Clients can cause these lines over and over, with as many groups and members as they like: so
+// all groups together have this many of each kind.
+struct GroupLines {
+  static constexpr unsigned lines_per_kind = 20;
+  LogThrottle departures{lines_per_kind};
+  LogThrottle takeovers{lines_per_kind};
+  LogThrottle assignments{lines_per_kind};
+  LogThrottle names{lines_per_kind};
+  LogThrottle limits{lines_per_kind};
+};
 
 class GroupHost {
  public:
@@ -37,14 +50,17 @@ class GroupHost {
   virtual WallTime wall() const = 0;
   virtual Random& random() = 0;
   virtual bool stopping() const = 0;
+  virtual GroupLines& lines() = 0;
 
   // Writes `record`; `then` is called when it is durable, or with the error to answer.  Never
   // inside this call.
   using Stored = std::move_only_function<void(protocol::ErrorCode)>;
-  virtual void store(Group& group, const GroupRecord& record, Stored then) = 0;
+  virtual void store(Group& group, const GroupRecordView& record, Stored then) = 0;
 
-  // Whether a group whose members take so many bytes may take `more` beside what the others have.
-  virtual bool has_member_room(std::size_t bytes, std::size_t more) const = 0;
+  // Whether a group of this client, whose members take so many bytes then, may take `more` beside
+  // what the others have.
+  virtual bool has_member_room(const GroupShare& share, std::size_t bytes,
+                               std::size_t more) const = 0;
   // Says that the memory of a group's members has changed.
   virtual void member_bytes_changed(std::size_t before, std::size_t now) = 0;
 

@@ -14,12 +14,18 @@ bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
   return std::ranges::find(protocols, name, &GroupProtocol::name) != protocols.end();
 }
 
+std::size_t GroupMembers::bytes_of_protocol(std::size_t name, std::size_t metadata) {
+  // The node in offers_, with a name of its own.
+  constexpr std::size_t offer = 96;
+  return sizeof(GroupProtocol) + offer + 2 * name + metadata;
+}
+
 std::size_t GroupMembers::bytes_of(const GroupRecord::Member& member) {
   std::size_t bytes = sizeof(GroupMember) + 2 * member.id.size() + member.client_id.size() +
                       member.client_host.size();
   if (member.instance_id) bytes += 2 * member.instance_id->size();
   for (const auto& protocol : member.protocols) {
-    bytes += sizeof(GroupProtocol) + protocol.name.size() + protocol.metadata.size();
+    bytes += bytes_of_protocol(protocol.name.size(), protocol.metadata.size());
   }
   return bytes;
 }
@@ -64,21 +70,38 @@ GroupMembers::Or<GroupMember*> GroupMembers::identify(std::string_view id,
 // --- Changes
 
 GroupMembers::~GroupMembers() {
-  host_.member_bytes_changed(bytes_ + assigned_bytes_, 0);
+  tell_change(held_bytes(), 0);
+}
+
+void GroupMembers::tell_change(std::size_t before, std::size_t now) {
+  share_->member_bytes += now - before;  // Modulo 2^64: it may be less.
+  host_.member_bytes_changed(before, now);
+}
+
+void GroupMembers::count_in(std::shared_ptr<GroupShare> share) {
+  share_->member_bytes -= held_bytes();
+  share_ = std::move(share);
+  share_->member_bytes += held_bytes();
+}
+
+void GroupMembers::count_pending(std::size_t bytes) {
+  const std::size_t before = held_bytes();
+  pending_bytes_ = bytes;
+  tell_change(before, held_bytes());
 }
 
 void GroupMembers::count(GroupMember& member, std::size_t bytes) {
-  const std::size_t before = bytes_ + assigned_bytes_;
+  const std::size_t before = held_bytes();
   bytes_ = bytes_ - member.counted + bytes;
   member.counted = bytes;
-  host_.member_bytes_changed(before, bytes_ + assigned_bytes_);
+  tell_change(before, held_bytes());
 }
 
 void GroupMembers::assign(GroupMember& member, Buffer assignment) {
-  const std::size_t before = bytes_ + assigned_bytes_;
+  const std::size_t before = held_bytes();
   assigned_bytes_ = assigned_bytes_ - member.assignment.size() + assignment.size();
   member.assignment = std::move(assignment);
-  host_.member_bytes_changed(before, bytes_ + assigned_bytes_);
+  tell_change(before, held_bytes());
 }
 
 GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instance_id) {
@@ -143,27 +166,33 @@ bool GroupMembers::share_one_of(std::span<const GroupProtocol> protocols,
 }
 
 const std::string& GroupMembers::vote(std::string_view leader) const {
+  // The protocols that all have are among the leader's, and mostly there is one: so they are looked
+  // for once, not among the many names that each member may bring.
+  const auto& leaders = members_.find(leader)->second.protocols;
+  std::map<std::string_view, std::size_t> votes;
+  for (const auto& protocol : leaders)
+    if (offers_.find(protocol.name)->second == members_.size()) votes.emplace(protocol.name, 0);
+  TARRY_ASSERT(!votes.empty(), "members have a protocol in common");
   // Each member votes for the first of its protocols that all have.  The one with the most votes
   // wins, and among equals the one that the leader prefers.
-  std::map<std::string_view, std::size_t> votes;
-  const auto all_have = [this](const GroupProtocol& protocol) {
-    return offers_.find(protocol.name)->second == members_.size();
-  };
-  for (const auto& [id, member] : members_) {
-    const auto choice = std::ranges::find_if(member.protocols, all_have);
-    TARRY_ASSERT(choice != member.protocols.end(), "members have a protocol in common");
-    ++votes[choice->name];
+  if (votes.size() > 1) {
+    for (const auto& [id, member] : members_) {
+      for (const auto& protocol : member.protocols) {
+        const auto found = votes.find(protocol.name);
+        if (found == votes.end()) continue;
+        ++found->second;
+        break;
+      }
+    }
   }
-  const auto& leaders = members_.find(leader)->second.protocols;
   const GroupProtocol* best = nullptr;
   std::size_t most = 0;
   for (const auto& protocol : leaders) {
     const auto found = votes.find(protocol.name);
-    if (found == votes.end() || found->second <= most) continue;
+    if (found == votes.end() || (best != nullptr && found->second <= most)) continue;
     best = &protocol;
     most = found->second;
   }
-  TARRY_ASSERT(best != nullptr, "the elected protocol is one of the leader's");
   return best->name;
 }
 

@@ -13,7 +13,8 @@
 //   - All members have a protocol in common: share_one_of() is checked before one is added or
 //     described anew.
 //   - bytes() is the size of the members' descriptions; a group bounds it (tarry.group.max.bytes).
-//   - The host knows what descriptions and assignments take together, until this is gone.
+//   - The host and the client's share know what descriptions, assignments and expected clients take
+//     together, until this is gone.
 //
 // Belongs to its Group.
 
@@ -26,12 +27,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "broker/groups/delayed_heartbeat.h"
 #include "broker/groups/group_host.h"
 #include "broker/groups/group_record.h"
+#include "broker/groups/group_share.h"
 #include "protocol/error_code.h"
 
 namespace tarry::broker {
@@ -56,7 +59,8 @@ class GroupMembers {
   template <typename T>
   using Or = std::expected<T, protocol::ErrorCode>;
 
-  explicit GroupMembers(GroupHost& host) : host_(host) {}
+  GroupMembers(GroupHost& host, std::shared_ptr<GroupShare> share)
+      : host_(host), share_(std::move(share)) {}
   ~GroupMembers();
   GroupMembers(const GroupMembers&) = delete;
   GroupMembers& operator=(const GroupMembers&) = delete;
@@ -69,6 +73,12 @@ class GroupMembers {
   bool empty() const { return members_.empty(); }
   std::size_t bytes() const { return bytes_; }
   std::size_t assigned_bytes() const { return assigned_bytes_; }
+  // All that the host and the share have counted.
+  std::size_t held_bytes() const { return bytes_ + assigned_bytes_ + pending_bytes_; }
+  const GroupShare& share() const { return *share_; }
+  void count_in(std::shared_ptr<GroupShare> share);
+  // The memory of clients that are expected and are no members yet.
+  void count_pending(std::size_t bytes);
 
   // Null: there is none.
   GroupMember* find(std::string_view id);
@@ -97,18 +107,22 @@ class GroupMembers {
 
   // The memory that a member takes.
   static std::size_t bytes_of(const GroupRecord::Member& member);
+  static std::size_t bytes_of_protocol(std::size_t name, std::size_t metadata);
 
  private:
   void count_protocols(const GroupMember& member, int by);
   // The member's part of bytes(), and of what the host has counted, is `bytes` now.
   void count(GroupMember& member, std::size_t bytes);
+  void tell_change(std::size_t before, std::size_t now);
 
   GroupHost& host_;
+  std::shared_ptr<GroupShare> share_;
   Map members_;
   std::map<std::string, std::string, std::less<>> instances_;
   std::map<std::string, std::size_t, std::less<>> offers_;
   std::size_t bytes_ = 0;
   std::size_t assigned_bytes_ = 0;
+  std::size_t pending_bytes_ = 0;
 };
 
 }  // namespace tarry::broker

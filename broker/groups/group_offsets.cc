@@ -42,45 +42,52 @@ ErrorCode commit_error(const Error& error) {
 struct GroupOffsets::State {
   ShardContext& shard;
   OffsetBudget& budget;
+  std::shared_ptr<GroupShare> share;
   const std::string group;
   std::move_only_function<void()> on_empty;
   Map offsets;
-  std::size_t bytes = 0;          // The size of `offsets`, without those on their way.
+  std::size_t bytes = 0;          // Its name and `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 
   void hold(std::size_t more) {
     bytes += more;
     budget.bytes += more;
+    share->offset_bytes += more;
   }
   void release(std::size_t less) {
     bytes -= less;
     budget.bytes -= less;
+    share->offset_bytes -= less;
   }
 
-  // Whether a commit of `all` bytes, `more` of them new, has room.  A group may have as much as is
-  // left for all the others, so that no group takes everything, however many its owner makes; and
-  // an eighth is kept for those that only commit again what they have.
+  // Whether a commit of `all` bytes, `more` of them new, has room.  An eighth is kept for those
+  // that only commit again what they have.  A group may have twice what its client may still take,
+  // so that it leaves room for the client's other groups.
   bool has_room_for(std::size_t all, std::size_t more, std::size_t limit) const {
     if (more == 0) return budget.bytes + all <= limit;
-    const std::size_t for_growth = limit - limit / 8;
-    const std::size_t left = for_growth - std::min(for_growth, budget.bytes);
-    return all <= left && (bytes + more <= left || bytes + more <= limit / always_allowed_part);
+    const std::size_t room = budget.room_of(*share, limit);
+    return all <= room && (bytes + more <= 2 * room || bytes + more <= limit / always_allowed_part);
   }
 };
 
 GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-                           std::move_only_function<void()> on_empty)
+                           std::move_only_function<void()> on_empty,
+                           std::shared_ptr<GroupShare> share, std::size_t name_bytes)
     : shard_(shard),
       budget_(budget),
-      state_(std::make_shared<State>(shard, budget, std::move(group), std::move(on_empty))),
+      state_(std::make_shared<State>(shard, budget, std::move(share), std::move(group),
+                                     std::move(on_empty))),
       timer_([this] { expire(); }) {
   state_->owner = this;
+  state_->hold(name_bytes);
+  ++state_->share->groups;
 }
 
 GroupOffsets::~GroupOffsets() {
   // Records on their way keep the state; their callbacks see that its owner is gone.
   state_->release(state_->bytes);
+  --state_->share->groups;
   state_->offsets.clear();
   state_->owner = nullptr;
 }
@@ -97,6 +104,19 @@ void GroupOffsets::restore(std::span<const storage::CommittedOffset> offsets) {
     state_->hold(bytes_of(offset));
   }
   arm_for_all();
+}
+
+const GroupShare& GroupOffsets::share() const {
+  return *state_->share;
+}
+
+// Commits on their way stay in the share that they began with.
+void GroupOffsets::count_in(std::shared_ptr<GroupShare> share) {
+  --state_->share->groups;
+  state_->share->offset_bytes -= state_->bytes;
+  state_->share = std::move(share);
+  ++state_->share->groups;
+  state_->share->offset_bytes += state_->bytes;
 }
 
 const GroupOffsets::Map& GroupOffsets::all() const {
@@ -126,16 +146,16 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
   if (bytes > limit) return std::unexpected(ErrorCode::invalid_commit_offset_size);
   if (!state_->has_room_for(bytes, more, limit)) {
-    if (!std::exchange(budget_.full_logged, true)) {
-      log_error("broker",
-                "committed offsets take {} bytes in shard {}; the limit is {} "
-                "(tarry.group.offsets.bytes): commits of group {} are refused until offsets expire "
-                "or are deleted",
-                budget_.bytes, shard_.index(), limit, printable(state_->group));
-    }
+    budget_.full.error(
+        shard_.clock().mono(), "broker",
+        fmt::format("committed offsets take {} bytes in shard {}, {} of them those of one client, "
+                    "which may have as much as it leaves for all others; the limit is {} "
+                    "(tarry.group.offsets.bytes): commits of group {} are refused until offsets "
+                    "expire or are deleted",
+                    budget_.bytes, shard_.index(), state_->share->offset_bytes, limit,
+                    printable(state_->group)));
     return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.
   }
-  budget_.full_logged = false;
 
   storage::OffsetsCommitted operation{state_->group, {}};
   operation.offsets.reserve(commits.size());
@@ -143,32 +163,34 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     operation.offsets.push_back(view_of(partition, offset));
   storage::JournalTransaction transaction;
   transaction.add(operation);
-  transaction.on_durable([state = state_, bytes, commits = std::move(commits)]() mutable {
-    ShardContext& shard = state->shard;
-    --state->pending;
-    state->budget.bytes -= bytes;
-    // Its topic may have been deleted since, and its other offsets with it.
-    std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
-    storage::OffsetsCommitted done{state->group, {}};
-    for (const auto& [partition, offset] : commits)
-      done.offsets.push_back(view_of(partition, offset));
-    if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
-      return shard.journal_failed(applied.error());
-    if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
-    // The last that the group waited for, and nothing of it is left.
-    if (state->owner->empty() && commits.empty()) return state->on_empty();
-    std::optional<WallTime> due;
-    for (auto& [partition, offset] : commits) {
-      const auto [at, is_new] = state->offsets.try_emplace(partition);
-      auto& place = at->second;
-      if (!is_new) state->release(bytes_of(place));
-      place = std::move(offset);
-      state->hold(bytes_of(place));
-      if (const auto when = state->owner->due_of(partition, place))
-        due = std::min(due.value_or(*when), *when);
-    }
-    state->owner->arm(due);
-  });
+  transaction.on_durable(
+      [state = state_, share = state_->share, bytes, commits = std::move(commits)]() mutable {
+        ShardContext& shard = state->shard;
+        --state->pending;
+        state->budget.bytes -= bytes;
+        share->offset_bytes -= bytes;
+        // Its topic may have been deleted since, and its other offsets with it.
+        std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
+        storage::OffsetsCommitted done{state->group, {}};
+        for (const auto& [partition, offset] : commits)
+          done.offsets.push_back(view_of(partition, offset));
+        if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
+          return shard.journal_failed(applied.error());
+        if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
+        // The last that the group waited for, and nothing of it is left.
+        if (state->owner->empty() && commits.empty()) return state->on_empty();
+        std::optional<WallTime> due;
+        for (auto& [partition, offset] : commits) {
+          const auto [at, is_new] = state->offsets.try_emplace(partition);
+          auto& place = at->second;
+          if (!is_new) state->release(bytes_of(place));
+          place = std::move(offset);
+          state->hold(bytes_of(place));
+          if (const auto when = state->owner->due_of(partition, place))
+            due = std::min(due.value_or(*when), *when);
+        }
+        state->owner->arm(due);
+      });
   const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) {
     shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
@@ -178,6 +200,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   }
   ++state_->pending;
   budget_.bytes += bytes;
+  state_->share->offset_bytes += bytes;
   return *lsn;
 }
 
@@ -286,8 +309,9 @@ void GroupOffsets::expire() {
   const WallTime next_look = now + shard_.config().offsets_retention_check;
   if (later) arm(std::max(*later, next_look));
   if (gone.empty()) return;
-  log_info("broker", "group {}: {} committed offsets have expired", printable(state_->group),
-           gone.size());
+  budget_.expiries.info(shard_.clock().mono(), "broker",
+                        fmt::format("group {}: {} committed offsets have expired",
+                                    printable(state_->group), gone.size()));
   // A removal that the journal refuses is tried again at the next look.
   if (!remove(std::move(gone))) arm(next_look);
 }

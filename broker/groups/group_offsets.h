@@ -21,8 +21,9 @@
 // Invariants
 //   - Keys are topic ids: a topic that is created again under an old name has no offsets.
 //   - The offsets of a deleted topic are gone when the deletion is answered.
-//   - All groups of a shard together stay within tarry.group.offsets.bytes; commits above it are
-//     refused, existing offsets are kept.
+//   - All groups of a shard together stay within tarry.group.offsets.bytes, their names included;
+//     commits above it are refused, existing offsets are kept.  The groups of one client take no
+//     more of it than they leave for all others (GroupShare).
 //   - While nothing can expire no timer runs.
 //
 // Belongs to its group's owner (Groups); everything runs on the group's shard.
@@ -44,7 +45,9 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/log_throttle.h"
 #include "broker/context/cancellation_token.h"
+#include "broker/groups/group_share.h"
 #include "protocol/error_code.h"
 #include "storage/journal_record.h"
 #include "timing/timing_wheel.h"
@@ -70,10 +73,18 @@ struct OffsetExpiry {
   std::set<std::string, std::less<>> subscribed;
 };
 
-// The memory of the committed offsets of all groups of a shard, including commits in flight.
+// The memory of the names and the committed offsets of all groups of a shard, including commits in
+// flight.
 struct OffsetBudget {
   std::size_t bytes = 0;
-  bool full_logged = false;  // The operator knows that commits are refused.
+  LogThrottle full;  // Commits are refused.
+  // Offsets that expire, of as many groups as clients have made.
+  LogThrottle expiries{20};
+
+  // The bytes by which the client of `share` may grow.
+  std::size_t room_of(const GroupShare& share, std::size_t limit) const {
+    return GroupShare::room(share.offset_bytes, bytes, limit - limit / 8);
+  }
 };
 
 class GroupOffsets {
@@ -82,9 +93,12 @@ class GroupOffsets {
   using Commits = std::vector<std::pair<TopicPartition, CommittedOffset>>;
 
   // `on_empty` is called when the last offset has gone by itself or with its topic, also when
-  // it never became durable; it may destroy this object.
+  // it never became durable; it may destroy this object.  `name_bytes`: the memory of the group's
+  // name, which is taken without asking.
   GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::string group,
-               std::move_only_function<void()> on_empty);
+               std::move_only_function<void()> on_empty,
+               std::shared_ptr<GroupShare> share = std::make_shared<GroupShare>(),
+               std::size_t name_bytes = 0);
   ~GroupOffsets();
   GroupOffsets(const GroupOffsets&) = delete;
   GroupOffsets& operator=(const GroupOffsets&) = delete;
@@ -108,6 +122,10 @@ class GroupOffsets {
   bool empty() const;
 
   void topic_deleted(const TopicId& topic);
+
+  // The share that the group is counted in.
+  const GroupShare& share() const;
+  void count_in(std::shared_ptr<GroupShare> share);
 
   // The group's state has changed.
   void set_expiry(OffsetExpiry expiry);

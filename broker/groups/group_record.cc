@@ -84,10 +84,33 @@ GroupRecord::Member read_member(Input& in) {
   return member;
 }
 
+std::size_t encoded_bytes(const GroupRecordView& group) {
+  constexpr std::size_t length = 4;
+  std::size_t bytes = 2 + 4 + 8 + 3 * length + group.protocol_type.size() +
+                      group.protocol_name.size() + group.leader.size() + 4;
+  for (const auto& [member, assignment] : group.members) {
+    bytes += min_member_bytes + member->id.size() + member->client_id.size() +
+             member->client_host.size() + assignment.size();
+    if (member->instance_id) bytes += length + member->instance_id->size();
+    for (const auto& protocol : member->protocols)
+      bytes += min_protocol_bytes + protocol.name.size() + protocol.metadata.size();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Buffer encode_group(const GroupRecord& group) {
+  GroupRecordView view{group.generation,    group.changed, group.protocol_type,
+                       group.protocol_name, group.leader,  {}};
+  for (const auto& member : group.members) view.members.push_back({&member, member.assignment});
+  return encode_group(view);
+}
+
+Buffer encode_group(const GroupRecordView& group) {
   Buffer out;
+  // At once: to grow it would copy its megabytes again and again.
+  out.reserve(encoded_bytes(group));
   append_be(out, record_version);
   append_be(out, group.generation);
   append_be(out, static_cast<std::int64_t>(group.changed.time_since_epoch().count()));
@@ -95,7 +118,8 @@ Buffer encode_group(const GroupRecord& group) {
   put(out, group.protocol_name);
   put(out, group.leader);
   append_be(out, static_cast<std::uint32_t>(group.members.size()));
-  for (const auto& member : group.members) {
+  for (const auto& [described, assignment] : group.members) {
+    const GroupRecord::Member& member = *described;
     put(out, member.id);
     append_be(out, std::uint8_t{member.instance_id.has_value()});
     if (member.instance_id) put(out, *member.instance_id);
@@ -108,7 +132,7 @@ Buffer encode_group(const GroupRecord& group) {
       put(out, protocol.name);
       put(out, Bytes(protocol.metadata));
     }
-    put(out, Bytes(member.assignment));
+    put(out, assignment);
   }
   return out;
 }

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -64,6 +65,22 @@ struct GroupRecord {
   bool operator==(const GroupRecord&) const = default;
 };
 
+// The same without a copy, of a group that is there: its members may have many megabytes.
+struct GroupRecordView {
+  struct Member {
+    const GroupRecord::Member* described;
+    Bytes assignment;  // In place of that in the description.
+  };
+
+  std::int32_t generation = 0;
+  WallTime changed;
+  std::string_view protocol_type;
+  std::string_view protocol_name;
+  std::string_view leader;
+  std::vector<Member> members;
+};
+
+Buffer encode_group(const GroupRecordView& group);
 Buffer encode_group(const GroupRecord& group);
 
 // Errc::corrupt, Errc::unsupported (a later version).  Never allocates more than the bytes can

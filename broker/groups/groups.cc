@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
 #include "broker/groups/subscription.h"
 
@@ -24,6 +25,9 @@ namespace {
 // Unused groups, of which there may be very many: all of a round are removed in one turn.
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
+
+// As many shares may be of clients that have no groups any more.
+constexpr std::size_t spare_shares = 1000;
 
 bool is_group_id(std::string_view id) {
   return !id.empty() && id.size() <= Groups::max_id_bytes;
@@ -44,6 +48,11 @@ Response refusal(ErrorCode code) {
 
 }  // namespace
 
+std::string owner_of(const Connection& connection) {
+  std::string principal = connection.principal();
+  return principal == "User:ANONYMOUS" ? connection.host() : principal;
+}
+
 Groups::Groups(ShardContext& shard)
     : shard_(shard),
       members_charge_(shard.ledger(), nullptr),
@@ -54,13 +63,13 @@ Groups::~Groups() = default;
 // --- The GroupHost of all groups
 
 // Members stay when their connections have gone, so all groups together may have a quarter of the
-// clients' memory on up to four shards, and a sixteenth of it on each of more.  A group may use as
-// much as is left for all others, so that one cannot keep the rest out.
-bool Groups::has_member_room(std::size_t bytes, std::size_t more) const {
+// clients' memory on up to four shards, and a sixteenth of it on each of more.  A client may use as
+// much as it leaves for all others, and a group twice what its client may still take.
+bool Groups::has_member_room(const GroupShare& share, std::size_t bytes, std::size_t more) const {
   const auto all = static_cast<std::size_t>(config().memory_bytes);
   const std::size_t limit = std::max(all / 4 / shard_.broker_context().shard_count, all / 16);
-  const std::size_t used = members_charge_.bytes() + more;
-  return used <= limit && bytes <= limit - used && more <= shard_.ledger().room();
+  const auto room = GroupShare::room(share.member_bytes, members_charge_.bytes(), limit);
+  return more <= room && bytes <= 2 * room && more <= shard_.ledger().room();
 }
 
 void Groups::member_bytes_changed(std::size_t before, std::size_t now) {
@@ -93,7 +102,7 @@ bool Groups::stopping() const {
   return shard_.stopping();
 }
 
-void Groups::store(Group& group, const GroupRecord& record, Stored then) {
+void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   // Both outlive the append: the record's bytes are given to the store when they are durable.
   const auto kept = groups_.find(group.id())->second;
   auto value = std::make_shared<const Buffer>(encode_group(record));
@@ -152,39 +161,73 @@ GroupEntry* Groups::find(std::string_view id) const {
   return found == groups_.end() ? nullptr : found->second.get();
 }
 
-GroupEntry& Groups::make(std::string_view id) {
+std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
+  if (shares_.size() > 2 * groups_.size() + spare_shares)
+    std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
+  auto found = shares_.find(owner);
+  if (found == shares_.end()) found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
+  auto share = found->second.lock();
+  if (!share) found->second = share = std::make_shared<GroupShare>();
+  return share;
+}
+
+void Groups::claim(GroupEntry& group, std::string_view owner) {
+  if (&group.offsets.share() == nobodys_.get()) group.count_in(share_of(owner));
+}
+
+GroupEntry& Groups::make(std::string_view id, std::shared_ptr<GroupShare> share) {
   auto emptied = [this, id = std::string(id)] {
     if (auto* group = find(id)) on_unused(*group);
   };
   GroupHost& host = *this;
-  auto made = std::make_shared<GroupEntry>(host, shard_, offset_budget_, std::string(id),
-                                           std::move(emptied));
+  auto made = std::make_shared<GroupEntry>(host, shard_, offset_budget_, std::move(share),
+                                           std::string(id), std::move(emptied));
   GroupEntry& group = *made;
   groups_.emplace(id, std::move(made));
   return group;
 }
 
-std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id) {
-  if (id.size() > max_id_bytes) return std::unexpected(ErrorCode::invalid_group_id);
-  if (auto* found = find(id)) return found;
+// The client gets an error code without words, so the log has them.
+bool Groups::is_too_long(std::string_view id) {
+  if (id.size() <= max_id_bytes) return false;
+  lines_.names.warn(shard_.clock().mono(), "broker",
+                    fmt::format("a group id of {} bytes is refused; the limit is {}: {}...",
+                                id.size(), max_id_bytes, printable(id.substr(0, 100))));
+  return true;
+}
+
+std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
+                                                           std::string_view owner) {
+  if (is_too_long(id)) return std::unexpected(ErrorCode::invalid_group_id);
+  if (auto* found = find(id)) {
+    claim(*found, owner);
+    return found;
+  }
   // Each shard has its part of what is allowed.
   const auto shards = shard_.broker_context().shard_count;
   const auto limit = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
-  if (groups_.size() >= limit) {
-    if (!std::exchange(limit_logged_, true)) {
-      log_error(
-          "broker",
-          "shard {} has {} groups; the limit is {} (tarry.max.groups): new groups are refused",
-          shard_.index(), groups_.size(), config().max_groups);
-    }
+  const auto left = limit - std::min(limit, groups_.size());
+  auto share = share_of(owner);
+  // A group that nobody has joined yet counts, too: ids are given out for nothing.
+  if (share->groups >= left) {
+    lines_.limits.error(
+        shard_.clock().mono(), "broker",
+        fmt::format("shard {} has {} groups, {} of them of {}, who may have as many as are left "
+                    "for all others; the limit is {} in all shards (tarry.max.groups): new groups "
+                    "are refused",
+                    shard_.index(), groups_.size(), share->groups, printable(owner),
+                    config().max_groups));
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
-  limit_logged_ = false;
-  return &make(id);
+  // Names stay as long as offsets do, which share their room.
+  const auto bytes_limit = static_cast<std::size_t>(config().group_offsets_bytes);
+  if (GroupEntry::name_bytes(id) > offset_budget_.room_of(*share, bytes_limit))
+    return std::unexpected(ErrorCode::coordinator_not_available);
+  return &make(id, std::move(share));
 }
 
 Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
-  GroupEntry& group = make(stored.id);
+  GroupEntry& group = make(stored.id, nobodys_);
   if (stored.value) {
     auto record = decode_group(*stored.value);
     if (!record) {
@@ -209,7 +252,8 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
     response.member_id = request.member_id;
     return response;
   };
-  if (!is_group_id(request.group_id)) co_return refuse(ErrorCode::invalid_group_id);
+  if (request.group_id.empty() || is_too_long(request.group_id))
+    co_return refuse(ErrorCode::invalid_group_id);
   const milliseconds session{request.session_timeout_ms};
   if (session < config().group_min_session_timeout ||
       session > config().group_max_session_timeout) {
@@ -220,9 +264,11 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   if (group == nullptr) {
     // A member id that a client has is from a group that no longer exists.
     if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
-    const auto made = find_or_make(request.group_id);
+    const auto made = find_or_make(request.group_id, terms.owner);
     if (!made) co_return refuse(made.error());
     group = *made;
+  } else {
+    claim(*group, terms.owner);
   }
   DelayedJoin reply;
   group->join(request, terms, reply);
@@ -233,7 +279,8 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
 }
 
 asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
-    const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token) {
+    const protocol::SyncGroupRequest& request, GroupAssignments assignments,
+    std::shared_ptr<CancellationToken> token) {
   using Response = protocol::SyncGroupResponse;
   if (!is_group_id(request.group_id)) co_return refusal<Response>(ErrorCode::invalid_group_id);
   GroupEntry* group = find(request.group_id);
@@ -242,7 +289,7 @@ asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
     co_return refusal<Response>(ErrorCode::coordinator_not_available);
   }
   DelayedSync reply;
-  group->sync(request, reply);
+  group->sync(request, std::move(assignments), reply);
   CancellationToken::Attached attached(*token, reply);
   co_return co_await reply.wait(shard_.purgatory(), shard_.tick());
 }

@@ -42,13 +42,26 @@
 
 namespace tarry::broker {
 
+class Connection;
 class ShardContext;
 
 // A group as its shard keeps it.
 struct GroupEntry final : Group {
-  GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget, std::string group_id,
+  GroupEntry(GroupHost& host, ShardContext& shard, OffsetBudget& budget,
+             const std::shared_ptr<GroupShare>& share, std::string group_id,
              std::move_only_function<void()> on_offsets_empty)
-      : Group(host, group_id), offsets(shard, budget, group_id, std::move(on_offsets_empty)) {}
+      : Group(host, group_id, share),
+        offsets(shard, budget, group_id, std::move(on_offsets_empty), share, name_bytes(group_id)) {
+  }
+
+  void count_in(const std::shared_ptr<GroupShare>& share) {
+    count_members_in(share);
+    offsets.count_in(share);
+  }
+
+  // The map of all groups, the group, its offsets and their callback have the name.  The rest of a
+  // group has a fixed size, which tarry.max.groups bounds.
+  static std::size_t name_bytes(std::string_view id) { return 4 * id.size(); }
 
   GroupOffsets offsets;
 
@@ -59,7 +72,9 @@ struct GroupEntry final : Group {
 class Groups final : private GroupHost {
  public:
   // Longer ids are no group's (INVALID_GROUP_ID); the empty one has offsets at most, as in Kafka.
-  static constexpr std::size_t max_id_bytes = 32'767;
+  // Kafka takes what its protocol can carry, 32 767 bytes; there too a topic's name has 249, and
+  // ids are made of such names.  A group that is stored with a longer id expires, or is deleted.
+  static constexpr std::size_t max_id_bytes = 1024;
   using ById = std::map<std::string, std::shared_ptr<GroupEntry>, std::less<>>;
 
   explicit Groups(ShardContext& shard);
@@ -74,9 +89,13 @@ class Groups final : private GroupHost {
   std::size_t member_bytes() const { return members_charge_.bytes(); }
   std::size_t offset_bytes() const { return offset_budget_.bytes; }
   GroupEntry* find(std::string_view id) const;  // Null: there is none.
-  // Made when there is none.  INVALID_GROUP_ID, or COORDINATOR_NOT_AVAILABLE when there are
-  // tarry.max.groups already.
-  std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id);
+  // Made for `owner` (owner_of()) when there is none.  INVALID_GROUP_ID, or
+  // COORDINATOR_NOT_AVAILABLE when there are tarry.max.groups already, or the owner has as many as
+  // are left for all others.
+  std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id,
+                                                               std::string_view owner);
+  // The client uses a group: one that was there at the start counts for it from now on.
+  void claim(GroupEntry& group, std::string_view owner);
 
   // For a group that was made for a request which was then refused.
   void drop_if_unused(GroupEntry& group) {
@@ -89,7 +108,8 @@ class Groups final : private GroupHost {
       const protocol::JoinGroupRequest& request, Group::JoinContext terms,
       std::shared_ptr<CancellationToken> token);
   boost::asio::awaitable<protocol::SyncGroupResponse> sync(
-      const protocol::SyncGroupRequest& request, std::shared_ptr<CancellationToken> token);
+      const protocol::SyncGroupRequest& request, GroupAssignments assignments,
+      std::shared_ptr<CancellationToken> token);
   protocol::ErrorCode heartbeat(const protocol::HeartbeatRequest& request);
   // The result for each; or one error for all.
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
@@ -117,13 +137,16 @@ class Groups final : private GroupHost {
   WallTime wall() const override;
   Random& random() override;
   bool stopping() const override;
-  void store(Group& group, const GroupRecord& record, Stored then) override;
-  bool has_member_room(std::size_t bytes, std::size_t more) const override;
+  GroupLines& lines() override { return lines_; }
+  void store(Group& group, const GroupRecordView& record, Stored then) override;
+  bool has_member_room(const GroupShare& share, std::size_t bytes, std::size_t more) const override;
   void member_bytes_changed(std::size_t before, std::size_t now) override;
   void state_changed(Group& group) override;
   void on_unused(Group& group) override;
 
-  GroupEntry& make(std::string_view id);
+  bool is_too_long(std::string_view id);
+  GroupEntry& make(std::string_view id, std::shared_ptr<GroupShare> share);
+  std::shared_ptr<GroupShare> share_of(std::string_view owner);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);
   void check_unused();
@@ -131,14 +154,20 @@ class Groups final : private GroupHost {
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
 
   ShardContext& shard_;
+  GroupLines lines_;
   OffsetBudget offset_budget_;
+  std::map<std::string, std::weak_ptr<GroupShare>, std::less<>> shares_;  // By owner.
+  // Of groups that nobody has used since the start.
+  const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.
   std::vector<std::string> unused_;
   timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
-  bool limit_logged_ = false;
 };
+
+// The client that a new group counts for: its user, or its address if it has not logged in.
+std::string owner_of(const Connection& connection);
 
 }  // namespace tarry::broker

@@ -8,8 +8,8 @@
 namespace tarry::broker {
 namespace {
 
-// A name costs its shard a fraction of a microsecond, and few bytes may hold many.
-constexpr std::size_t max_subscribed = 100'000;
+// A name costs its shard half a microsecond, and memory, and few bytes may hold many.
+constexpr std::size_t max_subscribed = 10'000;
 
 }  // namespace
 

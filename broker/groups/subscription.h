@@ -12,7 +12,7 @@ namespace tarry::broker {
 class Group;
 
 // The topics that its members read, as they say; none when it has no members.  Empty when it is no
-// group of consumers, or one of them says what is not understood, or they name more than 100 000:
+// group of consumers, or one of them says what is not understood, or they name more than 10 000:
 // then they may read anything.
 std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& group);
 

@@ -24,6 +24,9 @@ protocol::ApiVersionsResponse our_versions(ErrorCode error) {
   return response;
 }
 
+// They are kept for as long as the connection is open, and a client may not even have logged in.
+constexpr std::size_t max_software_text = 255;
+
 // Kafka's check of these names: letters and digits, with dots and dashes inside.
 bool is_software_text(std::string_view text) {
   const auto alphanumeric = [](char c) {
@@ -51,8 +54,10 @@ boost::asio::awaitable<Answer> run_api_versions(RequestContext context) {
         !is_software_text(request->client_software_version)) {
       co_return answer_with(context, our_versions(ErrorCode::invalid_request));
     }
-    context.connection.client_software_name = request->client_software_name;
-    context.connection.client_software_version = request->client_software_version;
+    context.connection.client_software_name =
+        request->client_software_name.substr(0, max_software_text);
+    context.connection.client_software_version =
+        request->client_software_version.substr(0, max_software_text);
   }
   co_return answer_with(context, our_versions(ErrorCode::none));
 }

@@ -24,11 +24,13 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
-  // `terms` views it until the group has answered.
+  // `terms` views them until the group has answered.
   const std::string host = context.connection.host();
+  const std::string owner = owner_of(context.connection);
   Group::JoinContext terms;
   terms.client_id = context.header.client_id.value_or("");
   terms.client_host = host;
+  terms.owner = owner;
   terms.needs_known_id = context.version() >= 4;
   terms.can_skip = context.version() >= 9;
   const CancelOnClose cancel_on_close(context.connection, context.shard, there);

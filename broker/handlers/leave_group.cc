@@ -24,8 +24,8 @@ namespace {
 
 using Left = std::expected<std::vector<ErrorCode>, ErrorCode>;
 
-// Far more than any group's tool removes at once; others have their turn after so many.
-constexpr std::size_t leaving_at_once = 1000;
+// Others have their turn after so many, each of which may have named a hundred protocols.
+constexpr std::size_t leaving_at_once = 100;
 
 // On the group's shard.
 asio::awaitable<Left> leave_in_steps(Shard& shard, std::string_view group,

@@ -66,7 +66,7 @@ asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitReque
 
 // On the group's shard.
 asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& request,
-                                  GroupOffsets::Commits commits,
+                                  const std::string& owner, GroupOffsets::Commits commits,
                                   std::shared_ptr<CancellationToken> token) {
   Groups& groups = shard.groups();
   const std::int32_t generation = request.generation_id_or_member_epoch;
@@ -74,12 +74,13 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& reque
   if (group == nullptr) {
     // A member of a group that is not there comes too late; the group has begun anew, or will.
     if (generation >= 0) co_return ErrorCode::illegal_generation;
-    const auto made = groups.find_or_make(request.group_id);
+    const auto made = groups.find_or_make(request.group_id, owner);
     if (!made) co_return made.error();
     group = *made;
   }
   ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
   if (code == ErrorCode::none) {
+    groups.claim(*group, owner);
     // A commit shows that the member is there, as a heartbeat does.
     group->touch_session(request.member_id);
     if (commits.size() > commits_at_once)
@@ -140,8 +141,9 @@ asio::awaitable<OffsetCommitResponse> offset_commit(RequestContext& context,
   if (!commits.empty()) {
     Shard& shard = broker.shard_of_group(request.group_id);
     const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
-    auto work = [&shard, &request, &commits, token = cancel_on_close.token()] {
-      return commit(shard, request, std::move(commits), token);
+    const std::string owner = owner_of(context.connection);
+    auto work = [&shard, &request, &owner, &commits, token = cancel_on_close.token()] {
+      return commit(shard, request, owner, std::move(commits), token);
     };
     code = co_await broker.on(context.shard, shard, std::move(work));
   }

@@ -457,7 +457,7 @@ asio::awaitable<Answer> run_produce(RequestContext context) {
                      fmt::format("a Produce request has {} topics and batches; the limit is {}",
                                  batches, max_batches)};
   }
-  context.charge.set(batches * bytes_a_batch);
+  context.charge.add(batches * bytes_a_batch);
   bool is_numbered = knows_principal(context);
   if (!is_numbered) is_numbered = co_await number_principal(context);
   std::string user;  // Named by the terms.

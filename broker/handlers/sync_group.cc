@@ -39,9 +39,17 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
   }
   Broker& broker = context.broker;
   Shard& there = broker.shard_of_group(request.group_id);
+  // To copy megabytes would hold the shard.
+  GroupAssignments assignments;
+  if (context.header.body.size() > decoded_here) {
+    auto copy = [&request] { return assignments_of(request); };
+    assignments = co_await context.shard.blocking(std::move(copy));
+  } else {
+    assignments = assignments_of(request);
+  }
   const CancelOnClose cancel_on_close(context.connection, context.shard, there);
-  auto work = [&there, &request, token = cancel_on_close.token()] {
-    return there.groups().sync(request, token);
+  auto work = [&there, &request, &assignments, token = cancel_on_close.token()] {
+    return there.groups().sync(request, std::move(assignments), token);
   };
   co_return co_await broker.on(context.shard, there, std::move(work));
 }

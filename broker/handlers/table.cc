@@ -94,16 +94,19 @@ std::size_t working_bytes(const Handler& handler, std::size_t request_bytes) {
   // while it is looked up.
   constexpr std::size_t bytes_a_byte = 32;
   constexpr std::size_t limit = protocol::max_elements * 512;
+  // Its coroutines, and what it waits as: with its place in the session 80 000 parked Fetches of 59
+  // bytes took 4.4 KB each.
+  constexpr std::size_t at_least = 3328;
   switch (handler.key) {
     case ApiKey::produce:  // Its records stay in the frame; it counts its batches itself.
-      return 0;
+      return at_least;
     case ApiKey::fetch:  // The partitions that it keeps while it waits.
-      return 4 * request_bytes;
+      return at_least + 4 * request_bytes;
     case ApiKey::join_group:
     case ApiKey::sync_group:
-      return 2 * request_bytes;
+      return at_least + 2 * request_bytes;
     default:
-      return std::min(request_bytes * bytes_a_byte, limit);
+      return at_least + std::min(request_bytes * bytes_a_byte, limit);
   }
 }
 

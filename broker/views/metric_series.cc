@@ -21,6 +21,10 @@ namespace {
 
 namespace asio = boost::asio;
 
+// Clients choose the names of groups.  One with a longer name counts among the others: cut off, two
+// might be the same.
+constexpr std::size_t max_label_bytes = 255;
+
 // Less than a millisecond's work.
 constexpr std::size_t entries_a_step = 4096;
 
@@ -35,6 +39,9 @@ struct RawOffset {
 struct RawGroups {
   std::vector<GroupSeries::Members> members;
   std::vector<RawOffset> offsets;  // At most max_offsets.
+  // Without a series of their own:
+  std::uint64_t long_named = 0;
+  std::uint64_t members_of_long_named = 0;
 };
 
 // The place at which a walk through a shard's groups goes on.
@@ -53,10 +60,17 @@ bool take_some(Shard& shard, Cursor& cursor, RawGroups& to) {
     const auto& group = *at->second;
     const bool goes_on = cursor.begun && at->first == cursor.group && cursor.partition;
     if (group.is(GroupState::dead)) continue;
-    // The step before has counted a group that it ended in.
-    if (!goes_on) to.members.push_back({at->first, group.members().size()});
+    const bool is_named = at->first.size() <= max_label_bytes;
+    if (!is_named) {
+      ++to.long_named;
+      to.members_of_long_named += group.members().size();
+    } else if (!goes_on) {  // The step before has counted a group that it ended in.
+      to.members.push_back({at->first, group.members().size()});
+    }
     const auto& offsets = group.offsets.all();
-    auto offset = goes_on ? offsets.upper_bound(*cursor.partition) : offsets.begin();
+    auto offset = !is_named ? offsets.end()
+                  : goes_on ? offsets.upper_bound(*cursor.partition)
+                            : offsets.begin();
     for (; offset != offsets.end() && to.offsets.size() < max_offsets; ++offset) {
       to.offsets.push_back({to.members.size() - 1, offset->first, offset->second.offset});
       if (--left > 0) continue;
@@ -114,7 +128,8 @@ asio::awaitable<GroupSeries> group_series(Broker& broker, Shard& here, std::size
   const auto logs = co_await partition_statuses(broker, here, std::move(partitions), max_series);
 
   GroupSeries series;
-  series.groups = raw->members.size();
+  series.groups = raw->members.size() + raw->long_named;
+  series.other_members = raw->members_of_long_named;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     // Beyond max_series no log is opened for a metric; those that are open anyway count.
     if (!logs[i].open) continue;

@@ -8,7 +8,7 @@
 //
 // A step takes a few thousand entries, so that no shard is held by a broker with many.  Bounds: at
 // most `max_series` figures have series of their own, and at most max_offsets committed offsets are
-// read.
+// read.  A group whose id has more than 255 bytes has no series of its own, and no lag.
 //
 // The copies are of one moment in each step, not of one moment in all.  Everything here starts and
 // ends on the thread of `here`, which is shard 0.

@@ -4,8 +4,13 @@
 
 #include <sys/resource.h>
 
+#include <list>
 #include <memory>
+#include <thread>
 #include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 
 #include "tests/admin/client.h"
 
@@ -25,6 +30,62 @@ TEST_SUITE("http server") {
     CHECK(answer.headers.at("Cache-Control") == "no-store");
     CHECK(answer.headers.at("Content-Security-Policy").starts_with("default-src 'none'"));
     CHECK_FALSE(answer.headers.contains("Access-Control-Allow-Origin"));
+  }
+
+  TEST_CASE("answers that clients are slow to read have a bound together, and another gets 503") {
+    boost::asio::io_context context(1);
+    HttpOptions options;
+    options.port = 0;
+    options.answer_bytes = 10'000'000;
+    auto opened = HttpServer::open(context.get_executor(), options);
+    REQUIRE(opened.has_value());
+    HttpServer& server = **opened;
+    // Larger than the limit, and than the kernel takes.
+    REQUIRE(server
+                .start([](Question) -> boost::asio::awaitable<Reply> {
+                  Reply reply;
+                  reply.body.assign(20'000'000, 'x');
+                  co_return reply;
+                })
+                .has_value());
+    std::thread thread([&] { context.run(); });
+    const std::string ask = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    const auto answer = [&] {
+      Connection connection(server.port());
+      connection.send(ask);
+      return connection.read();
+    };
+    {
+      Connection slow(server.port(), 4096);
+      slow.send(ask);
+      CHECK(slow.read_head().status == 200);  // One alone is not refused.
+      const auto refused = answer();
+      CHECK(refused.status == 503);
+      CHECK(refused.error().contains("the limit is 10000000: ask again"));
+    }
+    // The slow one has gone, which the server notices in a moment.
+    unsigned status = 503;
+    for (int tries = 0; tries < 1000 && status == 503; ++tries) status = answer().status;
+    CHECK(status == 200);
+    boost::asio::post(context, [&] { server.stop(); });
+    thread.join();
+  }
+
+  TEST_CASE("ten answers with lists, asked for at once, are made one at a time") {
+    Admin admin;
+    const auto one = "GET /groups HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n";
+    const auto statuses = admin.meanwhile([&] {
+      std::list<Connection> connections;
+      for (int i = 0; i < 10; ++i) connections.emplace_back(admin.port).send(one);
+      std::vector<unsigned> got;
+      for (auto& connection : connections) got.push_back(connection.read().status);
+      return got;
+    });
+    CHECK(statuses == std::vector<unsigned>(10, 200));
+    // A turn is given back also by one that is refused.
+    CHECK(admin.get("/groups/none").status == 404);
+    CHECK(admin.get("/groups/none").status == 404);
+    CHECK(admin.get("/metrics").status == 200);
   }
 
   TEST_CASE("HEAD is answered as GET is, without the body") {

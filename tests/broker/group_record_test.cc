@@ -36,6 +36,13 @@ TEST_SUITE("group_record") {
     CHECK(*decoded == group);
   }
 
+  TEST_CASE("a group's record is written into memory of its size, taken once") {
+    auto group = sample();
+    group.members.front().assignment.resize(100'000);
+    const auto bytes = encode_group(group);
+    CHECK(bytes.capacity() == bytes.size());
+  }
+
   TEST_CASE("a record that is cut off anywhere, or too long, is refused") {
     const auto bytes = encode_group(sample());
     for (std::size_t size = 0; size < bytes.size(); ++size) {

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "group_world.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -681,12 +682,12 @@ TEST_SUITE("group") {
     request.generation_id = 1;
     request.protocol_type = "connect";
     DelayedSync wrong_type;
-    world.group().sync(request, wrong_type);
+    world.group().sync(request, {}, wrong_type);
     CHECK(wrong_type.answer()->error_code == ErrorCode::inconsistent_group_protocol);
     request.protocol_type = "consumer";
     request.protocol_name = "sticky";
     DelayedSync wrong_name;
-    world.group().sync(request, wrong_name);
+    world.group().sync(request, {}, wrong_name);
     CHECK(wrong_name.answer()->error_code == ErrorCode::inconsistent_group_protocol);
     const auto b = world.join("b");
     CHECK(error_of(world.sync(a, 1)) == ErrorCode::rebalance_in_progress);
@@ -1221,6 +1222,23 @@ TEST_SUITE("group") {
     CHECK(error_of(joined) == ErrorCode::none);
   }
 
+  TEST_CASE("a hundred members that are lost at once are twenty lines in the log, and a number") {
+    GroupWorld world;
+    std::vector<Join> joins;
+    for (int i = 0; i < 100; ++i) joins.push_back(world.join("c"));
+    world.pass(10s);
+    world.settle(world.group().leader());
+    joins.clear();
+    CapturedLog log;
+    world.pass(11s);
+    CHECK(world.group().members().empty());
+    CHECK(log.count("no heartbeat from member") == 20);
+    world.pass(10s);
+    world.join("d");  // Its client goes, and it does not rejoin.
+    world.pass(10s);
+    CHECK(log.count("(80 more since the last such line)") == 1);
+  }
+
   TEST_CASE("the metadata of a group's members is bounded, together") {
     GroupWorld world;
     world.limits.group_max_bytes = 10'000;
@@ -1260,6 +1278,37 @@ TEST_SUITE("group") {
     world.restart();
     CHECK(world.member_bytes > 0);
     CHECK(world.leave("", "i1") == ErrorCode::none);
+    CHECK(world.member_bytes == 0);
+  }
+
+  TEST_CASE("a member id that was given out takes memory until it expires, and needs room for it") {
+    GroupWorld world;
+    Says says;
+    says.version = 4;
+    CHECK(error_of(world.join(says)) == ErrorCode::member_id_required);
+    const std::size_t one = world.member_bytes;
+    CHECK(one > 2'000);  // With the group, which is there for it.
+    says.member_id = member_id_of(world.join(says));
+    CHECK(world.member_bytes > one);
+    world.pass(10s);
+    CHECK(world.member_bytes == 0);
+    CHECK(error_of(world.join(says)) == ErrorCode::unknown_member_id);
+    says.member_id.clear();
+    world.room = one + 100;
+    says.member_id = member_id_of(world.join(says));
+    Says other;
+    other.version = 4;
+    CHECK(error_of(world.join(other)) == ErrorCode::coordinator_not_available);
+    CHECK(world.group().pending_members() == 1);
+    // It joins, and is counted as a member only.
+    world.room = std::numeric_limits<std::size_t>::max();
+    const auto joined = world.join(says);
+    CHECK(world.group().pending_members() == 0);
+    CHECK(world.member_bytes < one);
+    CHECK(world.leave(says.member_id) == ErrorCode::none);
+    CHECK(world.member_bytes == 0);
+    world.join(other);
+    world.restart();  // Another group in its place.
     CHECK(world.member_bytes == 0);
   }
 

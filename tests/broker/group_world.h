@@ -114,7 +114,7 @@ class GroupWorld final : private GroupHost {
     if (!instance_id.empty()) request.group_instance_id = instance_id;
     for (const auto& [id, bytes] : given) request.assignments.push_back({id, as_bytes(bytes)});
     auto reply = std::make_shared<DelayedSync>();
-    group_->sync(request, *reply);
+    group_->sync(request, assignments_of(request), *reply);
     reply->begin(purgatory_, now_);
     run();
     return reply;
@@ -235,16 +235,22 @@ class GroupWorld final : private GroupHost {
   WallTime wall() const override { return from_ms(static_cast<std::int64_t>(now_)); }
   Random& random() override { return dice; }
   bool stopping() const override { return false; }
-  void store(Group&, const GroupRecord& record, Stored then) override {
-    storing.emplace_back(record, std::move(then));
+  GroupLines& lines() override { return lines_; }
+  void store(Group&, const GroupRecordView& record, Stored then) override {
+    auto copy = decode_group(encode_group(record));
+    REQUIRE(copy.has_value());
+    storing.emplace_back(std::move(*copy), std::move(then));
   }
-  bool has_member_room(std::size_t bytes, std::size_t) const override { return bytes <= room; }
+  bool has_member_room(const GroupShare&, std::size_t bytes, std::size_t) const override {
+    return bytes <= room;
+  }
   void member_bytes_changed(std::size_t before, std::size_t now) override {
     member_bytes += now - before;
   }
   void state_changed(Group&) override {}
   void on_unused(Group&) override { ++unused; }
 
+  GroupLines lines_;
   timing::Tick now_ = 1000;
   timing::TimingWheel wheel_{1000};
   purgatory::Purgatory purgatory_{wheel_};

@@ -2,6 +2,7 @@
 
 #include "broker/groups/groups.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "protocol/messages/join_group.h"
 #include "protocol/messages/leave_group.h"
 #include "protocol/messages/sync_group.h"
+#include "tests/broker/offset_requests.h"
+#include "tests/captured_log.h"
 #include "world.h"
 
 namespace tarry::broker::test {
@@ -48,6 +51,16 @@ ErrorCode heartbeat(World& world, std::string_view group, std::string_view membe
   request.member_id = member_id;
   request.generation_id = generation;
   return world.call<HeartbeatResponse>(request, 4, home).error_code;
+}
+
+std::vector<std::string> names_of_shard(World& world, std::size_t shard, std::size_t count,
+                                        const std::string& prefix = "group") {
+  std::vector<std::string> names;
+  for (int i = 0; names.size() < count; ++i) {
+    std::string name = prefix + std::to_string(i);
+    if (&world.broker().shard_of_group(name) == &world.shard(shard)) names.push_back(name);
+  }
+  return names;
 }
 
 // A group with one member, stable in generation 1; its id.
@@ -269,27 +282,146 @@ TEST_SUITE("groups") {
       if (error == ErrorCode::none) ++taken;
       if (error != ErrorCode::none) CHECK(error == ErrorCode::coordinator_not_available);
     }
-    // The limit is 4 MiB: the eighth would leave less for all others than it has.
-    CHECK(taken == 7);
-    CHECK(world.shard().groups().member_bytes() >= 3'500'000);
-    CHECK(world.shard().ledger().used() >= 3'500'000);
+    // The limit is 4 MiB: with the fifth this client would have more than it leaves for others.
+    CHECK(taken == 4);
+    CHECK(world.shard().groups().member_bytes() >= 2'000'000);
+    CHECK(world.shard().ledger().used() >= 2'000'000);
     stable_group(world, "small");
     world.pass(310s);  // Their sessions end.
     CHECK(world.shard().groups().member_bytes() == 0);
     CHECK(join_with_text("later") == ErrorCode::none);
   }
 
-  TEST_CASE("no more groups are made than tarry.max.groups") {
-    WorldOptions options;
-    options.shards = 1;
-    options.configure = [](BrokerConfig& config) { config.max_groups = 2; };
-    World world(std::move(options));
-    for (const char* name : {"a", "b"}) {
-      CHECK(world.call<JoinGroupResponse>(join_request(name), 4).error_code ==
-            ErrorCode::member_id_required);
+  TEST_CASE("a client with members in very many groups keeps no other client from a group") {
+    // 256 KiB for the members on each shard.
+    World world({.configure = [](BrokerConfig& config) {
+      config.memory_bytes = 2 << 20;
+      config.group_initial_rebalance_delay = 0ms;
+    }});
+    std::set<ErrorCode> errors;
+    for (const auto& name : names_of_shard(world, 0, 600)) {
+      auto request = join_request(name);
+      request.session_timeout_ms = 1'800'000;
+      errors.insert(world.call<JoinGroupResponse>(request, 3, 1).error_code);
     }
-    CHECK(world.call<JoinGroupResponse>(join_request("c"), 4).error_code ==
-          ErrorCode::coordinator_not_available);
+    CHECK(errors == std::set{ErrorCode::none, ErrorCode::coordinator_not_available});
+    CHECK(world.shard().groups().member_bytes() > 100 << 10);
+    CHECK(world.shard().groups().member_bytes() <= 128 << 10);
+    stable_group(world, names_of_shard(world, 0, 1, "mine")[0]);
+  }
+
+  TEST_CASE(
+      "member ids that are given out in very many groups take a part of the clients' memory") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.memory_bytes = 16 << 20; }});
+    std::size_t given = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const auto error =
+          world.call<JoinGroupResponse>(join_request(std::to_string(i)), 4).error_code;
+      if (error == ErrorCode::member_id_required) ++given;
+      if (error != ErrorCode::member_id_required)
+        REQUIRE(error == ErrorCode::coordinator_not_available);
+    }
+    CHECK(given > 500);
+    CHECK(given < 1000);
+    CHECK(world.shard().groups().all().size() == given);
+    CHECK(world.shard().groups().member_bytes() <= 4 << 20);
+    world.pass(11s);
+    CHECK(world.shard().groups().member_bytes() == 0);
+    CHECK(world.shard().groups().all().empty());
+  }
+
+  TEST_CASE("a group id of 1 025 bytes is refused, and the log says what the limit is") {
+    World world({.shards = 1});
+    CHECK(world.call<JoinGroupResponse>(join_request(std::string(1024, 'g')), 4).error_code ==
+          ErrorCode::member_id_required);
+    CapturedLog log;
+    const std::string longer(1025, 'g');
+    CHECK(world.call<JoinGroupResponse>(join_request(longer), 4).error_code ==
+          ErrorCode::invalid_group_id);
+    CHECK(heartbeat(world, longer, "m", 1) == ErrorCode::invalid_group_id);
+    CHECK(log.count("a group id of 1025 bytes is refused; the limit is 1024: ggg") == 1);
+    CHECK(world.shard().groups().all().size() == 1);
+  }
+
+  TEST_CASE("the names of groups take their part of the room for committed offsets") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.group_offsets_bytes = 256 << 10;
+                 }});
+    create_topic(world, "a", 1);
+    std::vector<std::string> made;
+    for (int i = 0; i < 100; ++i) {
+      const std::string name = std::string(1000, 'n') + std::to_string(i);
+      const auto error = commit(world, name, "a", 0, 1);
+      if (error != ErrorCode::none) CHECK(error == ErrorCode::coordinator_not_available);
+      if (error == ErrorCode::none) made.push_back(name);
+    }
+    CHECK(made.size() > 20);
+    CHECK(made.size() < 64);
+    CHECK(world.shard().groups().all().size() == made.size());
+    CHECK(world.shard().groups().offset_bytes() > 4000 * made.size());
+    CHECK(world.shard().groups().offset_bytes() <= 256 << 10);
+    for (const auto& name : made) CHECK(remove_group(world, name) == ErrorCode::none);
+    CHECK(world.shard().groups().offset_bytes() == 0);
+    CHECK(commit(world, std::string(1000, 'm'), "a", 0, 1) == ErrorCode::none);
+  }
+
+  TEST_CASE(
+      "no more groups are made than tarry.max.groups, and one client leaves as many to others as "
+      "it has") {
+    // Three for each shard.
+    World world({.configure = [](BrokerConfig& config) { config.max_groups = 6; }});
+    const auto names = names_of_shard(world, 0, 5);
+    const auto join = [&](const std::string& name, std::size_t home) {
+      return world.call<JoinGroupResponse>(join_request(name), 4, home).error_code;
+    };
+    CHECK(join(names[0], 0) == ErrorCode::member_id_required);
+    CHECK(join(names[1], 0) == ErrorCode::member_id_required);
+    CHECK(join(names[2], 0) == ErrorCode::coordinator_not_available);
+    CHECK(join(names[3], 1) == ErrorCode::member_id_required);
+    CHECK(join(names[4], 1) == ErrorCode::coordinator_not_available);
+    CHECK(join(names[0], 1) == ErrorCode::member_id_required);  // It is there.
+    world.pass(11s);  // The ids that were given out expire, and with them the groups.
+    CHECK(world.shard().groups().all().empty());
+    CHECK(join(names[4], 1) == ErrorCode::member_id_required);
+  }
+
+  TEST_CASE("a client that fills the room for offsets leaves as much of it to others") {
+    constexpr std::size_t limit = 64 << 10;
+    World world({.configure = [](BrokerConfig& config) { config.group_offsets_bytes = limit; }});
+    create_topic(world, "a", 5);
+    auto& groups = world.shard().groups();
+    const auto commit_by = [&](std::size_t home, std::string_view group, PartitionIndex partition,
+                               std::size_t bytes) {
+      const std::string metadata(bytes, 'm');
+      const auto request = commit_request(group, "a", partition, 1, metadata);
+      return world.call<protocol::OffsetCommitResponse>(request, 8, home)
+          .topics.at(0)
+          .partitions.at(0)
+          .error_code;
+    };
+    const auto mine = names_of_shard(world, 0, 3), others = names_of_shard(world, 0, 100, "other");
+    CHECK(commit_by(0, mine[0], 0, 10) == ErrorCode::none);
+    std::set<ErrorCode> errors;
+    for (const auto& name : others) errors.insert(commit_by(1, name, 0, 700));
+    CHECK(errors == std::set{ErrorCode::none, ErrorCode::coordinator_not_available});
+    CHECK(groups.offset_bytes() > limit / 3);
+    CHECK(groups.offset_bytes() < limit / 2);
+    const auto grow = [&] {
+      for (PartitionIndex partition = 0; partition < 5; ++partition)
+        CHECK(commit_by(0, mine[0], partition, 700) == ErrorCode::none);
+      CHECK(commit_by(0, mine[1], 0, 700) == ErrorCode::none);
+    };
+    grow();
+    // Nobody has used the groups since; then they count for who does.
+    world.restart();
+    const std::size_t before = world.shard().groups().offset_bytes();
+    CHECK(commit_by(0, mine[2], 0, 3000) == ErrorCode::none);
+    grow();
+    CHECK(commit_by(1, others[0], 0, 700) == ErrorCode::none);
+    CHECK(world.shard().groups().offset_bytes() > before);
+    CHECK(remove_group(world, mine[0]) == ErrorCode::none);
+    CHECK(world.shard().groups().offset_bytes() < before);
   }
 
   TEST_CASE("a broker that stops answers waiting members, and keeps them") {

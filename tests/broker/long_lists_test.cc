@@ -85,7 +85,7 @@ TEST_SUITE("long lists") {
   TEST_CASE("a filter of very many states is read once for all groups") {
     LongWorld world;
     for (std::size_t i = 0; i < 2000; ++i)
-      REQUIRE(world.shard().groups().find_or_make(world.names[i]));
+      REQUIRE(world.shard().groups().find_or_make(world.names[i], "/127.0.0.1"));
     protocol::ListGroupsRequest list;
     list.states_filter.assign(5 * many, "Stable");
     CHECK(world.call_long<protocol::ListGroupsResponse>(list, 4, 5 * turns_of_many).groups.empty());
@@ -362,7 +362,7 @@ TEST_SUITE("long lists") {
   TEST_CASE("others have their turn while very many members leave and very many logs are cut") {
     LongWorld world;
     create_topic(world, "t");
-    REQUIRE(world.shard().groups().find_or_make("g"));
+    REQUIRE(world.shard().groups().find_or_make("g", "/127.0.0.1"));
     protocol::LeaveGroupRequest leave;
     leave.group_id = "g";
     for (const auto& name : world.names) leave.members.push_back({name, {}, {}});

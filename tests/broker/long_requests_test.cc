@@ -58,7 +58,7 @@ TEST_SUITE("long requests") {
     LongWorld world;
     create_topic(world, "t");
     for (const auto& name : world.names) {
-      if (!world.shard().groups().find_or_make(name)) FAIL("a group cannot be made");
+      if (!world.shard().groups().find_or_make(name, "/127.0.0.1")) FAIL("a group cannot be made");
     }
     CHECK(world
               .read<protocol::ListGroupsResponse>(
@@ -81,7 +81,7 @@ TEST_SUITE("long requests") {
 
   TEST_CASE("a group that is named twice is removed once") {
     LongWorld world;
-    REQUIRE(world.shard().groups().find_or_make("g"));
+    REQUIRE(world.shard().groups().find_or_make("g", "/127.0.0.1"));
     protocol::DeleteGroupsRequest remove;
     remove.groups_names = {"g", "g"};
     const auto removed = world.call<protocol::DeleteGroupsResponse>(remove, 2);

@@ -43,6 +43,20 @@ TEST_SUITE("metric series") {
     CHECK(series.groups == 1);
   }
 
+  TEST_CASE("a group with a long id counts among the others, and its name is no label") {
+    World world = small_world();
+    create_topic(world, "t", 1);
+    const std::string longest(255, 'g'), longer(256, 'h');
+    for (const auto& name : {longest, longer})
+      CHECK(commit(world, name, "t", 0, 0) == ErrorCode::none);
+    const auto series = groups_of(world, 1000);
+    CHECK(series.groups == 2);
+    REQUIRE(series.members.size() == 1);
+    CHECK(series.members[0].group == longest);
+    REQUIRE(series.lags.size() == 1);
+    CHECK(series.lags[0].group == longest);
+  }
+
   TEST_CASE("groups with more offsets than one step takes are reported completely") {
     World world = small_world();
     constexpr PartitionIndex partitions = 3000;

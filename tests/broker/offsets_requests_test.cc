@@ -159,10 +159,12 @@ TEST_SUITE("offsets by requests") {
     world.restart();
     CHECK(fetch_all(world, "") == "a-0:5/4/ ");
     CHECK(remove_group(world, "") == ErrorCode::none);
-    const std::string longest(32'767, 'g'), longer(32'768, 'g');
+    const std::string longest(1024, 'g'), longer(1025, 'g'), no_string(32'768, 'g');
     CHECK(commit(world, longest, "a", 0, 5) == ErrorCode::none);
+    CHECK(commit(world, longer, "a", 0, 5) == ErrorCode::invalid_group_id);
+    CHECK(world.broker().shard_of_group(longer).groups().find(longer) == nullptr);
     // As in Kafka: that is no string of the protocol.
-    const auto refused = world.begin(commit_request(longer, "a", 0, 5), 9);
+    const auto refused = world.begin(commit_request(no_string, "a", 0, 5), 9);
     REQUIRE(refused->answer.has_value());
     CHECK(refused->answer->close.contains("a string of 32768 bytes"));
     world.restart();

@@ -153,7 +153,7 @@ TEST_SUITE("offsets") {
   }
 
   TEST_CASE("a commit over the budget is refused, and accepted when others have gone") {
-    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 4000; });
+    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 8000; });
     const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1);
     commit(f.world, *f.offsets, a0, at(f.world, 1, std::string(2500, 'm')));
     const auto try_one = [&] {

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include <fmt/core.h>
 #include <boost/asio/co_spawn.hpp>
 
 #include "broker/handlers/table.h"
@@ -163,7 +164,8 @@ Result<> World::try_open() {
   for (std::size_t i = 0; i < options_.shards; ++i) {
     contexts_.push_back(std::make_unique<boost::asio::io_context>(1));
     backgrounds_.push_back(std::make_unique<QueuedBackground>());
-    connections_.push_back(std::make_unique<Connection>("127.0.0.1:1"));
+    // Each of another client.
+    connections_.push_back(std::make_unique<Connection>(fmt::format("127.0.0.{}:1", i + 1)));
     setup.shards.push_back({static_cast<std::uint32_t>(i), contexts_.back()->get_executor(),
                             backgrounds_.back().get()});
   }

@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import socket
 import struct
 import threading
@@ -22,7 +23,7 @@ from harness import case, eventually
 
 FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 10, 8, 9, 11, 15, 16, 42
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_USERS, ALTER_USERS = 29, 30, 31, 50, 51
-COORDINATOR_NOT_AVAILABLE, MEMBER_ID_REQUIRED = 15, 79
+COORDINATOR_NOT_AVAILABLE, INVALID_GROUP_ID, MEMBER_ID_REQUIRED = 15, 24, 79
 
 FULL_SIZE = os.environ.get("TARRY_ATTACKS") == "full"
 
@@ -248,6 +249,24 @@ def _(ctx):
     assert watch.peak - watch.before < limit + REST_MIB, f"{watch.peak - watch.before:.0f} MiB more"
 
 
+@attack_case("eighty clients with a thousand parked Fetches each hold no more memory than the limit for all clients")
+def _(ctx):
+    limit = 16
+    broker = ctx.broker(settings={"tarry.memory.bytes": limit << 20})
+    with broker.client() as client:
+        client.create_topic("empty")
+        one = (client.header(wire.FETCH, 4) + wire.i32(-1) + wire.i32(60_000) + wire.i32(1) + wire.i32(1) + wire.i8(0) + wire.i32(1)
+               + wire.string("empty") + wire.i32(1) + wire.i32(0) + wire.i64(0) + wire.i32(1))
+    with Watch(broker, "parked Fetches") as watch, contextlib.ExitStack() as held:
+        for _ in range(80):
+            connection = held.enter_context(socket.create_connection(broker.address, timeout=10))
+            with contextlib.suppress(OSError):
+                connection.sendall((wire.i32(len(one)) + one) * 1000)
+        time.sleep(1)
+    assert watch.peak - watch.before < limit + 60, f"{watch.peak - watch.before:.0f} MiB more"
+    eventually(lambda: "(tarry.memory.bytes)" in broker.log(), "the log says why")
+
+
 @attack_case("three megabytes of partitions or of topics take no more memory than the limit: OffsetFetch")
 def _(ctx):
     limit = 128
@@ -338,10 +357,56 @@ def _(ctx):
         assert commit(client, "new", range(5), "") == 0
 
 
+@case("a client with very many groups keeps no other client from committing to a new one")
+def _(ctx):
+    broker = ctx.broker(shards=1, settings={"tarry.group.offsets.bytes": 1 << 20})
+    with broker.client() as client, wire.Client(broker.address, source="127.0.0.2") as hostile:
+        client.create_topic("neighbour", partitions=10)
+        assert commit(client, "healthy", [0], "") == 0
+        errors = {commit(hostile, f"hostile-{n}", [0], "m" * 700) for n in range(1200)}
+        assert errors == {0, COORDINATOR_NOT_AVAILABLE}, errors
+        for group in ("healthy", "new"):
+            assert commit(client, group, range(1, 10), "m" * 700) == 0
+        broker.restart(kill=False)
+    with broker.client() as client:
+        assert commit(client, "later", range(10), "m" * 700) == 0
+
+
+@case("a client that asks to join very many groups, and does not, keeps no other client from a new one")
+def _(ctx):
+    broker = ctx.broker(shards=1, settings={"tarry.max.groups": 10})
+    with broker.client() as client, wire.Client(broker.address, source="127.0.0.2") as hostile:
+        errors = {join_for_id(hostile, f"hostile-{n}") for n in range(20)}
+        assert errors == {MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE}, errors
+        assert join_for_id(client, "healthy") == MEMBER_ID_REQUIRED
+
+
+@case("a thousand groups with the longest names cost less than their part of the room for offsets")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    with broker.client() as client:
+        client.create_topic("neighbour")
+        assert commit(client, "w" * 32_767, [0], "") == INVALID_GROUP_ID
+        before = broker.rss_mib()
+        errors = {commit(client, f"{n:01024}", [0], "") for n in range(1000)}
+        assert errors == {0}, errors
+        held = broker.rss_mib() - before
+    print(f"             a thousand groups: {held:.1f} MiB")
+    assert held < 16, f"{held:.1f} MiB more"
+
+
 def join_once(client, group, metadata, session_ms=1_800_000):
     """As clients of version 3 do, without a member id first; the error."""
     answer = client.request(JOIN_GROUP, 3, wire.string(group) + wire.i32(session_ms) + wire.i32(60_000) + wire.string("") + wire.string("consumer")
                             + wire.i32(1) + wire.string("range") + wire.i32(len(metadata)) + metadata)
+    answer.i32()
+    return answer.i16()
+
+
+def join_for_id(client, group):
+    """The error; the client does not come back with the member id that it is given."""
+    answer = client.request(JOIN_GROUP, 4, wire.string(group) + wire.i32(1_800_000) + wire.i32(60_000) + wire.string("") + wire.string("consumer")
+                            + wire.i32(1) + wire.string("range") + wire.i32(4) + b"meta")
     answer.i32()
     return answer.i16()
 
@@ -609,6 +674,47 @@ def _(ctx):
     assert not too_long, "\n".join(too_long)
 
 
+@attack_case("a thousand members with a hundred protocols each begin a generation and leave, and assignments of 15 MB are stored, without a turn of 30 ms")
+def _(ctx):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    broker = ctx.broker()
+
+    def join(client, group, protocols):
+        client.send(JOIN_GROUP, 3, wire.string(group) + wire.i32(300_000) + wire.i32(300_000) + wire.string("") + wire.string("any")
+                    + wire.i32(len(protocols)) + b"".join(wire.string(each) + wire.i32(0) for each in protocols))
+
+    def joined(client):
+        answer = client.receive(JOIN_GROUP, 3)
+        answer.i32()
+        assert answer.i16() == 0
+        generation, _, leader, member = answer.i32(), answer.string(), answer.string(), answer.string()
+        return generation, leader, member
+
+    def sync(client, group, generation, member, assignment):
+        answer = client.request(SYNC_GROUP, 0, wire.string(group) + wire.i32(generation) + wire.string(member) + wire.i32(1) + wire.string(member)
+                                + wire.i32(len(assignment)) + assignment)
+        assert answer.i16() == 0
+
+    with contextlib.ExitStack() as held:
+        # As many as tarry.group.max.bytes lets in. What all have in common is the last that each of them names.
+        clients = [held.enter_context(broker.client(timeout=120)) for _ in range(950)]
+        for n, client in enumerate(clients):
+            join(client, "crowd", [f"{n:03}-{i:02}" for i in range(99)] + ["common"])
+        answers = [joined(client) for client in clients]
+        assert_short_turns(broker, "the generation of 950 members", MAX_TURN)
+        generation, leader, _ = answers[0]
+        sync(next(client for client, (_, _, member) in zip(clients, answers) if member == leader), "crowd", generation, leader, b"everything")
+        members = b"".join(wire.string(member) + wire.i16(-1) for _, _, member in answers)
+        assert attack(broker, LEAVE_GROUP, 3, wire.string("crowd") + wire.i32(len(answers)) + members)
+        assert_short_turns(broker, "SyncGroup and LeaveGroup of 950 members", MAX_TURN)
+    with broker.client(timeout=120) as client:
+        join(client, "wide", ["common"])
+        generation, leader, _ = joined(client)
+        sync(client, "wide", generation, leader, b"a" * 15_000_000)
+        assert_short_turns(broker, "SyncGroup with 15 MB", MAX_TURN)
+
+
 @case("a change of a topic among twelve thousand costs at most three times what it costs among a hundred", alone=True)
 def _(ctx):
     broker = ctx.broker()
@@ -631,10 +737,6 @@ def _(ctx):
 @case("member ids that nobody comes back with lock no group")
 def _(ctx):
     broker = ctx.broker(settings={"group.max.size": 100, "group.initial.rebalance.delay.ms": 0})
-    body = (wire.string("g") + wire.i32(1_800_000) + wire.i32(60_000) + wire.string("") + wire.string("consumer") + wire.i32(1)
-            + wire.string("range") + wire.i32(4) + b"meta")
     with broker.client() as client:
         for _ in range(300):
-            answer = client.request(JOIN_GROUP, 4, body)
-            answer.i32()
-            assert answer.i16() == MEMBER_ID_REQUIRED
+            assert join_for_id(client, "g") == MEMBER_ID_REQUIRED

@@ -284,8 +284,8 @@ class Fetched:
 class Client:
     """One connection. Requests wait for their answers, except send()."""
 
-    def __init__(self, address, timeout=30, client_id="integration"):
-        self.socket = socket.create_connection(address, timeout=timeout)
+    def __init__(self, address, timeout=30, client_id="integration", source=None):
+        self.socket = socket.create_connection(address, timeout=timeout, source_address=source and (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id, self.correlation = client_id, 0
         self.topic_ids = {}

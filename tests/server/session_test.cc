@@ -437,12 +437,61 @@ TEST_SUITE("session") {
     CHECK(small.answer() == 1);
     last.send(Bytes(first).subspan(1'000'000));
     CHECK(last.answer() == 1);
-    // A session that has ended holds nothing.
+    // A session that has ended holds nothing; the others hold themselves.
     sitting.settle();
-    CHECK(sitting.shard().ledger().used() == 0);
+    CHECK(sitting.sessions.size() == 2);
+    CHECK(sitting.shard().ledger().used() < 10'000);
     Client again(sitting);
     again.send(second);
     CHECK(again.answer() == 2);
+  }
+
+  TEST_CASE("parked requests of a few bytes count with all the memory that they need") {
+    Sitting sitting({}, 8 << 20);
+    Client first(sitting), second(sitting);
+    sitting.make_topic(first, "t");
+    const auto park = [&](Client& client, std::int32_t count, std::uint64_t then_waiting) {
+      Buffer frames;
+      for (std::int32_t i = 0; i < count; ++i) {
+        Buffer one = ask_fetch(i, "t", 3'600'000);
+        store_be(one.data() + 26, std::int32_t{1});  // Most bytes.
+        append_bytes(frames, one);
+      }
+      client.send(frames);
+      sitting.until([&] {
+        return sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == then_waiting;
+      });
+    };
+    const std::size_t before = sitting.shard().ledger().used();
+    park(first, 1000, 1000);
+    CHECK(sitting.shard().ledger().used() - before > 4'400'000);
+    CHECK(sitting.shard().ledger().used() - before < 5'500'000);
+    CHECK(first.has_nothing());
+    park(second, 900, 900);  // There is no room for both, and the first holds more.
+    first.wait_for_end();
+    CHECK(second.has_nothing());
+  }
+
+  TEST_CASE("a connection counts for itself, and what its client says of itself is cut off") {
+    Sitting sitting;
+    const std::size_t before = sitting.shard().ledger().used();
+    std::list<Client> clients;
+    for (int i = 0; i < 10; ++i) clients.emplace_back(sitting);
+    const std::size_t ten = sitting.shard().ledger().used() - before;
+    CHECK(ten > 10 * 1024);
+    CHECK(ten < 10 * 4096);
+    Request request(api_versions, 3, 7);
+    request.be<std::int8_t>(0);  // No tagged fields; then two strings of 20 000 bytes.
+    for (int i = 0; i < 2; ++i)
+      request.raw(Buffer{0xa1, 0x9c, 0x01}).raw(Buffer(20'000, std::uint8_t{'x'}));
+    clients.back().send(request.be<std::int8_t>(0).done());
+    CHECK(clients.back().answer() == 7);
+    const auto& told = sitting.shard().clients.front();
+    CHECK(told.client_software_name == std::string(255, 'x'));
+    CHECK(told.client_software_version == std::string(255, 'x'));
+    clients.clear();
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+    CHECK(sitting.shard().ledger().used() == before);
   }
 
   TEST_CASE(
