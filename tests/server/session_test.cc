@@ -319,17 +319,23 @@ TEST_SUITE("session") {
       send(Request(17, 1, 1).text(mechanism).done());
       return load_be<std::int16_t>(answer_frame().data() + 4);
     }
-    // The error, and for how long it holds.
-    std::pair<std::int16_t, std::int64_t> log_in(std::string_view user, std::string_view password) {
+    void ask_to_log_in(std::string_view user, std::string_view password) {
       const auto token = fmt::format("{}{}{}{}", '\0', user, '\0', password);
       Request request(36, 1, 2);
       request.be(static_cast<std::int32_t>(token.size()));
       for (const char c : token) request.be(static_cast<std::int8_t>(c));
       send(request.done());
       for (int i = 0; i < 20; ++i) sitting.pass(std::chrono::milliseconds{10});
+    }
+    // The error, and for how long it holds.
+    std::pair<std::int16_t, std::int64_t> login_answer() {
       const auto frame = answer_frame();
       return {load_be<std::int16_t>(frame.data() + 4),
               load_be<std::int64_t>(frame.data() + frame.size() - 8)};
+    }
+    std::pair<std::int16_t, std::int64_t> log_in(std::string_view user, std::string_view password) {
+      ask_to_log_in(user, password);
+      return login_answer();
     }
   };
 
@@ -360,6 +366,30 @@ TEST_SUITE("session") {
     CHECK(again.log_in("alice", "a").first == 0);
     again.send(ask_versions(6));
     CHECK(again.answer() == 6);
+  }
+
+  TEST_CASE(
+      "a right password waits with the failures of its address while there is a flood of them") {
+    using namespace std::chrono_literals;
+    Sitting sitting;
+    auto& failed = sitting.broker->failed_logins();
+    const auto now = sitting.shard().clock().mono();
+    LoginClient client(sitting);
+    const std::string_view host = "/a client";
+    while (failed.wait_of_success(host, now, 100ms) < 1s) failed.wait_of_failure(host, now, 100ms);
+    CHECK(client.shake_hands() == 0);
+    // A fifth of a second passes, which is less than the password has to wait.
+    client.ask_to_log_in("alice", "a");
+    CHECK(client.has_nothing());
+    sitting.pass(5s);
+    CHECK(client.login_answer().first == 0);
+    // A connection that is logged in does not wait for another login.
+    sitting.pass(2s);
+    const auto later = sitting.shard().clock().mono();
+    while (failed.wait_of_success(host, later, 100ms) < 1s)
+      failed.wait_of_failure(host, later, 100ms);
+    CHECK(client.shake_hands() == 0);
+    CHECK(client.log_in("alice", "a").first == 0);
   }
 
   TEST_CASE("a client logs in again as the same user, by the same mechanism, and in one go") {
