@@ -13,7 +13,11 @@ namespace tarry::broker {
 
 struct ShardSecurity {
   std::shared_ptr<const SecurityImage> image = std::make_shared<const SecurityImage>();
-  LogThrottle log_failed_logins{5};  // A client can cause these over and over.
+  // A client can cause these over and over.
+  LogThrottle log_failed_logins{5};
+  LogThrottle log_refused_mechanisms{5};
+  LogThrottle log_before_login{5};
+  LogThrottle log_expired_logins{5};
   LogThrottle log_refused{20};
 };
 

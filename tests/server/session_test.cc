@@ -392,6 +392,38 @@ TEST_SUITE("session") {
     CHECK(client.log_in("alice", "a").first == 0);
   }
 
+  TEST_CASE("whatever is refused for want of a login is a line of the category audit") {
+    using namespace std::chrono_literals;
+    CapturedLog log;
+    Sitting sitting;
+    LoginClient early(sitting);
+    early.send(ask_metadata(1, "t"));
+    early.wait_for_end();
+    CHECK(log.count("audit: a client from a client on listener") == 1);
+    CHECK(log.count("sent a Metadata request before its login: refused") == 1);
+
+    LoginClient unknown(sitting);
+    CHECK(unknown.shake_hands("GSSAPI") == 33);
+    unknown.wait_for_end();
+    CHECK(log.count("audit: a login with GSSAPI from a client") == 1);
+
+    LoginClient late(sitting), other_mechanism(sitting);
+    for (auto* client : {&late, &other_mechanism}) {
+      CHECK(client->shake_hands() == 0);
+      CHECK(client->log_in("alice", "a").first == 0);
+    }
+    sitting.pass(2s);
+    CHECK(other_mechanism.shake_hands("SCRAM-SHA-256") == 34);
+    other_mechanism.wait_for_end();
+    CHECK(log.count("audit: User:alice from a client on listener") == 1);
+    CHECK(log.count("may not log in again with SCRAM-SHA-256: its login was with PLAIN") == 1);
+    sitting.pass(30s);
+    late.send(ask_versions(4));
+    late.wait_for_end();
+    CHECK(log.count("audit: User:alice from a client on listener") == 2);
+    CHECK(log.count("request after its login had ended (connections.max.reauth.ms): refused") == 1);
+  }
+
   TEST_CASE("a client logs in again as the same user, by the same mechanism, and in one go") {
     using namespace std::chrono_literals;
     Sitting sitting;
