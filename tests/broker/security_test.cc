@@ -1,4 +1,5 @@
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -278,6 +279,55 @@ TEST_SUITE("security") {
     CHECK(rules.allow("User:a", AclOperation::describe, "t"));
     CHECK(rules.allow("User:b", AclOperation::read, "other"));
     CHECK_FALSE(rules.allow("User:b", AclOperation::describe, "secrets"));
+  }
+
+  bool allow_for_some(const Rules& rules, std::string_view who, AclOperation operation,
+                      std::string_view host = "10.0.0.1") {
+    return rules.image->allows_for_some(rules.terms, {std::string(who), std::string(host)},
+                                        operation, AclResource::topic);
+  }
+
+  TEST_CASE("there is a topic for a client if a rule allows one, and none denies all") {
+    const Rules rules(
+        {rule("User:a", AclOperation::write, "t"),
+         rule("User:a", AclOperation::all, "*", AclPermission::deny, AclPattern::prefixed),
+         rule("User:b", AclOperation::all, "t"),
+         rule("User:b", AclOperation::write, "*", AclPermission::deny),
+         rule("User:c", AclOperation::all, "p.", AclPermission::allow, AclPattern::prefixed,
+              "10.0.0.7"),
+         rule("User:d", AclOperation::alter, "t"), rule("User:*", AclOperation::read, "open"),
+         rule("User:*", AclOperation::all, "*", AclPermission::deny, AclPattern::literal,
+              "10.0.0.66")});
+    CHECK(allow_for_some(rules, "User:a", AclOperation::write));
+    CHECK(allow_for_some(rules, "User:a", AclOperation::read));
+    CHECK_FALSE(allow_for_some(rules, "User:a", AclOperation::alter));
+    CHECK_FALSE(allow_for_some(rules, "User:a", AclOperation::write, "10.0.0.66"));
+    CHECK_FALSE(allow_for_some(rules, "User:b", AclOperation::write));
+    CHECK(allow_for_some(rules, "User:b", AclOperation::alter));
+    CHECK_FALSE(allow_for_some(rules, "User:c", AclOperation::write));
+    CHECK(allow_for_some(rules, "User:c", AclOperation::write, "10.0.0.7"));
+    CHECK(allow_for_some(rules, "User:d", AclOperation::describe));
+    CHECK_FALSE(allow_for_some(rules, "User:d", AclOperation::write));
+    const Rules open({rule("User:b", AclOperation::write, "*", AclPermission::deny)}, true);
+    CHECK(allow_for_some(open, "User:a", AclOperation::write));
+    CHECK_FALSE(allow_for_some(open, "User:b", AclOperation::write));
+  }
+
+  TEST_CASE("whether there is a topic for a client costs little among a hundred thousand rules") {
+    std::vector<AclBinding> all;
+    for (int i = 0; i < 100'000; ++i) {
+      const auto number = std::to_string(i);
+      all.push_back(rule(i % 2 == 0 ? "User:a" : "User:" + number, AclOperation::read, number));
+    }
+    const Rules rules(all);
+    // A look at every rule takes milliseconds of processor time, so a thousand looks take seconds.
+    const auto begun = std::clock();
+    int allowed = 0;
+    for (int i = 0; i < 1'000; ++i)
+      allowed += allow_for_some(rules, "User:a", AclOperation::write) ? 1 : 0;
+    CHECK(allowed == 0);
+    CHECK(std::clock() - begun < CLOCKS_PER_SEC);
+    CHECK(allow_for_some(rules, "User:1", AclOperation::read));
   }
 
   TEST_CASE("prefixes of several lengths each count, and none longer than the name does") {
