@@ -57,6 +57,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     if (text.starts_with(rule_prefix)) {
       if (auto rule = AclBinding::of_key(text.substr(rule_prefix.size()))) {
         rules_.insert(std::move(*rule));
+        bytes_ += key.size() + value.size();
         continue;
       }
     } else if (text.starts_with(user_prefix) && text.size() > user_prefix.size()) {
@@ -64,6 +65,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
       if (auto user = read_user(value)) {
         users_.insert_or_assign({std::string(text.substr(user_prefix.size() + 1)), mechanism},
                                 std::move(*user));
+        bytes_ += key.size() + value.size();
         continue;
       }
     } else if (text.starts_with(principal_prefix)) {

@@ -52,6 +52,14 @@ class SecurityImage {
   SecurityImage(const SecurityImage&) = delete;
   SecurityImage& operator=(const SecurityImage&) = delete;
 
+  // The store has them too, while they change there are two images, and all of them are told in one
+  // answer, which has at most 64 MiB.
+  static constexpr std::size_t max_bytes = std::size_t{32} << 20;
+  static constexpr std::string_view above_max_bytes =
+      "Users and rules would have more than 32 MiB together.";
+  // Of the rows of users and rules.
+  std::size_t bytes() const { return bytes_; }
+
   const std::set<AclBinding>& rules() const { return rules_; }
   using Users = std::map<std::pair<std::string, ScramMechanism>, ScramCredential>;
   const Users& users() const { return users_; }
@@ -112,6 +120,7 @@ class SecurityImage {
   std::map<std::tuple<AclResource, std::string_view, std::string_view>, Summary> summaries_;
   bool any_of_action_ = false;  // Some rule is for a topic's action.
   Users users_;
+  std::size_t bytes_ = 0;
   QuotaTable quotas_;
   Principals principals_;
 };

@@ -220,6 +220,80 @@ TEST_SUITE("security requests") {
     CHECK(read_all(world, "t", 0).size() == 3);
   }
 
+  TEST_CASE("a rule's names have at most 1024 bytes, but each id of a group can be named") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.authorizer.enabled = true;
+                   config.authorizer.super_users = {"User:ANONYMOUS"};
+                 }});
+    const std::string name(1024, 'n'), longer(1025, 'n'), id(32'767, 'i');
+    const auto add = [&](std::int8_t resource, std::string_view of, const std::string& user,
+                         std::string_view host) {
+      const std::string principal = "User:" + user;
+      protocol::CreateAclsRequest request;
+      request.creations.push_back({resource, of, 3, principal, host, 3, 3});
+      return world.call<protocol::CreateAclsResponse>(request, 3).results.at(0).error_code;
+    };
+    CHECK(add(2, name, name, "*") == ErrorCode::none);
+    CHECK(add(3, id, "a", "*") == ErrorCode::none);
+    CHECK(add(5, id, "a", "*") == ErrorCode::none);
+    CHECK(add(2, longer, "a", "*") == ErrorCode::invalid_request);
+    CHECK(add(2, "t", longer, "*") == ErrorCode::invalid_request);
+    CHECK(add(2, "t", "a", longer) == ErrorCode::invalid_request);
+    // A longer one that is stored is still in force: it may be a denial.
+    change_security_rows(world, {rule_for_topic(longer, AclOperation::write)});
+    CHECK(world.broker().security(world.shard()).image->rules().size() == 4);
+    world.restart();
+    CHECK(world.broker().security(world.shard()).image->rules().size() == 4);
+  }
+
+  TEST_CASE("rules and users have at most 32 MiB together") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.authorizer.enabled = true;
+                   config.authorizer.super_users = {"User:ANONYMOUS"};
+                 }});
+    const auto image = [&] { return world.broker().security(world.shard()).image; };
+    protocol::CreateAclsRequest rules;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 1'050; ++i) ids.push_back(std::to_string(i) + std::string(32'000, 'i'));
+    for (const auto& id : ids) rules.creations.push_back({3, id, 3, "User:a", "*", 3, 3});
+    const auto refused = world.call<protocol::CreateAclsResponse>(rules, 3);
+    CHECK(refused.results.at(0).error_code == ErrorCode::policy_violation);
+    CHECK(refused.results.at(1'049).error_code == ErrorCode::policy_violation);
+    CHECK(image()->rules().empty());
+
+    // Above the limit nothing is added, and what is there can be changed and removed.
+    std::vector<LiveSecurity::Change> rows;
+    for (const auto& id : ids) {
+      const AclBinding rule{
+          .resource = AclResource::group, .name = id, .principal = "User:a", .host = "*"};
+      rows.push_back({.key = SecurityImage::rule_key(rule), .value = ""});
+    }
+    change_security_rows(world, rows);
+    CHECK(image()->bytes() > SecurityImage::max_bytes);
+    const std::string salted(32, 'x'), long_salt(1024, 's');
+    protocol::AlterUserScramCredentialsRequest users;
+    users.upsertions.push_back(
+        {"alice", 1, 4096, as_bytes(std::string_view("salt")), as_bytes(salted)});
+    const auto alter = [&] {
+      return world.call<protocol::AlterUserScramCredentialsResponse>(users, 0)
+          .results.at(0)
+          .error_code;
+    };
+    CHECK(alter() == ErrorCode::policy_violation);
+    const auto kept = SecurityImage::user_value(
+        scram_credential(ScramMechanism::sha256, salted, long_salt, 4096));
+    change_security_rows(
+        world, {{.key = SecurityImage::user_key("alice", ScramMechanism::sha256), .value = kept}});
+    CHECK(alter() == ErrorCode::none);
+    CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
+          ErrorCode::policy_violation);
+    for (auto& change : rows) change.value.reset();
+    change_security_rows(world, rows);
+    CHECK(image()->rules().empty());
+    CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
+          ErrorCode::none);
+  }
+
   TEST_CASE("without an authorizer rules are refused, and everything else is allowed") {
     World world;
     CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
