@@ -212,7 +212,7 @@ std::optional<Appended> Partition::service_error() const {
   if (fenced_) return refused(ErrorCode::kafka_storage_error, "out_of_service", *fenced_);
   if (shard_.lost_directory()) {
     return refused(ErrorCode::kafka_storage_error, "out_of_service",
-                   "the broker's data directory was removed or replaced; its log says what to do");
+                   std::string(ShardContext::lost_directory_text));
   }
   if (!shard_.has_room()) {
     return refused(ErrorCode::kafka_storage_error, "disk_full",
