@@ -171,6 +171,10 @@ class ShardContext {
     assert_on_shard();
     return *topics_;
   }
+  std::shared_ptr<const storage::TopicsImage> topics_image() const {
+    assert_on_shard();
+    return topics_;
+  }
   std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
   // While a topic is being deleted nothing is taken for it.
   void set_topic_refused(const TopicId& topic, bool refuse);
