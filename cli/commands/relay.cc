@@ -38,6 +38,7 @@ constexpr std::chrono::milliseconds log_patience{300};
 struct RelayCommand {
   relay::RelayOptions relay;
   std::string admin = "127.0.0.1:8081";
+  std::string loopback_reads = "open";
   std::string delivery = "exactly-once";
   std::string memory = "256MiB";
 };
@@ -84,8 +85,12 @@ int run(const RelayCommand& command) {
   options.memory = *memory;
   const auto admin = parse_host_port(command.admin);
   if (!admin) return usage_error(fmt::format("--admin: {}", admin.error().message));
-  options.admin_host = admin->host;
-  std::from_chars(admin->port.data(), admin->port.data() + admin->port.size(), options.admin_port);
+  options.admin.host = admin->host;
+  std::from_chars(admin->port.data(), admin->port.data() + admin->port.size(), options.admin.port);
+  options.admin.loopback_reads = command.loopback_reads != "token";
+  if (options.admin.loopback_reads && command.loopback_reads != "open")
+    return usage_error(fmt::format("--admin-loopback-reads {}: give open or token",
+                                   printable(command.loopback_reads)));
   if (!options.advertise.empty())
     if (const auto address = parse_host_port(options.advertise); !address)
       return usage_error(fmt::format("--advertise: {}", address.error().message));
@@ -162,6 +167,8 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "yet (default 256MiB)");
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
+  add("--admin-loopback-reads", command->loopback_reads, "open|token",
+      "token: the admin wants a token for reading on loopback, too (default open)");
   add("--advertise", command->relay.advertise, "HOST:PORT",
       "The address at which the other members reach this member's admin (default: that of "
       "--admin)");

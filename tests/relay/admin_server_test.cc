@@ -21,6 +21,8 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/token_proof.h"
+#include "tests/captured_log.h"
 #include "tests/relay/kafka_model.h"
 #include "tests/relay/memory_rows.h"
 
@@ -110,12 +112,19 @@ struct HttpSaid {
 // The admin of a member that owns nothing, of a group with one source partition.
 class OneAdmin {
  public:
-  OneAdmin()
+  // `tokens`: the text of admin.tokens.
+  explicit OneAdmin(AdminOptions options = {}, const std::string& tokens = "")
       : path(std::filesystem::temp_directory_path() /
              ("tarry-relay-admin-" + std::to_string(::getpid()))) {
     set_log_level(LogLevel::off);
     std::filesystem::create_directories(path);
-    auto opened = AdminServer::open("127.0.0.1", 0);
+    if (!tokens.empty()) {
+      const auto file = path / "admin.tokens";
+      std::ofstream(file) << tokens;
+      std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+    }
+    options.port = 0;
+    auto opened = AdminServer::open(options);
     REQUIRE(opened.has_value());
     admin = std::move(*opened);
     auto made = PeerKey::make();
@@ -264,6 +273,53 @@ TEST_CASE("orders of a kind that nobody knows are refused, and not carried out a
     CHECK(said.status == 400);
     CHECK(said.json().value("error", "").contains("kind"));
   }
+}
+
+TEST_CASE("a role in admin.tokens allows at a member what it says, and each refusal is audited") {
+  const std::string reader(32, 'r'), operating(32, 'o'), owner(32, 'w');
+  OneAdmin one({}, "prometheus read " + reader + "\nnight-shift operate " + operating +
+                       "\nalice all " + owner + "\n");
+  one.start("127.0.0.1:1");
+  CapturedLog log;
+  set_log_level(LogLevel::info);
+  const auto status = [&](const char* method, const char* target, const std::string& token) {
+    return one.ask(method, target, token.empty() ? "" : "Bearer " + token).status;
+  };
+  const char* const record = "/delayed/o.delayed/x?partition=0";
+  CHECK(status("DELETE", record, "") == 401);
+  CHECK(log.count("audit: somebody without a token from 127.0.0.1:") == 1);
+  CHECK(log.count(" on the admin: DELETE /delayed/o.delayed/x?partition=0: denied (401)") == 1);
+  CHECK(status("PATCH", record, std::string(32, 'x')) == 401);
+  CHECK(log.count("audit: somebody with a wrong token from 127.0.0.1:") == 1);
+  CHECK(status("DELETE", record, reader) == 403);
+  CHECK(log.count("audit: prometheus with the role read from 127.0.0.1:") == 1);
+  CHECK(status("GET", "/status?scope=member", reader) == 200);
+  CHECK(log.count("audit") == 3);
+  // The partition's owner cannot be reached, so that is what they are told.
+  CHECK(status("DELETE", record, operating) == 503);
+  CHECK(log.count("audit: night-shift with the role operate from 127.0.0.1:") == 1);
+  CHECK(status("POST", "/peer/orders", operating) == 403);
+  CHECK(status("DELETE", record, owner) == 503);
+  CHECK(status("POST", "/peer/orders", owner) == 400);
+  CHECK(log.count("audit: alice with the role all from 127.0.0.1:") == 2);
+  CHECK(log.count(owner) == 0);
+  const std::string nonce(64, 'a');
+  const Json said = one.ask("GET", "/proof?nonce=" + nonce).json();
+  CHECK(said["proofs"].size() == 5);
+  CHECK(said["proofs"].dump().contains(
+      token_proof(operating, nonce, said["address"].get<std::string>())));
+}
+
+TEST_CASE("with --admin-loopback-reads token a member's admin wants a token for reading, too") {
+  AdminOptions options;
+  options.loopback_reads = false;
+  OneAdmin one(options);
+  one.start("127.0.0.1:1");
+  for (const char* target : {"/status?scope=member", "/delayed", "/metrics"}) {
+    CHECK(one.ask("GET", target).status == 401);
+    CHECK(one.ask("GET", target, one.token()).status != 401);
+  }
+  CHECK(one.ask("GET", "/healthz").status == 200);
 }
 
 TEST_CASE("a member that has the address of another one does not answer in its place") {
