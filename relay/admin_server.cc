@@ -19,6 +19,7 @@
 #include "base/token_proof.h"
 #include "relay/call.h"
 #include "relay/orders.h"
+#include "relay/peer_client.h"
 #include "relay/peers.h"
 #include "relay/pending_routes.h"
 #include "web/access_tokens.h"
@@ -136,6 +137,7 @@ struct AdminServer::Impl {
   asio::io_context io;
   std::unique_ptr<web::HttpServer> http;
   AdminOptions options;
+  std::shared_ptr<PeerTrust> trust;  // Null: plain HTTP.
   // From start() on.
   Member* member = nullptr;
   const Clock* clock = nullptr;
@@ -166,6 +168,12 @@ Result<std::unique_ptr<AdminServer>> AdminServer::open(const AdminOptions& optio
   if (!http) return std::unexpected(http.error());
   inside->http = std::move(*http);
   inside->options = options;
+  if (options.tls) {
+    auto trust = open_peer_trust(options.ca);
+    if (!trust) return std::unexpected(trust.error());
+    inside->trust = std::move(*trust);
+    inside->http->use_tls(options.tls);
+  }
   return std::unique_ptr<AdminServer>(new AdminServer(std::move(inside)));
 }
 
@@ -190,6 +198,7 @@ Result<> AdminServer::start(Member& member, Directory& directory, const Clock& c
   in.clock = &clock;
   in.facts = std::move(facts);
   in.peers.emplace(in.io, directory, clock, random, std::move(key), in.facts.self);
+  in.peers->use_tls(in.trust);
   in.orders.emplace(in.io, *in.peers, member, clock);
   in.pending.emplace(*in.peers, *in.orders, member, clock);
   if (const auto started =

@@ -29,12 +29,18 @@
 #include "relay/member.h"
 #include "relay/peer_key.h"
 
+struct ssl_ctx_st;
+
 namespace tarry::relay {
 
 struct AdminOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8081;
   bool loopback_reads = true;  // On loopback reading needs no token.
+  // The certificate of this member, and the authorities of all others' (empty: the system's), which
+  // are asked over TLS, too.  Null: plain HTTP.
+  std::shared_ptr<ssl_ctx_st> tls = nullptr;
+  std::string ca = {};
 };
 
 class AdminServer {

@@ -3,20 +3,28 @@
 #include "relay/admin_server.h"
 
 #include <doctest/doctest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 
 #include "base/json.h"
@@ -109,13 +117,59 @@ struct HttpSaid {
   Json json() const { return parse_json(body); }
 };
 
+// A certificate for 127.0.0.1 that nobody else has signed.
+class OwnCertificate {
+ public:
+  explicit OwnCertificate(const std::string& name)
+      : file(std::filesystem::temp_directory_path() /
+             ("tarry-relay-" + name + "-" + std::to_string(::getpid()) + ".pem")) {
+    const std::shared_ptr<EVP_PKEY> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+    const std::shared_ptr<X509> made(X509_new(), X509_free);
+    X509_set_version(made.get(), X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1);
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), 3600);
+    X509_set_pubkey(made.get(), key.get());
+    X509_NAME* const subject = X509_get_subject_name(made.get());
+    const std::vector<unsigned char> text(name.begin(), name.end());
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, text.data(),
+                               static_cast<int>(text.size()), -1, 0);
+    X509_set_issuer_name(made.get(), subject);
+    const std::shared_ptr<X509_EXTENSION> address(
+        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "IP:127.0.0.1"),
+        X509_EXTENSION_free);
+    X509_add_ext(made.get(), address.get(), -1);
+    REQUIRE(X509_sign(made.get(), key.get(), EVP_sha256()) > 0);
+    const std::shared_ptr<std::FILE> out(std::fopen(file.c_str(), "w"), std::fclose);
+    REQUIRE(PEM_write_X509(out.get(), made.get()) == 1);
+    context.reset(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
+    REQUIRE(SSL_CTX_use_certificate(context.get(), made.get()) == 1);
+    REQUIRE(SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1);
+  }
+  ~OwnCertificate() { std::filesystem::remove(file); }
+  OwnCertificate(const OwnCertificate&) = delete;
+  OwnCertificate& operator=(const OwnCertificate&) = delete;
+
+  AdminOptions options(const std::string& ca) const {
+    AdminOptions out;
+    out.tls = context;
+    out.ca = ca;
+    return out;
+  }
+
+  std::filesystem::path file;
+  std::shared_ptr<SSL_CTX> context;
+};
+
 // The admin of a member that owns nothing, of a group with one source partition.
 class OneAdmin {
  public:
   // `tokens`: the text of admin.tokens.
-  explicit OneAdmin(AdminOptions options = {}, const std::string& tokens = "")
+  explicit OneAdmin(AdminOptions options = {}, const std::string& tokens = "",
+                    const std::string& name = "us")
       : path(std::filesystem::temp_directory_path() /
-             ("tarry-relay-admin-" + std::to_string(::getpid()))) {
+             ("tarry-relay-admin-" + name + "-" + std::to_string(::getpid()))),
+        has_tls(options.tls != nullptr) {
     set_log_level(LogLevel::off);
     std::filesystem::create_directories(path);
     if (!tokens.empty()) {
@@ -129,7 +183,7 @@ class OneAdmin {
     admin = std::move(*opened);
     auto made = PeerKey::make();
     REQUIRE(made.has_value());
-    us = {"us", admin->address(), made->public_part()};
+    us = {name, admin->address(), made->public_part()};
     own_key = std::make_unique<PeerKey>(std::move(*made));
     directory.listing.sources["o.delayed"] = 1;
   }
@@ -143,7 +197,10 @@ class OneAdmin {
 
   // The partition is another member's.
   void start(const std::string& address) {
-    directory.listing.peers = {us, {"other", address, std::string(64, 'b'), {{"o.delayed", 0}}}};
+    start_among({us, {"other", address, std::string(64, 'b'), {{"o.delayed", 0}}}});
+  }
+  void start_among(std::vector<Peer> peers) {
+    directory.listing.peers = std::move(peers);
     MemberFacts facts;
     facts.self = us;
     facts.data = path.string();
@@ -166,16 +223,27 @@ class OneAdmin {
         "\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
     if (!authorization.empty()) request += "Authorization: " + authorization + "\r\n";
     request += "\r\n" + body;
-    boost::asio::write(socket, boost::asio::buffer(request));
     std::string said;
     boost::system::error_code ignored;
-    boost::asio::read(socket, boost::asio::dynamic_buffer(said), ignored);
+    const auto talk = [&](auto& stream) {
+      boost::asio::write(stream, boost::asio::buffer(request));
+      boost::asio::read(stream, boost::asio::dynamic_buffer(said), ignored);
+    };
+    if (has_tls) {
+      boost::asio::ssl::context trusting(boost::asio::ssl::context::tls_client);
+      boost::asio::ssl::stream<tcp::socket&> secure(socket, trusting);
+      secure.handshake(boost::asio::ssl::stream_base::client);
+      talk(secure);
+    } else {
+      talk(socket);
+    }
     const auto head = said.find("\r\n\r\n");
     REQUIRE(head != std::string::npos);
     return {std::stoi(said.substr(9, 3)), said.substr(head + 4)};
   }
 
   std::filesystem::path path;
+  const bool has_tls;
   KafkaModel kafka{{}};
   Rules rules{"g", "*", false};
   ModelCluster cluster{kafka, 1, rules, [] {}, [](int) { return false; }};
@@ -308,6 +376,41 @@ TEST_CASE("a role in admin.tokens allows at a member what it says, and each refu
   CHECK(said["proofs"].size() == 5);
   CHECK(said["proofs"].dump().contains(
       token_proof(operating, nonce, said["address"].get<std::string>())));
+}
+
+// What the first member's status says of the other one.
+Json other_in_status(const OneAdmin& one) {
+  const Json members = one.ask("GET", "/status").json()["relay"]["members"];
+  for (const auto& member : members)
+    if (member.value("address", "") != one.us.address) return member;
+  return {};
+}
+
+TEST_CASE("members whose admins have TLS ask each other over it, and check the certificates") {
+  const OwnCertificate certificate("one"), other("other");
+  OneAdmin asking(certificate.options(other.file), "", "asking");
+  OneAdmin asked(other.options(certificate.file), "", "asked");
+  OneAdmin distrusting(certificate.options(certificate.file), "", "distrusting");
+  asked.start_among({asking.us, asked.us, distrusting.us});
+  asking.start_among({asking.us, asked.us});
+  distrusting.start_among({distrusting.us, asked.us});
+  const Json told = other_in_status(asking);
+  CHECK(told.value("instance", "") == "asked");
+  CHECK(told.value("state", "unreachable") != "unreachable");
+  const Json refused = other_in_status(distrusting);
+  CHECK(refused.value("state", "") == "unreachable");
+  CHECK(refused.value("error", "").contains("its certificate is not accepted"));
+}
+
+TEST_CASE("a member with TLS asks none without, whose answers anybody could make") {
+  const OwnCertificate certificate("one");
+  OneAdmin asking(certificate.options(certificate.file), "", "asking");
+  OneAdmin plain({}, "", "plain");
+  plain.start_among({asking.us, plain.us});
+  asking.start_among({asking.us, plain.us});
+  const Json told = other_in_status(asking);
+  CHECK(told.value("state", "") == "unreachable");
+  CHECK(told.value("error", "").contains("no TLS with it"));
 }
 
 TEST_CASE("with --admin-loopback-reads token a member's admin wants a token for reading, too") {
