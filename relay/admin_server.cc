@@ -108,7 +108,7 @@ constexpr std::string_view paths =
     "/status, /delayed, /delayed/count, /wheel, /metrics, /healthz, /readyz";
 
 // Who has sent a request.
-struct Asked {
+struct Asker {
   const web::AccessTokens::Holder* holder = nullptr;  // The token's that came; null: none came.
   bool is_peer = false;
   bool changes = false;  // Set when its route is known.
@@ -127,7 +127,7 @@ bool needs_something(std::string_view target) {
 struct AdminServer::Impl {
   // --- The server's thread.
   awaitable<Reply> answer(web::Question question);
-  awaitable<Reply> answer_as(const web::Question& question, Asked& asked);
+  awaitable<Reply> answer_as(const web::Question& question, Asker& asked);
   awaitable<Reply> handle(Does does, const Call& call);
   awaitable<Reply> get_status(const Call& call);
   Reply get_metrics(const Call& call) const;
@@ -224,7 +224,7 @@ void AdminServer::stop() {
 // --- A request.
 
 awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
-  Asked asked;
+  Asker asked;
   asked.holder = tokens->authorized(question.authorization);
   Reply reply = co_await answer_as(question, asked);
   std::string who = web::Audit::name_of(asked.holder, question);
@@ -234,7 +234,7 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
   co_return reply;
 }
 
-awaitable<Reply> AdminServer::Impl::answer_as(const web::Question& question, Asked& asked) {
+awaitable<Reply> AdminServer::Impl::answer_as(const web::Question& question, Asker& asked) {
   if (PeerChecks::is_signature(question.authorization) && needs_something(question.target)) {
     asked.is_peer = co_await peers->has_signed(question);
     // Perhaps another member has the same address: it must not take our answer for that one's.

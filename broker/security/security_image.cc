@@ -28,6 +28,10 @@ bool is_for_every_name(const AclBinding& rule) {
   return rule.pattern == AclPattern::literal && rule.name == "*";
 }
 
+std::size_t bit_of(AclOperation operation) {
+  return static_cast<std::size_t>(operation);
+}
+
 // Whether the right to do `granted` is one to do `asked`.
 bool implies(AclOperation granted, AclOperation asked) {
   if (granted == AclOperation::all || granted == asked) return true;
@@ -86,7 +90,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     if (rule.pattern == AclPattern::prefixed) prefix_sizes_.insert(rule.name.size());
     any_of_action_ |= rule.resource == AclResource::topic && rule.name.contains(action_separator);
     auto& summary = summaries_[{rule.resource, rule.principal, rule.host}];
-    const auto operation = std::to_underlying(rule.operation);
+    const auto operation = bit_of(rule.operation);
     if (rule.permission == AclPermission::allow) {
       summary.allowed.set(operation);
     } else if (is_for_every_name(rule)) {
@@ -153,8 +157,8 @@ bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientId
       const auto found = summaries_.find({resource, principal, host});
       if (found == summaries_.end()) continue;
       const Summary& summary = found->second;
-      if (summary.denied_all.test(std::to_underlying(AclOperation::all)) ||
-          summary.denied_all.test(std::to_underlying(operation)))
+      if (summary.denied_all.test(bit_of(AclOperation::all)) ||
+          summary.denied_all.test(bit_of(operation)))
         return false;
       for (std::size_t granted = 0; granted < summary.allowed.size(); ++granted) {
         allowed |=

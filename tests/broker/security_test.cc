@@ -326,7 +326,8 @@ TEST_SUITE("security") {
     for (int i = 0; i < 1'000; ++i)
       allowed += allow_for_some(rules, "User:a", AclOperation::write) ? 1 : 0;
     CHECK(allowed == 0);
-    CHECK(std::clock() - begun < CLOCKS_PER_SEC);
+    constexpr std::clock_t second = 1'000'000;  // As POSIX says.
+    CHECK(std::clock() - begun < second);
     CHECK(allow_for_some(rules, "User:1", AclOperation::read));
   }
 

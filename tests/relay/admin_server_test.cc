@@ -123,7 +123,8 @@ class OwnCertificate {
   explicit OwnCertificate(const std::string& name)
       : file(std::filesystem::temp_directory_path() /
              ("tarry-relay-" + name + "-" + std::to_string(::getpid()) + ".pem")) {
-    const std::shared_ptr<EVP_PKEY> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+    const std::shared_ptr<EVP_PKEY> key(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"),
+                                        EVP_PKEY_free);
     const std::shared_ptr<X509> made(X509_new(), X509_free);
     X509_set_version(made.get(), X509_VERSION_3);
     ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1);
