@@ -15,12 +15,12 @@
 #include <optional>
 #include <string>
 
-#include "admin/access_tokens.h"
 #include "admin/pauses.h"
 #include "admin/sessions.h"
 #include "base/clock.h"
-#include "base/log_throttle.h"
 #include "web/access.h"
+#include "web/access_tokens.h"
+#include "web/audit.h"
 
 namespace tarry::broker {
 class Broker;
@@ -58,9 +58,7 @@ struct Context {
   // The owner of all of this: held by coroutines that no connection waits for.
   const std::weak_ptr<void> owner;
   Sessions sessions{};
-  // A client can cause either over and over.
-  LogThrottle log_refused{20};
-  LogThrottle log_changes{20};
+  Audit audit{};
   // Called when a request has changed what is pending: those who watch are told at once.
   std::function<void()> pending_changed = {};
 

@@ -111,22 +111,6 @@ constexpr std::string_view paths =
     "/, /status, /topics, /groups, /clients, /delayed, /events, /wheel, /purgatory, /metrics, "
     "/healthz, /readyz";
 
-constexpr std::size_t max_audited_target = 200;
-
-// The client's name in an audit line.
-std::string asker(const AccessTokens::Holder* holder, const Question& question, bool has_session) {
-  if (holder != nullptr)
-    return fmt::format("{} with the role {}", printable(holder->name), name(holder->role));
-  if (!question.authorization.empty()) return "somebody with a wrong token";
-  return has_session ? "a browser's session" : "somebody without a token";
-}
-
-std::string audit_text(std::string_view who, const Question& question) {
-  return fmt::format("{} from {} on the admin: {} {}", who, question.peer,
-                     printable(question.method),
-                     printable(question.target.substr(0, max_audited_target)));
-}
-
 bool is_change(const HandledRoute& route) {
   return route.route.needs == Needs::token || route.route.needs == Needs::right_to_operate;
 }
@@ -191,18 +175,10 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   Asked asked;
   asked.holder = context.tokens.authorized(question.authorization);
   Reply reply = co_await answer_as(context, question, asked);
-  // 421 is the answer to a foreign name of this admin, as web::refuse_stranger() gives it.
-  const bool refused = reply.status == 401 || reply.status == 403 || reply.status == 421;
-  if (!refused && !asked.changes) co_return reply;
-  const auto line = fmt::format(
-      "{}: {}", audit_text(asker(asked.holder, question, asked.has_session), question),
-      refused ? fmt::format("denied ({})", reply.status) : std::to_string(reply.status));
-  const MonoTime now = context.broker.clock().mono();
-  if (refused) {
-    context.log_refused.warn(now, "audit", line);
-  } else {
-    context.log_changes.info(now, "audit", line);
-  }
+  const auto who = asked.holder == nullptr && question.authorization.empty() && asked.has_session
+                       ? std::string("a browser's session")
+                       : Audit::name_of(asked.holder, question);
+  context.audit.note(who, question, reply.status, asked.changes, context.broker.clock().mono());
   co_return reply;
 }
 

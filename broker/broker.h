@@ -33,6 +33,7 @@
 #include "broker/context/cancellation_token.h"
 #include "broker/context/once_per_topic.h"
 #include "broker/dead_letter_writer.h"
+#include "broker/security/failed_logins.h"
 #include "broker/security/quota_meters.h"
 #include "broker/security/shard_security.h"
 #include "broker/settings/dynamic_settings.h"
@@ -118,7 +119,8 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   LiveSecurity& live_security() { return *live_security_; }  // On shard 0's thread.
   // On that shard's thread.
   ShardSecurity& security(const Shard& shard) { return *security_[shard.index()]; }
-  QuotaMeters& quota_meters() { return quota_meters_; }  // Any thread.
+  QuotaMeters& quota_meters() { return quota_meters_; }     // Any thread.
+  FailedLogins& failed_logins() { return failed_logins_; }  // Any thread.
   // Makes the salts of users that there are not, so that nobody can tell them by it.
   // The key to the salts of users that do not exist: no client can compute them, and they stay the
   // same as those of users that do.
@@ -186,6 +188,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   std::unique_ptr<LiveSecurity> live_security_;
   std::vector<std::unique_ptr<ShardSecurity>> security_;  // One for each shard.
   QuotaMeters quota_meters_;
+  FailedLogins failed_logins_;
   std::string login_secret_;
   std::shared_ptr<const BrokerConfig> newest_config_;  // On shard 0; null: as at the start.
   RecoverySummary recovery_;

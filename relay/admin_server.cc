@@ -19,8 +19,11 @@
 #include "base/token_proof.h"
 #include "relay/call.h"
 #include "relay/orders.h"
+#include "relay/peer_client.h"
 #include "relay/peers.h"
 #include "relay/pending_routes.h"
+#include "web/access_tokens.h"
+#include "web/audit.h"
 #include "web/http_server.h"
 #include "web/json_reply.h"
 #include "web/metrics_text.h"
@@ -83,14 +86,17 @@ constexpr std::array handled_routes{
                  Does::count},
     HandledRoute{{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, in_partition, one_example},
                  Does::get},
-    HandledRoute{{"DELETE", "/delayed/TOPIC/ID", Needs::token, in_partition, one_example},
-                 Does::cancel},
-    HandledRoute{{"PATCH", "/delayed/TOPIC/ID", Needs::token, in_partition, one_example, true},
-                 Does::move},
-    HandledRoute{{"POST", "/delayed/TOPIC/ID/deliver", Needs::token, in_partition,
+    HandledRoute{
+        {"DELETE", "/delayed/TOPIC/ID", Needs::right_to_operate, in_partition, one_example},
+        Does::cancel},
+    HandledRoute{
+        {"PATCH", "/delayed/TOPIC/ID", Needs::right_to_operate, in_partition, one_example, true},
+        Does::move},
+    HandledRoute{{"POST", "/delayed/TOPIC/ID/deliver", Needs::right_to_operate, in_partition,
                   "/delayed/orders.delayed/order-4711/deliver?partition=0"},
                  Does::deliver},
-    HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::token, "", "", true}, Does::select},
+    HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::right_to_operate, "", "", true},
+                 Does::select},
     HandledRoute{{"POST", "/peer/orders", Needs::token, "", "", true}, Does::orders},
 };
 constexpr auto routes = [] {
@@ -100,6 +106,13 @@ constexpr auto routes = [] {
 }();
 constexpr std::string_view paths =
     "/status, /delayed, /delayed/count, /wheel, /metrics, /healthz, /readyz";
+
+// Who has sent a request.
+struct Asker {
+  const web::AccessTokens::Holder* holder = nullptr;  // The token's that came; null: none came.
+  bool is_peer = false;
+  bool changes = false;  // Set when its route is known.
+};
 
 // Not for health checks, which anybody may ask for.
 bool needs_something(std::string_view target) {
@@ -114,6 +127,7 @@ bool needs_something(std::string_view target) {
 struct AdminServer::Impl {
   // --- The server's thread.
   awaitable<Reply> answer(web::Question question);
+  awaitable<Reply> answer_as(const web::Question& question, Asker& asked);
   awaitable<Reply> handle(Does does, const Call& call);
   awaitable<Reply> get_status(const Call& call);
   Reply get_metrics(const Call& call) const;
@@ -122,7 +136,8 @@ struct AdminServer::Impl {
 
   asio::io_context io;
   std::unique_ptr<web::HttpServer> http;
-  std::string host;
+  AdminOptions options;
+  std::shared_ptr<PeerTrust> trust;  // Null: plain HTTP.
   // From start() on.
   Member* member = nullptr;
   const Clock* clock = nullptr;
@@ -130,9 +145,9 @@ struct AdminServer::Impl {
   std::optional<Peers> peers;
   std::optional<Orders> orders;
   std::optional<PendingRoutes> pending;
-  std::optional<web::Token> token;
-  std::optional<web::Token> read_token;
+  std::optional<web::AccessTokens> tokens;
   std::optional<web::Hosts> hosts;
+  web::Audit audit;
   std::thread thread;
 };
 
@@ -144,16 +159,21 @@ AdminServer::~AdminServer() {
   stop();
 }
 
-Result<std::unique_ptr<AdminServer>> AdminServer::open(const std::string& host,
-                                                       std::uint16_t port) {
+Result<std::unique_ptr<AdminServer>> AdminServer::open(const AdminOptions& options) {
   auto inside = std::make_unique<Impl>();
-  web::HttpOptions options;
-  options.host = host;
-  options.port = port;
-  auto http = web::HttpServer::open(inside->io.get_executor(), options);
+  web::HttpOptions for_http;
+  for_http.host = options.host;
+  for_http.port = options.port;
+  auto http = web::HttpServer::open(inside->io.get_executor(), for_http);
   if (!http) return std::unexpected(http.error());
   inside->http = std::move(*http);
-  inside->host = host;
+  inside->options = options;
+  if (options.tls) {
+    auto trust = open_peer_trust(options.ca);
+    if (!trust) return std::unexpected(trust.error());
+    inside->trust = std::move(*trust);
+    inside->http->use_tls(options.tls);
+  }
   return std::unique_ptr<AdminServer>(new AdminServer(std::move(inside)));
 }
 
@@ -165,14 +185,12 @@ Result<> AdminServer::start(Member& member, Directory& directory, const Clock& c
                             Random& random, PeerKey key, MemberFacts facts) {
   Impl& in = *impl_;
   // Beside the store, because whoever can read that directory has the pending records anyway.
-  auto token = web::Token::open(facts.data + "/admin.token", random);
-  if (!token) return std::unexpected(token.error());
-  auto read_token = web::Token::open(facts.data + "/admin.read.token", random);
-  if (!read_token) return std::unexpected(read_token.error());
-  in.token.emplace(std::move(*token));
-  in.read_token.emplace(std::move(*read_token));
+  auto tokens = web::AccessTokens::open(facts.data, random);
+  if (!tokens) return std::unexpected(tokens.error());
+  in.tokens.emplace(std::move(*tokens));
   web::Hosts::Options names;
-  names.host = in.host;
+  names.host = in.options.host;
+  names.loopback_reads = in.options.loopback_reads;
   names.port = in.http->port();
   names.loopback = in.http->is_loopback();
   in.hosts.emplace(names);
@@ -180,6 +198,7 @@ Result<> AdminServer::start(Member& member, Directory& directory, const Clock& c
   in.clock = &clock;
   in.facts = std::move(facts);
   in.peers.emplace(in.io, directory, clock, random, std::move(key), in.facts.self);
+  in.peers->use_tls(in.trust);
   in.orders.emplace(in.io, *in.peers, member, clock);
   in.pending.emplace(*in.peers, *in.orders, member, clock);
   if (const auto started =
@@ -205,26 +224,44 @@ void AdminServer::stop() {
 // --- A request.
 
 awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
-  bool is_peer = false;
+  Asker asked;
+  asked.holder = tokens->authorized(question.authorization);
+  Reply reply = co_await answer_as(question, asked);
+  std::string who = web::Audit::name_of(asked.holder, question);
+  if (PeerChecks::is_signature(question.authorization))
+    who = asked.is_peer ? "a member of the group" : "somebody with a wrong signature";
+  audit.note(who, question, reply.status, asked.changes, clock->mono());
+  co_return reply;
+}
+
+awaitable<Reply> AdminServer::Impl::answer_as(const web::Question& question, Asker& asked) {
   if (PeerChecks::is_signature(question.authorization) && needs_something(question.target)) {
-    is_peer = co_await peers->has_signed(question);
+    asked.is_peer = co_await peers->has_signed(question);
     // Perhaps another member has the same address: it must not take our answer for that one's.
-    if (!is_peer)
+    if (!asked.is_peer)
       co_return web::refusal(
           401, fmt::format("no member of the group has signed this request for the member at {}: "
                            "do two members advertise this address? give each its own --advertise",
                            facts.self.address));
   }
-  const bool may_change = is_peer || token->authorizes(question.authorization);
-  const bool is_known = may_change || read_token->authorizes(question.authorization);
+  const bool is_known = asked.is_peer || asked.holder != nullptr;
   // A member that has signed may use any name of this one as the Host.
   if (auto refused = web::refuse_stranger(*hosts, question, is_known,
                                           fmt::format("use {}", facts.self.address));
-      refused && !is_peer)
+      refused && !asked.is_peer)
     co_return std::move(*refused);
-  auto chosen =
-      web::choose(routes, paths, question, {is_known || hosts->reads_are_open(), may_change});
+  web::Rights rights;
+  rights.may_read = is_known || hosts->reads_are_open();
+  rights.may_change =
+      asked.is_peer || (asked.holder != nullptr && asked.holder->role == web::Role::all);
+  rights.may_operate =
+      asked.is_peer || (asked.holder != nullptr && asked.holder->role != web::Role::read);
+  // admin.read.token has no holder by name, and is answered as no token.
+  if (asked.holder != nullptr && asked.holder->is_listed) rights.holder = asked.holder->name;
+  auto chosen = web::choose(routes, paths, question, rights);
   if (!chosen) co_return std::move(chosen.error());
+  const Needs needs = handled_routes[chosen->route].route.needs;
+  asked.changes = needs == Needs::token || needs == Needs::right_to_operate;
   const Call call{std::move(chosen->target), std::string(question.target),
                   std::string(question.local), std::string(question.body),
                   std::string(question.accept)};
@@ -282,7 +319,13 @@ Reply AdminServer::Impl::get_proof(const Call& call) const {
   const auto* nonce = call.parameter("nonce");
   if (nonce == nullptr || !is_proof_nonce(*nonce))
     throw Refused{400, "give a nonce of 64 hexadecimal digits (0-9a-f)"};
-  return json_reply({{"proof", token->proof(*nonce, call.local)}, {"address", call.local}});
+  // Whichever token a client has, it finds the proof of it.
+  Json proofs = Json::array();
+  for (const auto& holder : tokens->holders())
+    proofs.push_back(holder.token.proof(*nonce, call.local));
+  Json body{{"proof", proofs.front()}, {"address", call.local}};
+  body["proofs"] = std::move(proofs);
+  return json_reply(body);
 }
 
 Reply AdminServer::Impl::get_metrics(const Call& call) const {

@@ -11,8 +11,9 @@
 // waits for it.  Each answer says which source partitions it covers; a partition that no answer
 // covers is named, with its member and why.
 //
-// Reading needs nothing on loopback, and everything else the token in DATA/admin.token, or the
-// signature of a member.
+// Who may do what is as at a broker's admin (web/access_tokens.h): by the tokens in the data
+// directory, and on loopback alone reading needs none, unless loopback_reads is unset.  A member
+// may do everything by its signature.  Refusals and changes are audit lines.
 //
 // Has a thread of its own, and one for questions to Kafka.
 
@@ -28,16 +29,28 @@
 #include "relay/member.h"
 #include "relay/peer_key.h"
 
+struct ssl_ctx_st;
+
 namespace tarry::relay {
+
+struct AdminOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8081;
+  bool loopback_reads = true;  // On loopback reading needs no token.
+  // The certificate of this member, and the authorities of all others' (empty: the system's), which
+  // are asked over TLS, too.  Null: plain HTTP.
+  std::shared_ptr<ssl_ctx_st> tls = nullptr;
+  std::string ca = {};
+};
 
 class AdminServer {
  public:
   // Takes the address.  The error names it.
-  static Result<std::unique_ptr<AdminServer>> open(const std::string& host, std::uint16_t port);
+  static Result<std::unique_ptr<AdminServer>> open(const AdminOptions& options);
   ~AdminServer();
 
   const std::string& address() const;  // With the port that was found.
-  // Reads the token, or makes it, and answers from then on.  All references outlive it.
+  // Reads the tokens, or makes them, and answers from then on.  All references outlive it.
   Result<> start(Member& member, Directory& directory, const Clock& clock, Random& random,
                  PeerKey key, MemberFacts facts);
   void stop();

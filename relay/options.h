@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "relay/admin_server.h"
 #include "relay/member.h"
 
 namespace tarry::relay {
@@ -18,8 +19,7 @@ struct RelayOptions {
   std::string group = "relay";
   Delivery delivery = Delivery::exactly_once;
   std::string data = "./tarry-relay";
-  std::string admin_host = "127.0.0.1";
-  std::uint16_t admin_port = 8081;
+  AdminOptions admin;
   std::string advertise;    // The admin's address for the other members; empty: its own address.
   std::size_t standby = 0;  // Warm copies of each partition.
   std::string deliver_to;   // Empty: none.

@@ -2,14 +2,21 @@
 
 #include <utility>
 
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
 #include <fmt/format.h>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+
+#include "base/log.h"
 
 namespace tarry::relay {
 namespace {
@@ -19,28 +26,10 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-}  // namespace
-
-asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
+template <typename Stream>
+asio::awaitable<Result<PeerAnswer>> ask_over(Stream& stream, PeerAsked& asked) {
   boost::system::error_code error;
   const auto failed = [&] { return fail(Errc::io, error.message()); };
-  // Only before the request has left is it certain that nothing was begun there (orders.cc).
-  const auto not_reached = [&] { return fail(Errc::not_found, error.message()); };
-  const auto executor = co_await asio::this_coro::executor;
-  const auto colon = asked.address.rfind(':');
-  std::string host = asked.address.substr(0, colon);
-  // The resolver takes an IPv6 address without its brackets.
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const std::string port = colon == std::string::npos ? "" : asked.address.substr(colon + 1);
-  tcp::resolver resolver(executor);
-  const auto found =
-      co_await resolver.async_resolve(host, port, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return not_reached();
-  beast::tcp_stream stream(executor);
-  // One deadline for connecting, writing and reading together.
-  stream.expires_after(asked.timeout);
-  co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
-  if (error) co_return not_reached();
   http::request<http::string_body> request;
   request.method_string(asked.method);
   request.target(asked.target);
@@ -66,6 +55,85 @@ asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
   PeerAnswer answer;
   answer.status = parser.get().result_int();
   answer.body = std::move(parser.get().body());
+  co_return answer;
+}
+
+}  // namespace
+
+struct PeerTrust {
+  asio::ssl::context tls{asio::ssl::context::tls_client};
+};
+
+Result<std::shared_ptr<PeerTrust>> open_peer_trust(const std::string& ca) {
+  auto trust = std::make_shared<PeerTrust>();
+  boost::system::error_code error;
+  trust->tls.set_verify_mode(asio::ssl::verify_peer);
+  SSL_CTX_set_min_proto_version(trust->tls.native_handle(), TLS1_2_VERSION);
+  if (ca.empty()) {
+    trust->tls.set_default_verify_paths(error);
+  } else {
+    trust->tls.load_verify_file(ca, error);
+  }
+  if (!error) return trust;
+  return fail(Errc::invalid, fmt::format("--admin-ca {}: {}: give a file with certificates in PEM",
+                                         printable(ca), error.message()));
+}
+
+namespace {
+
+asio::awaitable<Result<PeerAnswer>> ask_over_tls(beast::tcp_stream& stream, const std::string& host,
+                                                 PeerAsked& asked) {
+  asio::ssl::stream<beast::tcp_stream&> secure(stream, asked.trust->tls);
+  SSL* const session = secure.native_handle();
+  // A host that is an address has to stand in the certificate as an address, any other as a name.
+  if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host.c_str()) != 1) {
+    SSL_set1_host(session, host.c_str());
+    // This is SSL_set_tlsext_host_name() without its cast in the style of C.
+    SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+             const_cast<char*>(host.c_str()));
+  }
+  boost::system::error_code error;
+  co_await secure.async_handshake(asio::ssl::stream_base::client,
+                                  asio::redirect_error(asio::use_awaitable, error));
+  if (const long wrong = SSL_get_verify_result(session); error && wrong != X509_V_OK) {
+    co_return fail(Errc::not_found, fmt::format("its certificate is not accepted: {} (--admin-ca)",
+                                                X509_verify_cert_error_string(wrong)));
+  }
+  if (error) {
+    co_return fail(Errc::not_found,
+                   fmt::format("no TLS with it: {}; give all members --admin-tls-keystore, or none",
+                               error.message()));
+  }
+  Result<PeerAnswer> answer = co_await ask_over(secure, asked);
+  co_return answer;
+}
+
+}  // namespace
+
+asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
+  boost::system::error_code error;
+  // Only before the request has left is it certain that nothing was begun there (orders.cc).
+  const auto not_reached = [&] { return fail(Errc::not_found, error.message()); };
+  const auto executor = co_await asio::this_coro::executor;
+  const auto colon = asked.address.rfind(':');
+  std::string host = asked.address.substr(0, colon);
+  // The resolver takes an IPv6 address without its brackets.
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string port = colon == std::string::npos ? "" : asked.address.substr(colon + 1);
+  tcp::resolver resolver(executor);
+  const auto found =
+      co_await resolver.async_resolve(host, port, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return not_reached();
+  beast::tcp_stream stream(executor);
+  // One deadline for connecting, writing and reading together.
+  stream.expires_after(asked.timeout);
+  co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
+  if (error) co_return not_reached();
+  if (asked.trust) {
+    Result<PeerAnswer> answer = co_await ask_over_tls(stream, host, asked);
+    co_return answer;
+  }
+  Result<PeerAnswer> answer = co_await ask_over(stream, asked);
   co_return answer;
 }
 

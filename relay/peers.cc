@@ -160,8 +160,8 @@ awaitable<PeerTold> Peers::ask(Peer peer, std::string method, std::string target
   const std::string nonce = fmt::format("{:016x}{:016x}", random_.u64(), random_.u64());
   std::string signature =
       key_.sign({method, target, body, peer.address, peer.key}, clock_.wall(), nonce);
-  PeerAsked asked{peer.address,         std::move(method), std::move(target),   std::move(body),
-                  std::move(signature), timeout,           limits_.answer_bytes};
+  PeerAsked asked{peer.address,         std::move(method), std::move(target),    std::move(body),
+                  std::move(signature), timeout,           limits_.answer_bytes, trust_};
   const auto answered = co_await ask_peer(std::move(asked));
   PeerTold told{std::move(peer), Json()};
   if (!answered) {

@@ -38,6 +38,8 @@
 
 namespace tarry::relay {
 
+struct PeerTrust;
+
 inline constexpr std::chrono::milliseconds peer_timeout{3'000};
 inline constexpr std::string_view no_sense = "its answer is malformed";
 
@@ -66,6 +68,9 @@ class Peers {
         PeerKey key, Peer self)
       : Peers(io, directory, clock, random, std::move(key), std::move(self), Limits{}) {}
   ~Peers();
+
+  // From now on others are asked over TLS.
+  void use_tls(std::shared_ptr<PeerTrust> trust) { trust_ = std::move(trust); }
 
   bool is_us(const Peer& peer) const { return peer.key == self_.key; }
 
@@ -96,6 +101,7 @@ class Peers {
   const PeerKey key_;
   const Peer self_;
   const Limits limits_;
+  std::shared_ptr<PeerTrust> trust_;   // Null: plain HTTP.
   boost::asio::thread_pool kafka_{1};  // For questions to Kafka.
   PeerChecks checks_;
   Listing last_listing_;

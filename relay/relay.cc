@@ -33,8 +33,8 @@ MemberOptions member_options(const RelayOptions& options) {
 std::string advertised_address(const RelayOptions& options, const std::string& bound) {
   if (!options.advertise.empty()) return options.advertise;
   const std::string port = bound.substr(bound.rfind(':') + 1);
-  const bool is_any =
-      options.admin_host.empty() || options.admin_host == "0.0.0.0" || options.admin_host == "::";
+  const auto& host = options.admin.host;
+  const bool is_any = host.empty() || host == "0.0.0.0" || host == "::";
   if (!is_any) return bound;
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return bound;
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   // be found out by a member that the group already waits for.
   auto data = DataDirectory::open(options.data, random.u64());
   if (!data) return std::unexpected(data.error());
-  auto admin = AdminServer::open(options.admin_host, options.admin_port);
+  auto admin = AdminServer::open(options.admin);
   if (!admin) return std::unexpected(admin.error());
   auto key = PeerKey::make();
   if (!key) return std::unexpected(key.error());

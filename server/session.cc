@@ -470,19 +470,38 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   if (connection_.takes_raw_tokens) return admit_raw_token(std::move(frame));
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::refusal_reason(*header) : header.error().message;
-  if (refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key()))
+  const bool is_too_early =
+      refused.empty() && connection_.needs_login() && !is_part_of_login(header->api_key());
+  if (is_too_early) {
     refused = fmt::format("the client sent a {} request before its login",
                           protocol::name(header->api_key()));
+    audit_unserved(header->api_key());
+  }
   if (!refused.empty()) return close(refused, Ending::bad_request);
   if (!may_be_served(header->api_key())) {
-    if (connection_.login_has_ended(owner_.shard_.clock().mono()))
+    if (connection_.login_has_ended(owner_.shard_.clock().mono())) {
       ++owner_.shard_.counters.expired_logins_total;
+      audit_unserved(header->api_key());
+    }
     return close("the client did not log in again in time (connections.max.reauth.ms)",
                  Ending::usual);
   }
   ++owner_.shard_.counters.requests_total;
   connection_.count_request(header->client_id.value_or(std::string_view()));
   enqueue(std::move(frame), *header, *broker::find_handler(header->key));
+}
+
+// Because there is no login, or it has ended.
+void Session::audit_unserved(protocol::ApiKey key) {
+  const bool is_early = connection_.needs_login();
+  auto& security = owner_.broker_.security(owner_.shard_);
+  auto& log = is_early ? security.log_before_login : security.log_expired_logins;
+  log.warn(owner_.shard_.clock().mono(), "audit",
+           fmt::format("{} from {} on listener {} sent a {} request {}: refused",
+                       is_early ? "a client" : printable(connection_.principal()),
+                       connection_.peer(), connection_.listener().name, protocol::name(key),
+                       is_early ? "before its login"
+                                : "after its login had ended (connections.max.reauth.ms)"));
 }
 
 // A login that has ended is followed by another, and by nothing else; nothing comes in between its

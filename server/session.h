@@ -245,6 +245,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void count_held();
   void release_memory();
   void admit(std::shared_ptr<Frame> frame);
+  void audit_unserved(protocol::ApiKey key);
   bool may_be_served(protocol::ApiKey key) const;
   void admit_raw_token(std::shared_ptr<Frame> frame);
   void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,

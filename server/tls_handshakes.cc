@@ -140,12 +140,13 @@ class TlsHandshakes::Worker {
                   handshake->arrival.peer);
         return drop(handshake->place);
       }
+      if (tls->is_client_refused()) return refuse(handshake, stepped.error().message);
       return end(handshake, "the TLS handshake failed: " + stepped.error().message);
     }
     if (*stepped == TlsSession::Step::needs_read) return wait(handshake, tcp::socket::wait_read);
     if (*stepped == TlsSession::Step::needs_write) return wait(handshake, tcp::socket::wait_write);
     auto principal = tls->principal();
-    if (!principal) return end(handshake, principal.error().message);
+    if (!principal) return refuse(handshake, principal.error().message);
     Arrival arrival = std::move(handshake->arrival);
     arrival.origin.tls_principal = std::move(*principal);
     boost::system::error_code error;
@@ -164,6 +165,15 @@ class TlsHandshakes::Worker {
                   handshake->arrival.origin.listener ? handshake->arrival.origin.listener->name
                                                      : std::string(),
                   why));
+    drop(handshake->place);
+  }
+  // By its certificate.
+  void refuse(const Pointer& handshake, const std::string& why) {
+    const auto& arrival = handshake->arrival;
+    refused_.warn(
+        clock_.mono(), "audit",
+        fmt::format("a connection from {} on listener {} is refused: {}", arrival.peer,
+                    arrival.origin.listener ? arrival.origin.listener->name : std::string(), why));
     drop(handshake->place);
   }
   void drop(std::list<Pointer>::iterator place) {
@@ -194,6 +204,7 @@ class TlsHandshakes::Worker {
   std::atomic<std::size_t> under_way_{0};
   LogThrottle failed_log_{lines_per_period};
   LogThrottle late_{lines_per_period};
+  LogThrottle refused_{lines_per_period};
   bool stopped_ = false;
   std::thread thread_;  // Uses all of the above.
 };

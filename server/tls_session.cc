@@ -86,8 +86,11 @@ Result<TlsSession::Step> TlsSession::handshake() {
     default: {
       broken_ = true;
       // OpenSSL 3 has an error of its own for an end that it did not expect.
-      const bool is_end = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
-      if (is_end) return fail(Errc::stopped, "the client closed the connection");
+      const int reason = ERR_GET_REASON(ERR_peek_error());
+      if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+        return fail(Errc::stopped, "the client closed the connection");
+      client_refused_ = reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE ||
+                        reason == SSL_R_CERTIFICATE_VERIFY_FAILED;
       return fail(Errc::invalid, handshake_failure(ssl_));
     }
   }

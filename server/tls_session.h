@@ -30,6 +30,8 @@ class TlsSession {
   enum class Step { done, needs_read, needs_write };
   // The error says in words what went wrong; cut_off: the client went.
   Result<Step> handshake();
+  // The handshake failed because the client has no certificate, or one that nobody vouches for.
+  bool is_client_refused() const { return client_refused_; }
   Result<std::string> principal() const { return context_->principal_of(ssl_); }
 
   // These behave like a socket's: would_block when the socket has to become readable or writable
@@ -47,6 +49,7 @@ class TlsSession {
   const std::shared_ptr<const TlsContext> context_;
   struct ssl_st* const ssl_;
   bool broken_ = false;
+  bool client_refused_ = false;
 };
 
 }  // namespace tarry::server

@@ -46,7 +46,7 @@ constexpr const char* stage_marker = "/.tarry";
 // Directories and the ends of blocks.
 constexpr std::uint64_t space_beside_files = 16 << 20;
 
-// The admin reads at most so much of a file of tokens (admin/access_tokens.cc).
+// The admin reads at most so much of a file of tokens (web/access_tokens.cc).
 constexpr std::size_t max_tokens_bytes = 64 << 10;
 
 // Retention may take all that was listed.

@@ -140,6 +140,9 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
   const auto entries = disk.list(path);
   if (!entries && entries.error().code != Errc::not_found) return std::unexpected(entries.error());
   if (!entries) {
+    // Never those above: where the data directory was removed, an empty one would take its place.
+    if (const auto parent = disk.free_space(directory_of(path)); !parent)
+      return std::unexpected(parent.error());
     if (auto made = disk.make_directories(path); !made) return std::unexpected(made.error());
   }
   std::vector<Offset> bases;

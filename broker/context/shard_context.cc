@@ -79,6 +79,12 @@ Result<> ShardContext::open_journal(const storage::RecoveredJournal& recovered) 
 
 Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   assert_on_shard();
+  // A stop still writes what others wait for: its files are open, and may be put back.
+  if (lost_directory_ && !stopping_) {
+    const auto lost = fail(Errc::no_space, std::string(lost_directory_text));
+    transaction.tell_settled(lost);
+    return lost;
+  }
   const auto reserve = transaction.reserve();
   const auto durability = transaction.durability();
   // The journal drops what it refuses, and its parts have not been notified yet.

@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <source_location>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -118,7 +119,7 @@ class ShardContext {
   }
   // The one way into the journal.  The LSN is that of the transaction's record; an error, which
   // settled() gets too, is the reason why there is none:
-  //   no_space    the disk or the journal is full
+  //   no_space    the disk or the journal is full, or the data directory is away
   //   too_large   it is larger than a record may be
   //   io ...      the journal has failed
   // When it is durable (or written, if it asks for no more) its callbacks are called, then the
@@ -150,7 +151,10 @@ class ShardContext {
     assert_on_shard();
     has_room_ = has_room;
   }
-  // There is no room because the data directory was removed or replaced.  Written by FreeSpace.
+  // There is no room because the data directory was removed or replaced: the next start would not
+  // find what is journaled, so nothing is.  Written by FreeSpace.
+  static constexpr std::string_view lost_directory_text =
+      "the broker's data directory was removed or replaced; its log says what to do";
   bool lost_directory() const {
     assert_on_shard();
     return lost_directory_;
@@ -166,6 +170,10 @@ class ShardContext {
   const storage::TopicsImage& topics() const {
     assert_on_shard();
     return *topics_;
+  }
+  std::shared_ptr<const storage::TopicsImage> topics_image() const {
+    assert_on_shard();
+    return topics_;
   }
   std::shared_ptr<const TopicConfig> config_of(const storage::Topic& topic);
   // While a topic is being deleted nothing is taken for it.

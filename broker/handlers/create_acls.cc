@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+
 #include "broker/broker.h"
 #include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
@@ -28,6 +30,21 @@ namespace {
 
 // Every shard keeps them all, and a filter looks at each.
 constexpr std::size_t max_rules = 100'000;
+// A stored rule that has longer ones stays in force: to ignore a denial would let somebody in.
+constexpr std::size_t max_rule_name_bytes = 1024;  // As the names of users.
+constexpr std::size_t max_rule_principal_bytes =
+    max_rule_name_bytes + std::string_view("User:").size();
+
+std::string refusal_of(const AclBinding& rule) {
+  if (auto reason = rule.refusal_reason(); !reason.empty()) return reason;
+  // Their ids may be as long as the protocol allows, and each of them can be named.
+  const bool is_id =
+      rule.resource == AclResource::group || rule.resource == AclResource::transactional_id;
+  if (rule.principal.size() > max_rule_principal_bytes || rule.host.size() > max_rule_name_bytes ||
+      (!is_id && rule.name.size() > max_rule_name_bytes))
+    return fmt::format("A name has at most {} bytes", max_rule_name_bytes);
+  return {};
+}
 
 AclBinding binding_of(const protocol::CreateAclsRequest::Creation& wanted) {
   return {.resource = static_cast<AclResource>(wanted.resource_type),
@@ -61,6 +78,7 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
   }
   const auto image = context.broker.security(context.shard).image;
   std::vector<LiveSecurity::Change> changes;
+  std::size_t bytes = 0;
   const FreedOnPool freed(context.shard, changes);
   for (std::size_t i = 0; i < request.creations.size(); ++i) {
     if (budget.spend()) {
@@ -69,7 +87,7 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
     }
     auto& result = response.results.emplace_back();
     const auto rule = binding_of(request.creations[i]);
-    if (auto reason = rule.refusal_reason(); !reason.empty()) {
+    if (auto reason = refusal_of(rule); !reason.empty()) {
       result.error_code = ErrorCode::invalid_request;
       result.error_message = std::move(reason);
       continue;
@@ -77,10 +95,13 @@ asio::awaitable<protocol::CreateAclsResponse> create_acls(
     if (image->rules().contains(rule)) continue;
     // The key says everything about a rule, so its row has no value.
     changes.push_back({.key = SecurityImage::rule_key(rule), .value = std::string()});
+    bytes += changes.back().key.size();
   }
   // A rule that one request names twice counts twice.
-  if (image->rules().size() + changes.size() > max_rules) {
-    co_await refuse(ErrorCode::policy_violation, too_many);
+  const bool is_too_many = image->rules().size() + changes.size() > max_rules;
+  if (is_too_many || (bytes > 0 && image->bytes() + bytes > SecurityImage::max_bytes)) {
+    co_await refuse(ErrorCode::policy_violation,
+                    is_too_many ? too_many : SecurityImage::above_max_bytes);
     co_return response;
   }
   const std::size_t added = changes.size();

@@ -31,6 +31,7 @@
 #include "broker/handlers/pending_terms.h"
 #include "broker/handlers/resolve.h"
 #include "broker/handlers/run.h"
+#include "broker/partitions/dead_letters.h"
 #include "broker/scatter.h"
 #include "protocol/messages/produce.h"
 
@@ -65,6 +66,8 @@ struct ProduceItem {
   Appended result;
   protocol::ProduceResponse::PartitionResponse* answer;
   bool may_schedule, may_cancel;
+  // What the user may not do to NAME.invalid, and would have to for a bad record of the batch.
+  std::optional<AclOperation> no_dead_letters = std::nullopt;
 };
 
 struct Terms {
@@ -100,7 +103,7 @@ void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown&
       (*partition)
           ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
                    // Only checked: with such acks nothing may be taken.
-                   !terms.are_acks_valid(), pending);
+                   !terms.are_acks_valid(), pending, item.no_dead_letters.has_value());
     } catch (const std::exception& error) {
       tell(failed_append(ErrorCode::unknown_server_error, error.what()));
     }
@@ -220,10 +223,21 @@ void fill_in(const ProduceItem& item, const Terms& terms) {
     answer.record_errors.push_back({bad.index, bad.message});
 }
 
+// A client could otherwise write through its bad records where it may not write.
+void note_no_dead_letters(const RequestContext& context, const ProduceItem& item) {
+  const auto name = dead_letter_topic(item.topic);
+  (void)authorize_topic(context, *item.no_dead_letters, name);
+  item.answer->error_message =
+      fmt::format("{}: for its bad records the user also needs {} on the topic {}",
+                  item.result.message, broker::name(*item.no_dead_letters), printable(name));
+}
+
 // A rule of the topic's own forbade it: it is counted and logged as any refusal, and the producer
 // is told what it needs.
 void note_forbidden(const RequestContext& context, const ProduceItem& item) {
   const std::string_view reason = item.result.reason;
+  if (reason == may_not_dead_letter && item.no_dead_letters)
+    return note_no_dead_letters(context, item);
   if (reason != delay::may_not_schedule && reason != delay::may_not_cancel) return;
   const auto name =
       resource_name_of(item.topic, reason == delay::may_not_cancel ? PendingAction::cancel
@@ -248,6 +262,37 @@ std::size_t batches_in(const protocol::ProduceRequest& request) {
 
 using ProduceTopic = protocol::ProduceRequest::TopicData;
 
+// What the user may not do to NAME.invalid, and would have to for a bad record of this partition.
+// Only topics with tarry.delay.invalid=dead-letter cost a look at the rules.
+class DeadLetterRights {
+ public:
+  DeadLetterRights(const RequestContext& context, const storage::TopicsImage::TopicPtr& topic) {
+    if (!topic || !context.shard.config().authorizer.enabled) return;
+    // If another shard knows of a change of the config before this one, it refuses bad records.
+    lacks_ = AclOperation::write;
+    if (context.shard.config_of(*topic)->delay_invalid != InvalidRecords::dead_letter) return;
+    const auto name = dead_letter_topic(topic->name);
+    if (name.empty() || !is_allowed(context, AclOperation::write, AclResource::topic, name)) return;
+    lacks_.reset();
+    const auto known = context.shard.topics().find(name);
+    partitions_ = known ? known->partitions : 0;
+    const bool may_extend =
+        known ? is_allowed(context, AclOperation::alter, AclResource::topic, name)
+              : is_allowed(context, AclOperation::create, AclResource::cluster,
+                           cluster_resource_name) ||
+                    is_allowed(context, AclOperation::create, AclResource::topic, name);
+    if (!may_extend) lacks_to_extend_ = known ? AclOperation::alter : AclOperation::create;
+  }
+
+  std::optional<AclOperation> lacks_for(PartitionIndex partition) const {
+    return lacks_ || partition < partitions_ ? lacks_ : lacks_to_extend_;
+  }
+
+ private:
+  std::optional<AclOperation> lacks_, lacks_to_extend_;
+  std::int32_t partitions_ = 0;  // Of NAME.invalid; 0: there is none yet.
+};
+
 // Looks up the batches of a topic from the place `from` on, at most so many, and adds those whose
 // partition exists to `items`; the others get their error.  `answers` has a place for each.
 void resolve_some(const RequestContext& context, const ProduceTopic& topic, std::size_t from,
@@ -258,6 +303,7 @@ void resolve_some(const RequestContext& context, const ProduceTopic& topic, std:
   const auto known = may ? context.shard.topics().find(topic.name) : nullptr;
   const bool may_schedule = is_action_allowed(context, topic.name, PendingAction::schedule);
   const bool may_cancel = is_action_allowed(context, topic.name, PendingAction::cancel);
+  const DeadLetterRights dead_letters(context, known);
   const std::size_t until = std::min(topic.partition_data.size() - from, count) + from;
   for (std::size_t i = from; i < until; ++i) {
     const auto& partition = topic.partition_data[i];
@@ -287,7 +333,8 @@ void resolve_some(const RequestContext& context, const ProduceTopic& topic, std:
                                              {},
                                              &answer,
                                              may_schedule,
-                                             may_cancel});
+                                             may_cancel,
+                                             dead_letters.lacks_for(partition.index)});
   }
 }
 

@@ -2,11 +2,12 @@
 // login by PLAIN, SCRAM or OAUTHBEARER.
 //
 // A failure is answered after a while (security/failed_logins.h), with words that do not say
-// whether there is such a user, and ends the connection.  The log says who tried, and never the
-// password.
+// whether there is such a user, and ends the connection.  A right password waits too while its
+// address fails on many connections.  The log says who tried, and never the password.
 
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,11 +111,16 @@ asio::awaitable<Result<LoginStep>> take_step(RequestContext& context, SaslExchan
   co_return step;
 }
 
-asio::awaitable<void> wait_for_a_failure(const RequestContext& context) {
+enum class LoginEnd : std::uint8_t { failed, succeeded };
+
+asio::awaitable<void> wait_for_its_turn(const RequestContext& context, LoginEnd end) {
   auto& shard = context.shard;
-  auto& failed = context.broker.security(shard).failed_logins;
-  const auto delay = failed.delay_of_next(context.connection.host(), shard.clock().mono(),
-                                          shard.config().failed_login_delay);
+  auto& failed = context.broker.failed_logins();
+  const auto host = context.connection.host();
+  const auto now = shard.clock().mono();
+  const auto base = shard.config().failed_login_delay;
+  const auto delay = end == LoginEnd::failed ? failed.wait_of_failure(host, now, base)
+                                             : failed.wait_of_success(host, now, base);
   if (delay.count() == 0) co_return;
   OneShotEvent passed;
   timing::CallbackTimer timer([&] { passed.fire(); });
@@ -149,12 +155,15 @@ asio::awaitable<Result<LoginStep>> take_token(RequestContext& context, std::stri
             context.shard.clock().mono(), "audit",
             fmt::format("a login with {} from {} on listener {} failed: {}", exchange->mechanism,
                         connection.peer(), connection.listener().name, why));
-    co_await wait_for_a_failure(context);
+    co_await wait_for_its_turn(context, LoginEnd::failed);
   }
   // A token that is refused in an answer is no end yet: the client has to send one more message.
   if (!step) connection.ends_when_answered = true;
   if (!why.empty()) co_return step;
   if (!step->user.empty()) {
+    // Nobody guesses a signed token, or tries on a connection that is logged in already.
+    const bool is_password = exchange->scram || exchange->mechanism == "PLAIN";
+    if (is_password && before.empty()) co_await wait_for_its_turn(context, LoginEnd::succeeded);
     log_debug("broker", "{} has logged in as {} with {}", connection.peer(), printable(step->user),
               exchange->mechanism);
     const auto& clock = context.shard.clock();

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
+
+#include <fmt/core.h>
 
 #include "base/base64.h"
 #include "base/log.h"
@@ -30,6 +33,11 @@ std::string new_nonce(Random& random) {
   return base64(bytes);
 }
 
+void note_refused(const RequestContext& context, std::string_view line) {
+  auto& shard = context.shard;
+  context.broker.security(shard).log_refused_mechanisms.warn(shard.clock().mono(), "audit", line);
+}
+
 protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
                                                const protocol::SaslHandshakeRequest& request) {
   auto& connection = context.connection;
@@ -44,8 +52,13 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
     return response;
   }
   if (again && request.mechanism != origin.sasl_mechanism) {
-    log_debug("broker", "{} asks to log in again with {}, but its first login was with {}",
-              connection.peer(), printable(request.mechanism), origin.sasl_mechanism);
+    note_refused(
+        context,
+        fmt::format("{} from {} on listener {} may not log in again with {}: its login was "
+                    "with {}",
+                    printable(connection.principal()), connection.peer(),
+                    connection.listener().name, printable(request.mechanism),
+                    origin.sasl_mechanism));
     response.error_code = ErrorCode::illegal_sasl_state;
     connection.ends_when_answered = true;
     return response;
@@ -56,9 +69,11 @@ protocol::SaslHandshakeResponse sasl_handshake(RequestContext& context,
   const auto scram = scram_mechanism_named(request.mechanism);
   if (std::ranges::find(mechanisms, request.mechanism) == mechanisms.end() ||
       (!scram && request.mechanism != "PLAIN" && !connection.listener().token_logins)) {
-    log_debug("broker",
-              "{} asks for the SASL mechanism {}, which is not enabled (sasl.enabled.mechanisms)",
-              connection.peer(), printable(request.mechanism));
+    note_refused(
+        context,
+        fmt::format("a login with {} from {} on listener {} is refused: the mechanism is "
+                    "not enabled (sasl.enabled.mechanisms)",
+                    printable(request.mechanism), connection.peer(), connection.listener().name));
     response.error_code = ErrorCode::unsupported_sasl_mechanism;
     connection.ends_when_answered = true;
     return response;

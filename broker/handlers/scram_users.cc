@@ -224,21 +224,42 @@ asio::awaitable<UserChanges> changes_of(const protocol::AlterUserScramCredential
   co_return users;
 }
 
-// How many there would be: one that exists is changed.
-asio::awaitable<std::size_t> users_after(const protocol::AlterUserScramCredentialsRequest& request,
-                                         const SecurityImage& image, YieldBudget& budget) {
+std::int64_t credential_bytes(std::string_view name, const ScramCredential& credential) {
+  return std::ssize(name) + std::ssize(credential.salt) + std::ssize(credential.stored_key) +
+         std::ssize(credential.server_key);
+}
+
+struct UsersAfter {
+  std::size_t count = 0;
+  std::int64_t more_bytes = 0;
+};
+
+// What there would be: one that exists is changed.
+asio::awaitable<UsersAfter> users_after(const protocol::AlterUserScramCredentialsRequest& request,
+                                        const SecurityImage& image, YieldBudget& budget) {
+  UsersAfter after;
   std::size_t removed = 0, added = 0;
   for (const auto& wanted : request.deletions) {
     if (budget.spend()) co_await budget.yield();
-    removed += check(wanted, image) ? 0 : 1;
+    const auto* const user =
+        image.find_user(wanted.name, static_cast<ScramMechanism>(wanted.mechanism));
+    if (check(wanted, image)) continue;
+    ++removed;
+    after.more_bytes -= credential_bytes(wanted.name, *user);
   }
   for (const auto& wanted : request.upsertions) {
     if (budget.spend()) co_await budget.yield();
     const auto mechanism = static_cast<ScramMechanism>(wanted.mechanism);
-    added += image.find_user(wanted.name, mechanism) == nullptr ? 1 : 0;
+    const auto* const user = image.find_user(wanted.name, mechanism);
+    if (user == nullptr) ++added;
+    // Both keys of a credential have the size of the salted password.
+    after.more_bytes += std::ssize(wanted.name) + std::ssize(wanted.salt) +
+                        2 * std::ssize(wanted.salted_password) -
+                        (user == nullptr ? 0 : credential_bytes(wanted.name, *user));
   }
   const auto all = image.users().size() + added;
-  co_return all - std::min(all, removed);
+  after.count = all - std::min(all, removed);
+  co_return after;
 }
 
 asio::awaitable<protocol::AlterUserScramCredentialsResponse> alter_users(
@@ -250,9 +271,13 @@ asio::awaitable<protocol::AlterUserScramCredentialsResponse> alter_users(
   if (!authorize_cluster(context, AclOperation::alter)) {
     all_refused = {ErrorCode::cluster_authorization_failed, "Cluster authorization failed."};
   } else {
-    const auto users = co_await users_after(request, *image, budget);
-    if (users > max_users)
+    const UsersAfter after = co_await users_after(request, *image, budget);
+    if (after.count > max_users) {
       all_refused = {ErrorCode::policy_violation, "There would be more than 100000 users."};
+    } else if (after.more_bytes > 0 && image->bytes() + static_cast<std::size_t>(after.more_bytes) >
+                                           SecurityImage::max_bytes) {
+      all_refused = {ErrorCode::policy_violation, std::string(SecurityImage::above_max_bytes)};
+    }
   }
   auto users = co_await changes_of(request, *image, all_refused, budget);
   std::vector<LiveSecurity::Change> changes;

@@ -23,6 +23,9 @@
 
 namespace tarry::broker {
 
+// The reason of a batch with bad records whose producer may not write them to NAME.invalid.
+inline constexpr std::string_view may_not_dead_letter = "may_not_dead_letter";
+
 struct Appended {
   protocol::ErrorCode error = protocol::ErrorCode::none;
   std::string message;  // The text of an error; may be empty.

@@ -22,6 +22,8 @@ struct Arrival {
   std::shared_ptr<const TopicConfig> config;  // The config at its arrival, by which it is checked.
   bool only_checked = false;         // A valid batch is refused because of its request's acks.
   delay::PendingTerms pending = {};  // Its producer's.
+  // Its producer may not write bad records to NAME.invalid.
+  bool no_dead_letters = false;
   std::move_only_function<void(Appended)> done;
 };
 

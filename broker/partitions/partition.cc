@@ -175,10 +175,15 @@ Appended Partition::refused(const delay::ScheduleErrors& errors) const {
   return out;
 }
 
-Appended Partition::refused(const delay::ScheduleErrors& errors, const TopicConfig& config) const {
+Appended Partition::refused(const delay::ScheduleErrors& errors, const Arrival& arrival) const {
   Appended out = refused(errors);
-  if (errors.kind == delay::ScheduleErrors::Kind::invalid &&
-      config.delay_invalid == InvalidRecords::dead_letter) {
+  if (errors.kind != delay::ScheduleErrors::Kind::invalid ||
+      arrival.config->delay_invalid != InvalidRecords::dead_letter)
+    return out;
+  if (arrival.no_dead_letters && !dead_letter_topic(topic_name_).empty()) {
+    out.reason = may_not_dead_letter;
+    out.message += " (tarry.delay.invalid=dead-letter has no effect for this user)";
+  } else {
     out.message += fmt::format(
         " (tarry.delay.invalid=dead-letter has no effect here: {})",
         topic_name_.ends_with(dead_letter_suffix)
@@ -207,7 +212,7 @@ std::optional<Appended> Partition::service_error() const {
   if (fenced_) return refused(ErrorCode::kafka_storage_error, "out_of_service", *fenced_);
   if (shard_.lost_directory()) {
     return refused(ErrorCode::kafka_storage_error, "out_of_service",
-                   "the broker's data directory was removed or replaced; its log says what to do");
+                   std::string(ShardContext::lost_directory_text));
   }
   if (!shard_.has_room()) {
     return refused(ErrorCode::kafka_storage_error, "disk_full",
@@ -218,14 +223,15 @@ std::optional<Appended> Partition::service_error() const {
 
 void Partition::append(Bytes records, bool zstd_allowed,
                        std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
-                       bool only_checked, const delay::PendingTerms& pending) {
+                       bool only_checked, const delay::PendingTerms& pending,
+                       bool no_dead_letters) {
   shard_.assert_on_shard();
   if (auto refusal = service_error()) {
     note(*refusal, only_checked);
     return done(std::move(*refusal));
   }
-  Arrival arrival{records, std::move(memory), zstd_allowed, shard_.clock().wall(),
-                  config_, only_checked,      pending,      std::move(done)};
+  Arrival arrival{records,      std::move(memory), zstd_allowed,    shard_.clock().wall(), config_,
+                  only_checked, pending,           no_dead_letters, std::move(done)};
   BatchChecks::Job job = job_of(arrival);
   // With nothing before it a short batch is taken in this turn, without a queue.
   if (append_queue_ == nullptr || append_queue_->empty()) {
@@ -247,7 +253,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
 
 BatchChecks::Job Partition::job_of(const Arrival& arrival) const {
   const bool dead_letter = arrival.config->delay_invalid == InvalidRecords::dead_letter &&
-                           !dead_letter_topic(topic_name_).empty();
+                           !arrival.no_dead_letters && !dead_letter_topic(topic_name_).empty();
   return {arrival.records,
           check_limits(shard_.config(), *arrival.config, arrival.zstd_allowed, arrival.at),
           delay_config_of(*arrival.config),
@@ -472,7 +478,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
                    "transactions are not supported: the batch has the transactional bit");
   }
   if (auto refusal = refuse_sequence(checked.batch)) return std::move(*refusal);
-  if (!checked.schedules) return refused(checked.schedules.error(), config);
+  if (!checked.schedules) return refused(checked.schedules.error(), arrival);
   if (parts && !*parts) return refused(parts->error());
   if (arrival.only_checked) return refused(ErrorCode::invalid_required_acks, "acks", {});
   std::optional<delay::AcceptedBatch> accepted;

@@ -93,10 +93,11 @@ class Partition {
   // before it is checked on the pool.  When it throws, `done` does not come.  With `memory`, which
   // keeps `records`, they are changed and kept where they are; without, copied.  `only_checked`:
   // refused with INVALID_REQUIRED_ACKS where it would be taken.  `pending`: what its producer may
-  // have pending; its name lives until `done` is called.
+  // have pending; its name lives until `done` is called.  `no_dead_letters`: it may not write to
+  // NAME.invalid, so its bad records refuse their batch.
   void append(Bytes records, bool zstd_allowed, std::move_only_function<void(Appended)> done,
               std::shared_ptr<void> memory = nullptr, bool only_checked = false,
-              const delay::PendingTerms& pending = {});
+              const delay::PendingTerms& pending = {}, bool no_dead_letters = false);
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
   // record.  `told` as delay/sink.h says.  Refused when one of them is not due: the partition may
@@ -188,7 +189,7 @@ class Partition {
  private:
   Appended refused(protocol::ErrorCode error, std::string_view reason, std::string message) const;
   Appended refused(const delay::ScheduleErrors& errors) const;
-  Appended refused(const delay::ScheduleErrors& errors, const TopicConfig& config) const;
+  Appended refused(const delay::ScheduleErrors& errors, const Arrival& arrival) const;
   Appended already_answered(const storage::ProducerStates::Duplicate& duplicate) const;
   void move_high_watermark(LogEnd end);
   void move_log_start(Offset start);

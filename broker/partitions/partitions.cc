@@ -27,11 +27,18 @@ Partition* Partitions::find(const TopicPartition& tp) const {
 
 Result<std::unique_ptr<Partition>> Partitions::load(const Loading& loading) const {
   const BrokerContext& broker = shard_.broker_context();
-  // A topic of the same name may have been deleted, and its log not be gone yet, or a crash have
-  // come in between.  Its id is not in the catalog any more, or this one could not have the name.
   const auto whose = storage::topic_of_log(*broker.disk, loading.directory);
   if (!whose) return std::unexpected(whose.error());
   if (*whose && **whose != loading.tp.topic) {
+    // Somebody has moved it here by hand, and it has that topic's records.
+    if (const auto owner = loading.topics->find(**whose)) {
+      return fail(Errc::corrupt,
+                  fmt::format("{}: is a log of the topic {}, which exists: stop the broker, move "
+                              "the directory back, and start again",
+                              loading.directory, owner->name));
+    }
+    // A topic of the same name may have been deleted, and its log not be gone yet, or a crash have
+    // come in between.  Its id is not in the catalog any more, or this one could not have the name.
     storage::LogRemoval stale(*broker.disk, loading.directory, **whose);
     if (auto removed = stale.run(); !removed) return std::unexpected(removed.error());
   }
@@ -56,7 +63,8 @@ std::optional<Partitions::Loading> Partitions::loading_of(const TopicPartition& 
   const auto topic = shard_.topics().find(tp.topic);
   // Only now: while it was opened the topic may have been deleted.
   if (!topic || tp.partition < 0 || tp.partition >= topic->partitions) return std::nullopt;
-  return Loading{tp, topic->name, directory_of(*topic, tp.partition), shard_.config_of(*topic)};
+  return Loading{tp, topic->name, directory_of(*topic, tp.partition), shard_.config_of(*topic),
+                 shard_.topics_image()};
 }
 
 void Partitions::with(TopicPartition tp, Take take) {

@@ -80,6 +80,7 @@ class Partitions {
     std::string topic_name;
     std::string directory;
     std::shared_ptr<const TopicConfig> config;
+    std::shared_ptr<const storage::TopicsImage> topics;
   };
   Result<std::unique_ptr<Partition>> load(const Loading& loading) const;
   std::optional<Loading> loading_of(const TopicPartition& tp);

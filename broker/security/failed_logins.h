@@ -1,17 +1,31 @@
 #pragma once
 
-// FailedLogins: how long the answer to a failed login waits, so that passwords cannot be tried
-// fast.
+// FailedLogins: how long the answer to a login waits, so that passwords cannot be tried fast.
+//
+//   failures of one address   |100|--200--|----400----|--------800--------| ...   one behind the
+//   other a password that is right       at once, as long as no more than max_delay is queued
 //
 // The first failure of an address waits connection.failed.authentication.delay.ms, as in Kafka;
-// each further one twice as long, up to 32 times.  A minute without a failure, and it begins again.
+// each further one twice as long, up to 32 times, and its delay begins when that of the one before
+// it ends, on however many connections they come.  A minute without a failure, and it begins again.
 //
-// Belongs to one shard; an attacker has at most as many first failures as there are shards.
+// A failure waits at most max_wait: then the queue is full, and further ones are answered together.
+// A right password waits for what is queued beyond the delay of one failure, or a client with many
+// connections would know by the silence that a password is wrong.  So a client that fails in a loop
+// delays nobody else at its address, and a flood of failures delays a right password by less than
+// max_wait.
+//
+// The addresses of an IPv6 /64 are one, because a client can have all of them.  Of too many
+// addresses those are forgotten that have not failed for the longest time.
+//
+// All shards share it, so it has a lock.  Any thread.
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <list>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "base/clock.h"
@@ -20,29 +34,35 @@ namespace tarry::broker {
 
 class FailedLogins {
  public:
+  using milliseconds = std::chrono::milliseconds;
+
   static constexpr std::chrono::minutes memory{1};
   static constexpr std::size_t max_addresses = 10'000;
+  // A connection that has not logged in after 10 s ends, and its client would not get the answer.
+  static constexpr milliseconds max_wait{8'000};
+  static constexpr int max_factor = 32;
 
-  std::chrono::milliseconds delay_of_next(const std::string& host, MonoTime now,
-                                          std::chrono::milliseconds base) {
-    if (of_.size() >= max_addresses) {
-      std::erase_if(of_, [now](const auto& each) { return now - each.second.last > memory; });
-      if (of_.size() >= max_addresses) of_.clear();
-    }
-    auto& failed = of_[host];
-    if (now - failed.last > memory) failed.count = 0;
-    failed.last = now;
-    const auto factor = 1 << std::min(failed.count, 5u);
-    ++failed.count;
-    return base * factor;
-  }
+  // A login has failed.  `host` as Connection::host() says it.
+  milliseconds wait_of_failure(std::string_view host, MonoTime now, milliseconds base);
+  // A password was right.
+  milliseconds wait_of_success(std::string_view host, MonoTime now, milliseconds base) const;
+
+  std::size_t addresses() const;
 
  private:
   struct Failed {
+    std::string address;
     unsigned count = 0;
     MonoTime last{};
+    MonoTime answered{};  // When the last of its failures is; the next one's delay begins then.
   };
-  std::unordered_map<std::string, Failed> of_;
+  using Order = std::list<Failed>;
+
+  Failed& failed_at(std::string address);
+
+  mutable std::mutex mutex_;
+  Order order_;  // The address that has failed last at the end.
+  std::unordered_map<std::string_view, Order::iterator> of_;  // By the addresses in order_.
 };
 
 }  // namespace tarry::broker

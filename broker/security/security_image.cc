@@ -16,10 +16,20 @@ namespace {
 constexpr std::string_view user_prefix = "user:";
 constexpr std::string_view rule_prefix = "rule:";
 constexpr std::string_view everybody = "User:*";
+constexpr std::string_view any_host = "*";
 
 bool concerns(const AclBinding& rule, const ClientIdentity& who) {
   return (rule.principal == who.principal || rule.principal == everybody) &&
-         (rule.host == "*" || rule.host == who.host);
+         (rule.host == any_host || rule.host == who.host);
+}
+
+// A rule that denies for less leaves some names.
+bool is_for_every_name(const AclBinding& rule) {
+  return rule.pattern == AclPattern::literal && rule.name == "*";
+}
+
+std::size_t bit_of(AclOperation operation) {
+  return static_cast<std::size_t>(operation);
 }
 
 // Whether the right to do `granted` is one to do `asked`.
@@ -51,6 +61,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     if (text.starts_with(rule_prefix)) {
       if (auto rule = AclBinding::of_key(text.substr(rule_prefix.size()))) {
         rules_.insert(std::move(*rule));
+        bytes_ += key.size() + value.size();
         continue;
       }
     } else if (text.starts_with(user_prefix) && text.size() > user_prefix.size()) {
@@ -58,6 +69,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
       if (auto user = read_user(value)) {
         users_.insert_or_assign({std::string(text.substr(user_prefix.size() + 1)), mechanism},
                                 std::move(*user));
+        bytes_ += key.size() + value.size();
         continue;
       }
     } else if (text.starts_with(principal_prefix)) {
@@ -77,6 +89,13 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     there[{rule.resource, rule.name}].push_back(&rule);
     if (rule.pattern == AclPattern::prefixed) prefix_sizes_.insert(rule.name.size());
     any_of_action_ |= rule.resource == AclResource::topic && rule.name.contains(action_separator);
+    auto& summary = summaries_[{rule.resource, rule.principal, rule.host}];
+    const auto operation = bit_of(rule.operation);
+    if (rule.permission == AclPermission::allow) {
+      summary.allowed.set(operation);
+    } else if (is_for_every_name(rule)) {
+      summary.denied_all.set(operation);
+    }
   }
 }
 
@@ -133,14 +152,18 @@ bool SecurityImage::has_rule_of_action(std::string_view name) const {
 bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
                                     AclOperation operation, AclResource resource) const {
   bool allowed = terms.allow_without_rule;
-  for (const auto& rule : rules_) {
-    if (rule.resource != resource || !concerns(rule, who)) continue;
-    if (rule.permission == AclPermission::deny) {
-      // Only a rule for all names denies for certain; any other leaves some names.
-      const bool all = rule.pattern == AclPattern::literal && rule.name == "*";
-      if (all && (rule.operation == AclOperation::all || rule.operation == operation)) return false;
-    } else if (implies(rule.operation, operation)) {
-      allowed = true;
+  for (const std::string_view principal : {std::string_view(who.principal), everybody}) {
+    for (const std::string_view host : {std::string_view(who.host), any_host}) {
+      const auto found = summaries_.find({resource, principal, host});
+      if (found == summaries_.end()) continue;
+      const Summary& summary = found->second;
+      if (summary.denied_all.test(bit_of(AclOperation::all)) ||
+          summary.denied_all.test(bit_of(operation)))
+        return false;
+      for (std::size_t granted = 0; granted < summary.allowed.size(); ++granted) {
+        allowed |=
+            summary.allowed.test(granted) && implies(static_cast<AclOperation>(granted), operation);
+      }
     }
   }
   return allowed;

@@ -12,6 +12,7 @@
 // allow.everyone.if.no.acl.found decides.  A user that may READ, WRITE, DELETE or ALTER may
 // DESCRIBE too, and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 
+#include <bitset>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,14 @@ class SecurityImage {
   SecurityImage(const SecurityImage&) = delete;
   SecurityImage& operator=(const SecurityImage&) = delete;
 
+  // The store has them too, while they change there are two images, and all of them are told in one
+  // answer, which has at most 64 MiB.
+  static constexpr std::size_t max_bytes = std::size_t{32} << 20;
+  static constexpr std::string_view above_max_bytes =
+      "Users and rules would have more than 32 MiB together.";
+  // Of the rows of users and rules.
+  std::size_t bytes() const { return bytes_; }
+
   const std::set<AclBinding>& rules() const { return rules_; }
   using Users = std::map<std::pair<std::string, ScramMechanism>, ScramCredential>;
   const Users& users() const { return users_; }
@@ -70,7 +80,8 @@ class SecurityImage {
   // by a prefix that no topic's own name has.
   bool has_rule_of_action(std::string_view name) const;
   bool has_rules_of_actions() const { return any_of_action_; }
-  // Whether there may be a resource of this kind for which `operation` is allowed.
+  // Whether there may be a resource of this kind for which `operation` is allowed.  It costs the
+  // same however many rules there are.
   bool allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
                        AclOperation operation, AclResource resource) const;
 
@@ -89,6 +100,12 @@ class SecurityImage {
   struct Verdict {
     bool any_rule = false, denied = false, allowed = false;
   };
+  // What the rules for one principal from one host say of all resources of a kind together.
+  struct Summary {
+    // By the operations' numbers.
+    std::bitset<16> allowed;     // For some name.
+    std::bitset<16> denied_all;  // For every name.
+  };
   void judge(Verdict& verdict, const AclBinding& rule, const ClientIdentity& who,
              AclOperation operation) const;
 
@@ -99,8 +116,11 @@ class SecurityImage {
   std::map<std::pair<AclResource, std::string>, std::vector<const AclBinding*>, std::less<>>
       prefixed_;
   std::set<std::size_t> prefix_sizes_;  // The lengths of all of these names.
-  bool any_of_action_ = false;          // Some rule is for a topic's action.
+  // By principal and host, which are views of rules_.
+  std::map<std::tuple<AclResource, std::string_view, std::string_view>, Summary> summaries_;
+  bool any_of_action_ = false;  // Some rule is for a topic's action.
   Users users_;
+  std::size_t bytes_ = 0;
   QuotaTable quotas_;
   Principals principals_;
 };

@@ -26,8 +26,10 @@
 #include "relay/options.h"
 #include "relay/relay.h"
 #include "relay/stop.h"
+#include "server/listener_config.h"
 #include "server/system_clock.h"
 #include "server/system_random.h"
+#include "server/tls_context.h"
 
 namespace tarry::cli {
 namespace {
@@ -38,6 +40,8 @@ constexpr std::chrono::milliseconds log_patience{300};
 struct RelayCommand {
   relay::RelayOptions relay;
   std::string admin = "127.0.0.1:8081";
+  std::string loopback_reads = "open";
+  std::string keystore;  // Empty: plain HTTP.
   std::string delivery = "exactly-once";
   std::string memory = "256MiB";
 };
@@ -69,6 +73,18 @@ void end_without_leaving() {
   ::_exit(done);
 }
 
+// The admin's, as that of a broker with tarry.admin.tls.keystore.location.
+Result<std::shared_ptr<ssl_ctx_st>> certificate_in(const std::string& keystore, WallTime now) {
+  server::ListenerConfig config;
+  config.tls_prefix = "tarry.admin.tls.";
+  config.settings.emplace("tarry.admin.tls.keystore.location", keystore);
+  auto made = server::TlsContext::make(config, now);
+  if (!made)
+    return fail(Errc::invalid, fmt::format("--admin-tls-keystore: {}", made.error().message));
+  // Points to OpenSSL's object, and keeps the TlsContext alive that owns it.
+  return std::shared_ptr<ssl_ctx_st>(*made, (*made)->get());
+}
+
 int run(const RelayCommand& command) {
   auto options = command.relay;
   if (command.delivery == "at-least-once") {
@@ -84,8 +100,12 @@ int run(const RelayCommand& command) {
   options.memory = *memory;
   const auto admin = parse_host_port(command.admin);
   if (!admin) return usage_error(fmt::format("--admin: {}", admin.error().message));
-  options.admin_host = admin->host;
-  std::from_chars(admin->port.data(), admin->port.data() + admin->port.size(), options.admin_port);
+  options.admin.host = admin->host;
+  std::from_chars(admin->port.data(), admin->port.data() + admin->port.size(), options.admin.port);
+  options.admin.loopback_reads = command.loopback_reads != "token";
+  if (options.admin.loopback_reads && command.loopback_reads != "open")
+    return usage_error(fmt::format("--admin-loopback-reads {}: give open or token",
+                                   printable(command.loopback_reads)));
   if (!options.advertise.empty())
     if (const auto address = parse_host_port(options.advertise); !address)
       return usage_error(fmt::format("--advertise: {}", address.error().message));
@@ -108,6 +128,11 @@ int run(const RelayCommand& command) {
   relay::Stop stop(was_interrupted, end_without_leaving);
   const server::SystemClock clock;
   server::SystemRandom random;
+  if (!command.keystore.empty()) {
+    auto made = certificate_in(command.keystore, clock.wall());
+    if (!made) return failure(made.error().message);
+    options.admin.tls = std::move(*made);
+  }
   auto member = relay::Relay::open(options, TARRY_VERSION, clock, random);
   // A cluster that could not be used matters to nobody who has ended the start.
   if (!member && was_interrupted()) return stopped();
@@ -162,6 +187,15 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "yet (default 256MiB)");
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
+  add("--admin-loopback-reads", command->loopback_reads, "open|token",
+      "token: the admin wants a token for reading on loopback, too (default open)");
+  add("--admin-tls-keystore", command->keystore, "FILE",
+      "A PEM file with the admin's private key and certificates: the admin serves HTTPS only, and "
+      "asks the other members so");
+  add("--admin-ca", command->relay.admin.ca, "FILE",
+      "The authorities in PEM that have signed the other members' certificates (default: the "
+      "system's)")
+      ->needs("--admin-tls-keystore");
   add("--advertise", command->relay.advertise, "HOST:PORT",
       "The address at which the other members reach this member's admin (default: that of "
       "--admin)");

@@ -1,6 +1,6 @@
 // Tokens with names and roles, who may read on loopback, and the lines about what was refused.
 
-#include "admin/access_tokens.h"
+#include "web/access_tokens.h"
 
 #include <algorithm>
 
@@ -12,6 +12,9 @@
 
 namespace tarry::admin::test {
 namespace {
+
+using web::AccessTokens;
+using web::Role;
 
 const std::string reader(32, 'r');
 const std::string operator_token(32, 'o');

@@ -9,6 +9,7 @@
 #include "broker/views/status.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
+#include "tests/broker/offset_requests.h"
 #include "tests/captured_log.h"
 
 namespace tarry::broker::test {
@@ -166,6 +167,50 @@ TEST_SUITE("checkpointer") {
     CHECK(values(read_all(world, "t")) == Strings{"before", "later"});
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"before", "later"});
+  }
+
+  TEST_CASE(
+      "while the data directory is away nothing is journaled: no delivery, no committed offset, no "
+      "topic; what is due is delivered when it is back") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"later", {{"x-delay", "3s"}}}}));
+    CHECK(commit(world, "g", "t", 0, 1) == ErrorCode::none);
+    const auto data = world.directory() + "/data", away = world.directory() + "/away";
+    std::filesystem::rename(data, away);
+    world.broker().look_at_disk();
+    world.run();
+    const auto end = world.shard().journal().end_lsn();
+    world.pass(10s);
+    CHECK(values(read_all(world, "t")) == Strings{"before"});
+    CHECK(commit(world, "g", "t", 0, 2) != ErrorCode::none);
+    protocol::CreateTopicsRequest more;
+    more.topics.push_back({"more", 1, 1, {}, {}});
+    const auto made = world.call<protocol::CreateTopicsResponse>(more, 7);
+    CHECK(made.topics.at(0).error_code != ErrorCode::none);
+    CHECK(made.topics.at(0).error_message.value_or("").find("data directory was removed") !=
+          std::string::npos);
+    CHECK(world.shard().journal().end_lsn() == end);
+    std::filesystem::rename(away, data);
+    world.broker().look_at_disk();
+    world.pass(60s);
+    CHECK(values(read_all(world, "t")) == Strings{"before", "later"});
+    CHECK(commit(world, "g", "t", 0, 2) == ErrorCode::none);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"before", "later"});
+  }
+
+  TEST_CASE("a log is not made where its data directory was, before the broker has noticed") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    const auto data = world.directory() + "/data", away = world.directory() + "/away";
+    std::filesystem::rename(data, away);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).error_code ==
+          ErrorCode::kafka_storage_error);
+    CHECK_FALSE(std::filesystem::exists(data));
+    std::filesystem::rename(away, data);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).base_offset == 0);
   }
 
   TEST_CASE("a shard that has failed takes no records, however much room there is on the disk") {

@@ -9,6 +9,7 @@
 
 #include "protocol/messages/list_offsets.h"
 #include "tests/broker/batches.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -200,6 +201,33 @@ TEST_SUITE("a topic's log") {
                     std::bad_alloc);
     CHECK_FALSE(disk.no_memory);
     CHECK(values(read_all(world, "t")) == Strings{"a", "b"});
+  }
+
+  TEST_CASE(
+      "a log that somebody has moved to another topic's name is not deleted, and both topics go on "
+      "when it is moved back") {
+    World world({.shards = 1});
+    for (const auto* name : {"a", "b"}) {
+      create_topic(world, name);
+      produce(world, name, 0, batch_of(world.clock.wall(), {{std::string("of ") + name}}));
+    }
+    world.stop();
+    const auto logs = world.directory() + "/data/logs/", kept = world.directory() + "/kept";
+    std::filesystem::rename(logs + "b-0", kept);
+    std::filesystem::rename(logs + "a-0", logs + "b-0");
+    {
+      CapturedLog log;
+      REQUIRE(world.try_restart());
+      CHECK(produce(world, "b", 0, batch_of(world.clock.wall(), {{"more"}})).error_code ==
+            ErrorCode::kafka_storage_error);
+      CHECK(log.count("b-0: is a log of the topic a, which exists") == 1);
+    }
+    world.stop();
+    std::filesystem::rename(logs + "b-0", logs + "a-0");
+    std::filesystem::rename(kept, logs + "b-0");
+    REQUIRE(world.try_restart());
+    CHECK(values(read_all(world, "a")) == Strings{"of a"});
+    CHECK(values(read_all(world, "b")) == Strings{"of b"});
   }
 
   TEST_CASE("a segment that is damaged where nobody vouches for it fences its partition alone") {

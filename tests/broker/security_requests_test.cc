@@ -1,6 +1,10 @@
 #include <chrono>
+#include <exception>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <boost/asio/co_spawn.hpp>
@@ -10,18 +14,39 @@
 #include "broker/security/security_image.h"
 #include "protocol/messages/alter_user_scram_credentials.h"
 #include "protocol/messages/create_acls.h"
+#include "protocol/messages/create_partitions.h"
 #include "protocol/messages/create_topics.h"
 #include "protocol/messages/delete_acls.h"
 #include "protocol/messages/describe_acls.h"
 #include "protocol/messages/describe_user_scram_credentials.h"
 #include "protocol/messages/metadata.h"
+#include "tests/broker/batches.h"
 #include "tests/broker/world.h"
 #include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
 
-using protocol::ErrorCode;
+// Below the requests: what a test needs before a client may do anything.
+void change_security_rows(World& world, std::vector<LiveSecurity::Change> changes) {
+  bool changed = false;
+  boost::asio::co_spawn(
+      world.shard().executor(), world.broker().live_security().change(std::move(changes)),
+      [&](std::exception_ptr, const Result<>& result) { changed = result.has_value(); });
+  world.run();
+  REQUIRE(changed);
+}
+
+LiveSecurity::Change rule_for_topic(std::string_view topic, AclOperation operation,
+                                    AclPermission permission = AclPermission::allow) {
+  const AclBinding rule{.resource = AclResource::topic,
+                        .operation = operation,
+                        .permission = permission,
+                        .name = std::string(topic),
+                        .principal = "User:ANONYMOUS",
+                        .host = "*"};
+  return {.key = SecurityImage::rule_key(rule), .value = ""};
+}
 
 TEST_SUITE("security requests") {
   protocol::CreateAclsRequest one_rule() {
@@ -116,12 +141,7 @@ TEST_SUITE("security requests") {
       changes.push_back(
           {.key = SecurityImage::user_key(name, ScramMechanism::sha256), .value = kept});
     }
-    bool changed = false;
-    boost::asio::co_spawn(
-        world.shard().executor(), world.broker().live_security().change(std::move(changes)),
-        [&](std::exception_ptr, const Result<>& result) { changed = result.has_value(); });
-    world.run();
-    REQUIRE(changed);
+    change_security_rows(world, std::move(changes));
 
     protocol::CreateAclsRequest rules;
     rules.creations.push_back({2, "7", 3, "User:a", "*", 3, 3});
@@ -145,6 +165,133 @@ TEST_SUITE("security requests") {
     users.deletions.push_back({"7", 1});
     CHECK(alter() == ErrorCode::none);
     CHECK(world.broker().security(world.shard()).image->users().size() == 100'000);
+  }
+
+  TEST_CASE(
+      "bad records go to NAME.invalid only if their producer may write there, and create it or add "
+      "the partitions that it lacks") {
+    World world(
+        {.shards = 2, .configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
+    CapturedLog log;
+    const auto allow = [&](std::string_view topic, AclOperation operation) {
+      change_security_rows(world, {rule_for_topic(topic, operation)});
+    };
+    allow("t", AclOperation::all);
+    create_topic(world, "t", 1, {{"tarry.delay.invalid", "dead-letter"}});
+    const auto send = [&](PartitionIndex partition) {
+      return produce(world, "t", partition,
+                     batch_of(world.clock.wall(), {{"good"}, {"bad", {{"x-delay", "soon"}}}}));
+    };
+    const auto is_refused_without = [&](std::string_view right, PartitionIndex partition = 0) {
+      const auto answer = send(partition);
+      CHECK(answer.error_code == ErrorCode::invalid_record);
+      REQUIRE(answer.record_errors.size() == 1);
+      CHECK(answer.record_errors[0].batch_index == 1);
+      const std::string text(answer.error_message.value_or(""));
+      const auto needs = "the user also needs " + std::string(right) + " on the topic t.invalid";
+      CHECK_MESSAGE(text.find(needs) != text.npos, text);
+      CHECK(log.count("may not " + std::string(right) + " TOPIC t.invalid: denied") == 1);
+    };
+    is_refused_without("WRITE");
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"good"}})).base_offset == 0);
+    allow("t.invalid", AclOperation::write);
+    is_refused_without("CREATE");
+    CHECK_FALSE(world.shard().topics().find("t.invalid"));
+
+    allow("t.invalid", AclOperation::create);
+    CHECK(send(0).base_offset == 1);
+    protocol::CreatePartitionsRequest more;
+    more.timeout_ms = 30'000;
+    more.topics.push_back({"t", 2, std::nullopt});
+    REQUIRE(world.call<protocol::CreatePartitionsResponse>(more, 3).results[0].error_code ==
+            ErrorCode::none);
+    is_refused_without("ALTER", 1);
+    CHECK(send(0).error_code == ErrorCode::none);
+    allow("t.invalid", AclOperation::alter);
+    CHECK(send(1).error_code == ErrorCode::none);
+
+    auto denial = rule_for_topic("t.invalid", AclOperation::all, AclPermission::deny);
+    change_security_rows(world, {denial});
+    CHECK(send(0).error_code == ErrorCode::invalid_record);
+    denial.value.reset();
+    change_security_rows(world, {denial, rule_for_topic("t.invalid", AclOperation::read)});
+    CHECK(read_all(world, "t.invalid", 0).size() == 2);
+    CHECK(read_all(world, "t.invalid", 1).size() == 1);
+    CHECK(read_all(world, "t", 0).size() == 3);
+  }
+
+  TEST_CASE("a rule's names have at most 1024 bytes, but each id of a group can be named") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.authorizer.enabled = true;
+                   config.authorizer.super_users = {"User:ANONYMOUS"};
+                 }});
+    const std::string name(1024, 'n'), longer(1025, 'n'), id(32'767, 'i');
+    const auto add = [&](std::int8_t resource, std::string_view of, const std::string& user,
+                         std::string_view host) {
+      const std::string principal = "User:" + user;
+      protocol::CreateAclsRequest request;
+      request.creations.push_back({resource, of, 3, principal, host, 3, 3});
+      return world.call<protocol::CreateAclsResponse>(request, 3).results.at(0).error_code;
+    };
+    CHECK(add(2, name, name, "*") == ErrorCode::none);
+    CHECK(add(3, id, "a", "*") == ErrorCode::none);
+    CHECK(add(5, id, "a", "*") == ErrorCode::none);
+    CHECK(add(2, longer, "a", "*") == ErrorCode::invalid_request);
+    CHECK(add(2, "t", longer, "*") == ErrorCode::invalid_request);
+    CHECK(add(2, "t", "a", longer) == ErrorCode::invalid_request);
+    // A longer one that is stored is still in force: it may be a denial.
+    change_security_rows(world, {rule_for_topic(longer, AclOperation::write)});
+    CHECK(world.broker().security(world.shard()).image->rules().size() == 4);
+    world.restart();
+    CHECK(world.broker().security(world.shard()).image->rules().size() == 4);
+  }
+
+  TEST_CASE("rules and users have at most 32 MiB together") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.authorizer.enabled = true;
+                   config.authorizer.super_users = {"User:ANONYMOUS"};
+                 }});
+    const auto image = [&] { return world.broker().security(world.shard()).image; };
+    protocol::CreateAclsRequest rules;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 1'050; ++i) ids.push_back(std::to_string(i) + std::string(32'000, 'i'));
+    for (const auto& id : ids) rules.creations.push_back({3, id, 3, "User:a", "*", 3, 3});
+    const auto refused = world.call<protocol::CreateAclsResponse>(rules, 3);
+    CHECK(refused.results.at(0).error_code == ErrorCode::policy_violation);
+    CHECK(refused.results.at(1'049).error_code == ErrorCode::policy_violation);
+    CHECK(image()->rules().empty());
+
+    // Above the limit nothing is added, and what is there can be changed and removed.
+    std::vector<LiveSecurity::Change> rows;
+    for (const auto& id : ids) {
+      const AclBinding rule{
+          .resource = AclResource::group, .name = id, .principal = "User:a", .host = "*"};
+      rows.push_back({.key = SecurityImage::rule_key(rule), .value = ""});
+    }
+    change_security_rows(world, rows);
+    CHECK(image()->bytes() > SecurityImage::max_bytes);
+    const std::string salted(32, 'x'), long_salt(1024, 's');
+    protocol::AlterUserScramCredentialsRequest users;
+    users.upsertions.push_back(
+        {"alice", 1, 4096, as_bytes(std::string_view("salt")), as_bytes(salted)});
+    const auto alter = [&] {
+      return world.call<protocol::AlterUserScramCredentialsResponse>(users, 0)
+          .results.at(0)
+          .error_code;
+    };
+    CHECK(alter() == ErrorCode::policy_violation);
+    const auto kept = SecurityImage::user_value(
+        scram_credential(ScramMechanism::sha256, salted, long_salt, 4096));
+    change_security_rows(
+        world, {{.key = SecurityImage::user_key("alice", ScramMechanism::sha256), .value = kept}});
+    CHECK(alter() == ErrorCode::none);
+    CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
+          ErrorCode::policy_violation);
+    for (auto& change : rows) change.value.reset();
+    change_security_rows(world, rows);
+    CHECK(image()->rules().empty());
+    CHECK(world.call<protocol::CreateAclsResponse>(one_rule(), 3).results.at(0).error_code ==
+          ErrorCode::none);
   }
 
   TEST_CASE("without an authorizer rules are refused, and everything else is allowed") {

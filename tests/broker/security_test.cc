@@ -1,4 +1,5 @@
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -150,15 +151,71 @@ TEST_SUITE("security") {
     }
   }
 
-  TEST_CASE("each failed login of an address waits twice as long, for a minute") {
+  TEST_CASE("each failed login of an address is delayed twice as long, for a minute") {
+    FailedLogins failed;
+    MonoTime now = MonoTime{} + 1h;
+    CHECK(failed.wait_of_failure("/10.0.0.2", now, 100ms) == 100ms);
+    for (const auto expected : {100ms, 200ms, 400ms, 800ms, 1600ms, 3200ms, 3200ms}) {
+      const auto wait = failed.wait_of_failure("/10.0.0.1", now, 100ms);
+      CHECK(wait == expected);
+      // A client that fails in a loop delays no right password at its address.
+      CHECK(failed.wait_of_success("/10.0.0.1", now, 100ms) == 0ms);
+      now += wait;
+    }
+    CHECK(failed.wait_of_failure("/10.0.0.1", now + 61s, 100ms) == 100ms);
+    CHECK(failed.wait_of_failure("/10.0.0.1", now + 62s, 0ms) == 0ms);
+  }
+
+  TEST_CASE(
+      "failed logins of an address are delayed one behind the other, and a right password by less "
+      "than five seconds") {
     FailedLogins failed;
     const MonoTime now = MonoTime{} + 1h;
-    CHECK(failed.delay_of_next("a", now, 100ms) == 100ms);
-    CHECK(failed.delay_of_next("a", now, 100ms) == 200ms);
-    CHECK(failed.delay_of_next("b", now, 100ms) == 100ms);
-    for (int i = 0; i < 20; ++i) failed.delay_of_next("a", now, 100ms);
-    CHECK(failed.delay_of_next("a", now, 100ms) == 3200ms);
-    CHECK(failed.delay_of_next("a", now + 61s, 100ms) == 100ms);
+    std::vector<std::chrono::milliseconds> waits;
+    for (int i = 0; i < 400; ++i) waits.push_back(failed.wait_of_failure("/10.0.0.1", now, 100ms));
+    waits.resize(7);
+    CHECK(waits == std::vector{100ms, 300ms, 700ms, 1500ms, 3100ms, 6300ms, 8000ms});
+    CHECK(failed.wait_of_failure("/10.0.0.1", now, 100ms) == FailedLogins::max_wait);
+    CHECK(failed.wait_of_success("/10.0.0.1", now, 100ms) == 4800ms);
+    CHECK(failed.wait_of_success("/10.0.0.1", now + 4800ms, 100ms) == 0ms);
+    CHECK(failed.wait_of_success("/10.0.0.2", now, 100ms) == 0ms);
+    CHECK(failed.wait_of_failure("/10.0.0.2", now, 100ms) == 100ms);
+    // Only what is queued at that time counts, and not how many there were before.
+    CHECK(failed.wait_of_failure("/10.0.0.1", now + 8s, 100ms) == 3200ms);
+    CHECK(failed.wait_of_failure("/10.0.0.2", now, 10s) == 10s);
+  }
+
+  TEST_CASE("the addresses of an IPv6 /64 are one, and those of IPv4 are not") {
+    FailedLogins failed;
+    const MonoTime now = MonoTime{} + 1h;
+    const auto wait = [&](std::string_view host) {
+      return failed.wait_of_failure(host, now, 100ms);
+    };
+    CHECK(wait("/[2001:db8::1]") == 100ms);
+    CHECK(wait("/[2001:db8::ffff:0:0:7]") == 300ms);
+    CHECK(wait("/[2001:db8:0:1::1]") == 100ms);
+    CHECK(wait("/[::ffff:10.0.0.1]") == 100ms);
+    CHECK(wait("/[::ffff:10.0.0.2]") == 100ms);
+    CHECK(wait("/[fe80::1%eth0]") == 100ms);
+    CHECK(wait("/10.0.0.1") == 100ms);
+    CHECK(wait("/10.0.0.2") == 100ms);
+  }
+
+  TEST_CASE("of too many addresses the one that has not failed for the longest time is forgotten") {
+    FailedLogins failed;
+    MonoTime now = MonoTime{} + 1h;
+    const auto wait = [&](int number) {
+      return failed.wait_of_failure("/host" + std::to_string(number), now, 100ms);
+    };
+    const int most = static_cast<int>(FailedLogins::max_addresses);
+    for (int i = 0; i < most; ++i) wait(i);
+    now += 1s;
+    CHECK(wait(0) == 200ms);
+    for (int i = 0; i < 10; ++i) wait(most + i);
+    CHECK(failed.addresses() == FailedLogins::max_addresses);
+    CHECK(wait(0) == 600ms);
+    CHECK(wait(most - 1) == 200ms);
+    CHECK(wait(1) == 100ms);
   }
 
   // --- Rules
@@ -222,6 +279,56 @@ TEST_SUITE("security") {
     CHECK(rules.allow("User:a", AclOperation::describe, "t"));
     CHECK(rules.allow("User:b", AclOperation::read, "other"));
     CHECK_FALSE(rules.allow("User:b", AclOperation::describe, "secrets"));
+  }
+
+  bool allow_for_some(const Rules& rules, std::string_view who, AclOperation operation,
+                      std::string_view host = "10.0.0.1") {
+    return rules.image->allows_for_some(rules.terms, {std::string(who), std::string(host)},
+                                        operation, AclResource::topic);
+  }
+
+  TEST_CASE("there is a topic for a client if a rule allows one, and none denies all") {
+    const Rules rules(
+        {rule("User:a", AclOperation::write, "t"),
+         rule("User:a", AclOperation::all, "*", AclPermission::deny, AclPattern::prefixed),
+         rule("User:b", AclOperation::all, "t"),
+         rule("User:b", AclOperation::write, "*", AclPermission::deny),
+         rule("User:c", AclOperation::all, "p.", AclPermission::allow, AclPattern::prefixed,
+              "10.0.0.7"),
+         rule("User:d", AclOperation::alter, "t"), rule("User:*", AclOperation::read, "open"),
+         rule("User:*", AclOperation::all, "*", AclPermission::deny, AclPattern::literal,
+              "10.0.0.66")});
+    CHECK(allow_for_some(rules, "User:a", AclOperation::write));
+    CHECK(allow_for_some(rules, "User:a", AclOperation::read));
+    CHECK_FALSE(allow_for_some(rules, "User:a", AclOperation::alter));
+    CHECK_FALSE(allow_for_some(rules, "User:a", AclOperation::write, "10.0.0.66"));
+    CHECK_FALSE(allow_for_some(rules, "User:b", AclOperation::write));
+    CHECK(allow_for_some(rules, "User:b", AclOperation::alter));
+    CHECK_FALSE(allow_for_some(rules, "User:c", AclOperation::write));
+    CHECK(allow_for_some(rules, "User:c", AclOperation::write, "10.0.0.7"));
+    CHECK(allow_for_some(rules, "User:d", AclOperation::describe));
+    CHECK_FALSE(allow_for_some(rules, "User:d", AclOperation::write));
+    const Rules open({rule("User:b", AclOperation::write, "*", AclPermission::deny)}, true);
+    CHECK(allow_for_some(open, "User:a", AclOperation::write));
+    CHECK_FALSE(allow_for_some(open, "User:b", AclOperation::write));
+  }
+
+  TEST_CASE("whether there is a topic for a client costs little among a hundred thousand rules") {
+    std::vector<AclBinding> all;
+    for (int i = 0; i < 100'000; ++i) {
+      const auto number = std::to_string(i);
+      all.push_back(rule(i % 2 == 0 ? "User:a" : "User:" + number, AclOperation::read, number));
+    }
+    const Rules rules(all);
+    // A look at every rule takes milliseconds of processor time, so a thousand looks take seconds.
+    const auto begun = std::clock();
+    int allowed = 0;
+    for (int i = 0; i < 1'000; ++i)
+      allowed += allow_for_some(rules, "User:a", AclOperation::write) ? 1 : 0;
+    CHECK(allowed == 0);
+    constexpr std::clock_t second = 1'000'000;  // As POSIX says.
+    CHECK(std::clock() - begun < second);
+    CHECK(allow_for_some(rules, "User:1", AclOperation::read));
   }
 
   TEST_CASE("prefixes of several lengths each count, and none longer than the name does") {

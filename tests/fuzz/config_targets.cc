@@ -8,7 +8,6 @@
 
 #include <rocksdb/write_batch.h>
 
-#include "admin/access_tokens.h"
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/token_proof.h"
@@ -31,6 +30,7 @@
 #include "tests/given.h"
 #include "tests/memory_disk.h"
 #include "tests/storage/scratch.h"
+#include "web/access_tokens.h"
 
 namespace tarry::fuzz {
 
@@ -113,9 +113,9 @@ void try_access(Input& from) {
     const auto proof = token_proof(as_text(from.piece()), nonce, as_text(from.piece()));
     TARRY_ASSERT(same_secret(proof, proof) && proof.size() == 64, "a proof is a digest");
   }
-  const auto holders = admin::AccessTokens::parse(as_text(from.rest()));
+  const auto holders = web::AccessTokens::parse(as_text(from.rest()));
   if (!holders) return;
-  TARRY_ASSERT(holders->size() <= admin::AccessTokens::max_holders, "there is a bound");
+  TARRY_ASSERT(holders->size() <= web::AccessTokens::max_holders, "there is a bound");
   for (const auto& holder : *holders)
     TARRY_ASSERT(!holder.name.empty(), "who has a token is named");
 }

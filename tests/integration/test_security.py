@@ -1,6 +1,7 @@
 """Logins over SASL and rules of who may do what: with the clients that people have, and by hand."""
 
 import base64
+import concurrent.futures
 import hashlib
 import hmac
 import os
@@ -129,6 +130,28 @@ def _(ctx):
             assert is_ended(client)
     assert took[0] >= 0.1 and took[1] >= 0.2 and took[2] >= 0.4, took
     assert broker.log().count("audit: a login with PLAIN from 127.0.0.1:") == 3, broker.log()
+
+
+@case("wrong passwords on many connections wait for one another, and a right one waits less than five seconds")
+def _(ctx):
+    broker = sasl_broker(ctx)
+
+    def attempt(password):
+        with broker.client() as client:
+            assert handshake(client, "PLAIN")[0] == 0
+            begun = time.monotonic()
+            error = authenticate(client, plain("alice", password))[0]
+            return error, time.monotonic() - begun
+    with concurrent.futures.ThreadPoolExecutor(41) as pool:
+        wrong = [pool.submit(attempt, "wrong") for _ in range(40)]
+        time.sleep(0.5)
+        right = pool.submit(attempt, "alice-secret")
+        answers = [each.result() for each in wrong]
+    assert all(error == LOGIN_FAILED for error, _ in answers), answers
+    took = sorted(seconds for _, seconds in answers)
+    # 0.1, 0.3, 0.7, 1.5 and 3.1 s; all others later.
+    assert took[5] > 4 and took[-1] < 10, took
+    assert right.result()[0] == 0 and right.result()[1] < 5.5, right.result()
 
 
 @case("a client that uses SaslHandshake version 0 sends its token without a Kafka header")

@@ -168,8 +168,10 @@ def _(ctx):
             return False
     assert served("STRICT", alice) and served("OPEN", alice) and served("OPEN", None)
     assert not served("STRICT", None) and not served("STRICT", mallory) and not served("OPEN", mallory)
-    eventually(lambda: "sent no certificate (ssl.client.auth=required)" in broker.log(), "a line in the log")
-    eventually(lambda: "the client's certificate is not accepted" in broker.log(), "the log says why")
+    refused = r"audit: a connection from 127\.0\.0\.1:\d+ on listener {} is refused: the client{}"
+    for listener, why in (("STRICT", r" sent no certificate \(ssl\.client\.auth=required\)"),
+                          ("STRICT", "'s certificate is not accepted"), ("OPEN", "'s certificate is not accepted")):
+        eventually(lambda: re.search(refused.format(listener, why), broker.log()), "an audit line that says why")
 
 
 @case("new certificates are used after SIGHUP and after IncrementalAlterConfigs, and bad ones change nothing")

@@ -3,24 +3,34 @@
 #include "relay/admin_server.h"
 
 #include <doctest/doctest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/token_proof.h"
+#include "tests/captured_log.h"
 #include "tests/relay/kafka_model.h"
 #include "tests/relay/memory_rows.h"
 
@@ -107,20 +117,74 @@ struct HttpSaid {
   Json json() const { return parse_json(body); }
 };
 
+// A certificate for 127.0.0.1 that nobody else has signed.
+class OwnCertificate {
+ public:
+  explicit OwnCertificate(const std::string& name)
+      : file(std::filesystem::temp_directory_path() /
+             ("tarry-relay-" + name + "-" + std::to_string(::getpid()) + ".pem")) {
+    const std::shared_ptr<EVP_PKEY> key(EVP_PKEY_Q_keygen(nullptr, nullptr, "EC", "P-256"),
+                                        EVP_PKEY_free);
+    const std::shared_ptr<X509> made(X509_new(), X509_free);
+    X509_set_version(made.get(), X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1);
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), 3600);
+    X509_set_pubkey(made.get(), key.get());
+    X509_NAME* const subject = X509_get_subject_name(made.get());
+    const std::vector<unsigned char> text(name.begin(), name.end());
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, text.data(),
+                               static_cast<int>(text.size()), -1, 0);
+    X509_set_issuer_name(made.get(), subject);
+    const std::shared_ptr<X509_EXTENSION> address(
+        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "IP:127.0.0.1"),
+        X509_EXTENSION_free);
+    X509_add_ext(made.get(), address.get(), -1);
+    REQUIRE(X509_sign(made.get(), key.get(), EVP_sha256()) > 0);
+    const std::shared_ptr<std::FILE> out(std::fopen(file.c_str(), "w"), std::fclose);
+    REQUIRE(PEM_write_X509(out.get(), made.get()) == 1);
+    context.reset(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
+    REQUIRE(SSL_CTX_use_certificate(context.get(), made.get()) == 1);
+    REQUIRE(SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1);
+  }
+  ~OwnCertificate() { std::filesystem::remove(file); }
+  OwnCertificate(const OwnCertificate&) = delete;
+  OwnCertificate& operator=(const OwnCertificate&) = delete;
+
+  AdminOptions options(const std::string& ca) const {
+    AdminOptions out;
+    out.tls = context;
+    out.ca = ca;
+    return out;
+  }
+
+  std::filesystem::path file;
+  std::shared_ptr<SSL_CTX> context;
+};
+
 // The admin of a member that owns nothing, of a group with one source partition.
 class OneAdmin {
  public:
-  OneAdmin()
+  // `tokens`: the text of admin.tokens.
+  explicit OneAdmin(AdminOptions options = {}, const std::string& tokens = "",
+                    const std::string& name = "us")
       : path(std::filesystem::temp_directory_path() /
-             ("tarry-relay-admin-" + std::to_string(::getpid()))) {
+             ("tarry-relay-admin-" + name + "-" + std::to_string(::getpid()))),
+        has_tls(options.tls != nullptr) {
     set_log_level(LogLevel::off);
     std::filesystem::create_directories(path);
-    auto opened = AdminServer::open("127.0.0.1", 0);
+    if (!tokens.empty()) {
+      const auto file = path / "admin.tokens";
+      std::ofstream(file) << tokens;
+      std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+    }
+    options.port = 0;
+    auto opened = AdminServer::open(options);
     REQUIRE(opened.has_value());
     admin = std::move(*opened);
     auto made = PeerKey::make();
     REQUIRE(made.has_value());
-    us = {"us", admin->address(), made->public_part()};
+    us = {name, admin->address(), made->public_part()};
     own_key = std::make_unique<PeerKey>(std::move(*made));
     directory.listing.sources["o.delayed"] = 1;
   }
@@ -134,7 +198,10 @@ class OneAdmin {
 
   // The partition is another member's.
   void start(const std::string& address) {
-    directory.listing.peers = {us, {"other", address, std::string(64, 'b'), {{"o.delayed", 0}}}};
+    start_among({us, {"other", address, std::string(64, 'b'), {{"o.delayed", 0}}}});
+  }
+  void start_among(std::vector<Peer> peers) {
+    directory.listing.peers = std::move(peers);
     MemberFacts facts;
     facts.self = us;
     facts.data = path.string();
@@ -157,16 +224,27 @@ class OneAdmin {
         "\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
     if (!authorization.empty()) request += "Authorization: " + authorization + "\r\n";
     request += "\r\n" + body;
-    boost::asio::write(socket, boost::asio::buffer(request));
     std::string said;
     boost::system::error_code ignored;
-    boost::asio::read(socket, boost::asio::dynamic_buffer(said), ignored);
+    const auto talk = [&](auto& stream) {
+      boost::asio::write(stream, boost::asio::buffer(request));
+      boost::asio::read(stream, boost::asio::dynamic_buffer(said), ignored);
+    };
+    if (has_tls) {
+      boost::asio::ssl::context trusting(boost::asio::ssl::context::tls_client);
+      boost::asio::ssl::stream<tcp::socket&> secure(socket, trusting);
+      secure.handshake(boost::asio::ssl::stream_base::client);
+      talk(secure);
+    } else {
+      talk(socket);
+    }
     const auto head = said.find("\r\n\r\n");
     REQUIRE(head != std::string::npos);
     return {std::stoi(said.substr(9, 3)), said.substr(head + 4)};
   }
 
   std::filesystem::path path;
+  const bool has_tls;
   KafkaModel kafka{{}};
   Rules rules{"g", "*", false};
   ModelCluster cluster{kafka, 1, rules, [] {}, [](int) { return false; }};
@@ -264,6 +342,88 @@ TEST_CASE("orders of a kind that nobody knows are refused, and not carried out a
     CHECK(said.status == 400);
     CHECK(said.json().value("error", "").contains("kind"));
   }
+}
+
+TEST_CASE("a role in admin.tokens allows at a member what it says, and each refusal is audited") {
+  const std::string reader(32, 'r'), operating(32, 'o'), owner(32, 'w');
+  OneAdmin one({}, "prometheus read " + reader + "\nnight-shift operate " + operating +
+                       "\nalice all " + owner + "\n");
+  one.start("127.0.0.1:1");
+  CapturedLog log;
+  set_log_level(LogLevel::info);
+  const auto status = [&](const char* method, const char* target, const std::string& token) {
+    return one.ask(method, target, token.empty() ? "" : "Bearer " + token).status;
+  };
+  const char* const record = "/delayed/o.delayed/x?partition=0";
+  CHECK(status("DELETE", record, "") == 401);
+  CHECK(log.count("audit: somebody without a token from 127.0.0.1:") == 1);
+  CHECK(log.count(" on the admin: DELETE /delayed/o.delayed/x?partition=0: denied (401)") == 1);
+  CHECK(status("PATCH", record, std::string(32, 'x')) == 401);
+  CHECK(log.count("audit: somebody with a wrong token from 127.0.0.1:") == 1);
+  CHECK(status("DELETE", record, reader) == 403);
+  CHECK(log.count("audit: prometheus with the role read from 127.0.0.1:") == 1);
+  CHECK(status("GET", "/status?scope=member", reader) == 200);
+  CHECK(log.count("audit") == 3);
+  // The partition's owner cannot be reached, so that is what they are told.
+  CHECK(status("DELETE", record, operating) == 503);
+  CHECK(log.count("audit: night-shift with the role operate from 127.0.0.1:") == 1);
+  CHECK(status("POST", "/peer/orders", operating) == 403);
+  CHECK(status("DELETE", record, owner) == 503);
+  CHECK(status("POST", "/peer/orders", owner) == 400);
+  CHECK(log.count("audit: alice with the role all from 127.0.0.1:") == 2);
+  CHECK(log.count(owner) == 0);
+  const std::string nonce(64, 'a');
+  const Json said = one.ask("GET", "/proof?nonce=" + nonce).json();
+  CHECK(said["proofs"].size() == 5);
+  CHECK(said["proofs"].dump().contains(
+      token_proof(operating, nonce, said["address"].get<std::string>())));
+}
+
+// What the first member's status says of the other one.
+Json other_in_status(const OneAdmin& one) {
+  const Json members = one.ask("GET", "/status").json()["relay"]["members"];
+  for (const auto& member : members)
+    if (member.value("address", "") != one.us.address) return member;
+  return {};
+}
+
+TEST_CASE("members whose admins have TLS ask each other over it, and check the certificates") {
+  const OwnCertificate certificate("one"), other("other");
+  OneAdmin asking(certificate.options(other.file), "", "asking");
+  OneAdmin asked(other.options(certificate.file), "", "asked");
+  OneAdmin distrusting(certificate.options(certificate.file), "", "distrusting");
+  asked.start_among({asking.us, asked.us, distrusting.us});
+  asking.start_among({asking.us, asked.us});
+  distrusting.start_among({distrusting.us, asked.us});
+  const Json told = other_in_status(asking);
+  CHECK(told.value("instance", "") == "asked");
+  CHECK(told.value("state", "unreachable") != "unreachable");
+  const Json refused = other_in_status(distrusting);
+  CHECK(refused.value("state", "") == "unreachable");
+  CHECK(refused.value("error", "").contains("its certificate is not accepted"));
+}
+
+TEST_CASE("a member with TLS asks none without, whose answers anybody could make") {
+  const OwnCertificate certificate("one");
+  OneAdmin asking(certificate.options(certificate.file), "", "asking");
+  OneAdmin plain({}, "", "plain");
+  plain.start_among({asking.us, plain.us});
+  asking.start_among({asking.us, plain.us});
+  const Json told = other_in_status(asking);
+  CHECK(told.value("state", "") == "unreachable");
+  CHECK(told.value("error", "").contains("no TLS with it"));
+}
+
+TEST_CASE("with --admin-loopback-reads token a member's admin wants a token for reading, too") {
+  AdminOptions options;
+  options.loopback_reads = false;
+  OneAdmin one(options);
+  one.start("127.0.0.1:1");
+  for (const char* target : {"/status?scope=member", "/delayed", "/metrics"}) {
+    CHECK(one.ask("GET", target).status == 401);
+    CHECK(one.ask("GET", target, one.token()).status != 401);
+  }
+  CHECK(one.ask("GET", "/healthz").status == 200);
 }
 
 TEST_CASE("a member that has the address of another one does not answer in its place") {

@@ -319,17 +319,23 @@ TEST_SUITE("session") {
       send(Request(17, 1, 1).text(mechanism).done());
       return load_be<std::int16_t>(answer_frame().data() + 4);
     }
-    // The error, and for how long it holds.
-    std::pair<std::int16_t, std::int64_t> log_in(std::string_view user, std::string_view password) {
+    void ask_to_log_in(std::string_view user, std::string_view password) {
       const auto token = fmt::format("{}{}{}{}", '\0', user, '\0', password);
       Request request(36, 1, 2);
       request.be(static_cast<std::int32_t>(token.size()));
       for (const char c : token) request.be(static_cast<std::int8_t>(c));
       send(request.done());
       for (int i = 0; i < 20; ++i) sitting.pass(std::chrono::milliseconds{10});
+    }
+    // The error, and for how long it holds.
+    std::pair<std::int16_t, std::int64_t> login_answer() {
       const auto frame = answer_frame();
       return {load_be<std::int16_t>(frame.data() + 4),
               load_be<std::int64_t>(frame.data() + frame.size() - 8)};
+    }
+    std::pair<std::int16_t, std::int64_t> log_in(std::string_view user, std::string_view password) {
+      ask_to_log_in(user, password);
+      return login_answer();
     }
   };
 
@@ -360,6 +366,62 @@ TEST_SUITE("session") {
     CHECK(again.log_in("alice", "a").first == 0);
     again.send(ask_versions(6));
     CHECK(again.answer() == 6);
+  }
+
+  TEST_CASE(
+      "a right password waits with the failures of its address while there is a flood of them") {
+    using namespace std::chrono_literals;
+    Sitting sitting;
+    auto& failed = sitting.broker->failed_logins();
+    const auto now = sitting.shard().clock().mono();
+    LoginClient client(sitting);
+    const std::string_view host = "/a client";
+    while (failed.wait_of_success(host, now, 100ms) < 1s) failed.wait_of_failure(host, now, 100ms);
+    CHECK(client.shake_hands() == 0);
+    // A fifth of a second passes, which is less than the password has to wait.
+    client.ask_to_log_in("alice", "a");
+    CHECK(client.has_nothing());
+    sitting.pass(5s);
+    CHECK(client.login_answer().first == 0);
+    // A connection that is logged in does not wait for another login.
+    sitting.pass(2s);
+    const auto later = sitting.shard().clock().mono();
+    while (failed.wait_of_success(host, later, 100ms) < 1s)
+      failed.wait_of_failure(host, later, 100ms);
+    CHECK(client.shake_hands() == 0);
+    CHECK(client.log_in("alice", "a").first == 0);
+  }
+
+  TEST_CASE("whatever is refused for want of a login is a line of the category audit") {
+    using namespace std::chrono_literals;
+    CapturedLog log;
+    Sitting sitting;
+    LoginClient early(sitting);
+    early.send(ask_metadata(1, "t"));
+    early.wait_for_end();
+    CHECK(log.count("audit: a client from a client on listener") == 1);
+    CHECK(log.count("sent a Metadata request before its login: refused") == 1);
+
+    LoginClient unknown(sitting);
+    CHECK(unknown.shake_hands("GSSAPI") == 33);
+    unknown.wait_for_end();
+    CHECK(log.count("audit: a login with GSSAPI from a client") == 1);
+
+    LoginClient late(sitting), other_mechanism(sitting);
+    for (auto* client : {&late, &other_mechanism}) {
+      CHECK(client->shake_hands() == 0);
+      CHECK(client->log_in("alice", "a").first == 0);
+    }
+    sitting.pass(2s);
+    CHECK(other_mechanism.shake_hands("SCRAM-SHA-256") == 34);
+    other_mechanism.wait_for_end();
+    CHECK(log.count("audit: User:alice from a client on listener") == 1);
+    CHECK(log.count("may not log in again with SCRAM-SHA-256: its login was with PLAIN") == 1);
+    sitting.pass(30s);
+    late.send(ask_versions(4));
+    late.wait_for_end();
+    CHECK(log.count("audit: User:alice from a client on listener") == 2);
+    CHECK(log.count("request after its login had ended (connections.max.reauth.ms): refused") == 1);
   }
 
   TEST_CASE("a client logs in again as the same user, by the same mechanism, and in one go") {

@@ -1,6 +1,6 @@
 #pragma once
 
-// AccessTokens: who may do what over the admin, by the token that a request carries.
+// AccessTokens: who may do what over an admin, by the token that a request carries.
 //
 //   DATA/admin.token        everything; made at the first start
 //   DATA/admin.read.token   reading; made at the first start
@@ -8,7 +8,7 @@
 //
 //   read      every GET
 //   operate   also cancelling, moving and delivering pending records
-//   all       also deleting topics, and backups
+//   all       everything else: a broker's admin deletes topics and makes backups
 //
 // The name stands in the audit line of what its holder was refused or has changed.  The files are
 // read when the admin starts.
@@ -23,7 +23,7 @@
 #include "base/result.h"
 #include "web/access.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 
 enum class Role : std::uint8_t { read, operate, all };
 
@@ -36,7 +36,7 @@ class AccessTokens {
   struct Holder {
     std::string name;
     Role role;
-    web::Token token;
+    Token token;
     bool is_listed = false;  // In admin.tokens.
   };
 
@@ -58,4 +58,4 @@ class AccessTokens {
   std::vector<Holder> holders_;
 };
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

@@ -1,4 +1,4 @@
-#include "admin/access_tokens.h"
+#include "web/access_tokens.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 
-namespace tarry::admin {
+namespace tarry::web {
 namespace {
 
 constexpr std::size_t max_name_bytes = 64;
@@ -18,7 +18,7 @@ constexpr std::array role_names{std::string_view("read"), std::string_view("oper
                                 std::string_view("all")};
 
 // The first word of `rest`, which then begins behind it.
-std::string_view take_word(std::string_view& rest) {
+std::string_view next_word(std::string_view& rest) {
   rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
   const auto word = rest.substr(0, std::min(rest.find_first_of(" \t"), rest.size()));
   rest.remove_prefix(word.size());
@@ -46,14 +46,14 @@ Result<std::vector<AccessTokens::Holder>> AccessTokens::parse(std::string_view t
     const auto wrong = [&](std::string_view what) {
       return fail(Errc::invalid, fmt::format("line {}: {}", number, what));
     };
-    const auto who = take_word(line);
+    const auto who = next_word(line);
     if (who.empty() || who.starts_with('#')) continue;
-    const auto role = std::ranges::find(role_names, take_word(line));
-    const auto token = take_word(line);
+    const auto role = std::ranges::find(role_names, next_word(line));
+    const auto token = next_word(line);
     // The line itself is not quoted: it holds a secret.
-    if (!is_name(who) || role == role_names.end() || !take_word(line).empty())
+    if (!is_name(who) || role == role_names.end() || !next_word(line).empty())
       return wrong("expected NAME ROLE TOKEN, with the role read, operate or all");
-    auto checked = web::Token::from_text(token);
+    auto checked = Token::from_text(token);
     if (!checked) return wrong(checked.error().message);
     for (const auto& other : holders) {
       if (other.name == who) return wrong(fmt::format("{} has a line already", printable(who)));
@@ -73,12 +73,12 @@ Result<AccessTokens> AccessTokens::open(const std::string& data, Random& random)
   AccessTokens tokens;
   for (const auto& [file, role] :
        {std::pair{"admin.token", Role::all}, {"admin.read.token", Role::read}}) {
-    auto token = web::Token::open(fmt::format("{}/{}", data, file), random);
+    auto token = Token::open(fmt::format("{}/{}", data, file), random);
     if (!token) return std::unexpected(token.error());
     tokens.holders_.push_back({file, role, std::move(*token)});
   }
   const std::string path = data + "/admin.tokens";
-  const auto text = web::read_secret(path, max_file_bytes);
+  const auto text = read_secret(path, max_file_bytes);
   if (!text && text.error().code == Errc::not_found) return tokens;
   if (!text) return std::unexpected(text.error());
   auto listed = parse(*text);
@@ -97,8 +97,8 @@ const AccessTokens::Holder* AccessTokens::with_token(std::string_view text) cons
 }
 
 const AccessTokens::Holder* AccessTokens::authorized(std::string_view header) const {
-  const auto token = web::bearer_token(header);
+  const auto token = bearer_token(header);
   return token ? with_token(*token) : nullptr;
 }
 
-}  // namespace tarry::admin
+}  // namespace tarry::web

@@ -1,0 +1,84 @@
+#include "broker/security/failed_logins.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace tarry::broker {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t bytes_of_network = 8;  // A /64.
+
+// The first bytes of an IPv6 address, which are its network; any other host as it is.
+std::string address_in(std::string_view host) {
+  auto text = host;
+  if (text.starts_with('/')) text.remove_prefix(1);
+  if (!text.starts_with('[')) return std::string(host);
+  text = text.substr(1, text.find_first_of("]%") - 1);
+  in6_addr address{};
+  if (::inet_pton(AF_INET6, std::string(text).c_str(), &address) != 1 ||
+      IN6_IS_ADDR_V4MAPPED(&address))
+    return std::string(host);
+  std::string network(bytes_of_network, '\0');
+  std::memcpy(network.data(), &address, network.size());
+  return network;
+}
+
+milliseconds delay_of(milliseconds base, int factor) {
+  // A longer one is the setting's, and is obeyed as Kafka would.
+  return std::min(base * factor, std::max(base, FailedLogins::max_wait));
+}
+
+}  // namespace
+
+FailedLogins::Failed& FailedLogins::failed_at(std::string address) {
+  if (const auto found = of_.find(address); found != of_.end()) {
+    order_.splice(order_.end(), order_, found->second);
+    return order_.back();
+  }
+  if (order_.size() >= max_addresses) {
+    of_.erase(order_.front().address);
+    order_.pop_front();
+  }
+  order_.push_back({.address = std::move(address)});
+  const auto place = std::prev(order_.end());
+  of_.emplace(place->address, place);
+  return *place;
+}
+
+milliseconds FailedLogins::wait_of_failure(std::string_view host, MonoTime now, milliseconds base) {
+  auto address = address_in(host);
+  const std::lock_guard lock(mutex_);
+  auto& failed = failed_at(std::move(address));
+  if (now - failed.last > memory) failed.count = 0;
+  failed.last = now;
+  int factor = 1;
+  for (unsigned i = 0; i < failed.count && factor < max_factor; ++i) factor *= 2;
+  ++failed.count;
+  failed.answered = std::min(std::max(failed.answered, now) + delay_of(base, factor),
+                             now + std::max(base, max_wait));
+  return std::chrono::ceil<milliseconds>(failed.answered - now);
+}
+
+milliseconds FailedLogins::wait_of_success(std::string_view host, MonoTime now,
+                                           milliseconds base) const {
+  const auto address = address_in(host);
+  const std::lock_guard lock(mutex_);
+  const auto found = of_.find(address);
+  if (found == of_.end()) return milliseconds{0};
+  const auto ahead = found->second->answered - now - delay_of(base, max_factor);
+  return std::max(std::chrono::ceil<milliseconds>(ahead), milliseconds{0});
+}
+
+std::size_t FailedLogins::addresses() const {
+  const std::lock_guard lock(mutex_);
+  return order_.size();
+}
+
+}  // namespace tarry::broker
