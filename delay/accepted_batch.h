@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/scope_exit.h"
+#include "delay/batch_ids.h"
 #include "delay/batch_schedules.h"
 #include "delay/intake_charge.h"
 #include "delay/pending_quota.h"
@@ -79,24 +79,27 @@ class AcceptedBatch {
     PendingKey key;
     WallTime first;  // Its handle's due time.
     storage::RemovalReason how;
-    std::size_t id_at = 0, id_size = 0;  // In ids_.
-    std::int32_t offset_delta = 0;       // The offset of a record that goes to the log at once.
-    storage::PendingShare share = {};    // Of one that was pending.
+    BatchIds::Number id;
+    std::int32_t offset_delta = 0;     // The offset of a record that goes to the log at once.
+    storage::PendingShare share = {};  // Of one that was pending.
   };
   // An id that is taken from whatever record has it, outside of this batch.
   struct Take {
     std::size_t number;  // Among those of BatchSchedules::ids_taken().
-    std::size_t id_at, id_size;
     bool cancels;
+  };
+  // The batch's last record that has an id.
+  struct LastOfId {
+    enum class In : std::uint8_t { none, added, on_arrival };
+    In in = In::none;
+    std::uint32_t at = 0;  // Its place there.
   };
   // The changes once it is durable.
   struct Applied {
     std::size_t removed = 0, added = 0, ended = 0;  // So many of each.
   };
 
-  std::string_view id_of(const auto& of) const {
-    return as_text(Bytes(ids_).subspan(of.id_at, of.id_size));
-  }
+  std::string_view id_of(const Removed& gone) const { return ids_[gone.id]; }
   std::string_view id_of(const Added& added) const {
     return as_text(additions_.bytes().subspan(added.place.id, added.place.id_size));
   }
@@ -107,8 +110,10 @@ class AcceptedBatch {
   storage::PendingUse difference() const;
   storage::PendingAdded added_operation(const Added& added) const;
   storage::PendingRemoved removed_operation(const Removed& gone) const;
-  // Keeps a copy of the id.
-  std::size_t add_id(std::string_view id);
+  // Finds the ids that it takes, and the records that it drops because a later one of the batch
+  // cancels or replaces them.  Returns the number of each id that a record takes, in their order.
+  std::vector<BatchIds::Number> take_ids(const BatchSchedules& schedules,
+                                         std::vector<bool>& is_dropped);
   // Looks for records that are added and not applied.
   const Added* find(Sequence sequence) const;
   std::optional<std::pair<PendingKey, storage::PendingShare>> find_id(std::string_view id) const;
@@ -120,17 +125,15 @@ class AcceptedBatch {
   Offset base_offset_ = -1;  // The first offset of the records that go to the log at once.
   std::int32_t records_ = 0;
   Buffer immediate_;
-  Buffer ids_;                           // The ids of removed_ and takes_.
+  BatchIds ids_;                         // All that its records take.
   storage::EncodedAdditions additions_;  // The encoding of added_.
   std::vector<Added> added_;
   // They precede the pending records, in the journal too.  At last those that are due on arrival.
   std::vector<Removed> removed_;
-  std::vector<Take> takes_;
+  std::vector<Take> takes_;          // One for each of ids_.
   std::vector<Removed> on_arrival_;  // Behind removed_ once all ids are taken.
   bool is_long_ = false;
-  // For a long batch: the last record that has an id.  Places in added_, and behind them those of
-  // removed_.
-  std::unordered_map<std::string_view, std::size_t> by_id_;
+  std::vector<LastOfId> last_of_ids_;  // For each of ids_, of a long batch.
   Applied applied_;
   IntakeCharge charge_;  // From its acceptance on.
   // The records that leave because of a long batch: given back, unless the batch is appended.

@@ -84,9 +84,9 @@ const ScheduleErrors in_delivery =
 }  // namespace
 
 // Takes an id from the record that has it.  `no`: no record has it.  `late`: it is being delivered.
-Intake::Taken Intake::take_id(AcceptedBatch& accepted, const AcceptedBatch::Take& take,
-                              const IdRows& ids) {
-  const auto found = find_id(accepted.partition_, accepted.id_of(take), ids, take.number);
+Intake::Taken Intake::take_id(AcceptedBatch& accepted, BatchIds::Number id, const IdRows& ids) {
+  const AcceptedBatch::Take& take = accepted.takes_[id];
+  const auto found = find_id(accepted.partition_, accepted.ids_[id], ids, take.number);
   const Sequence sequence = found.key.sequence;
   if (found.state != Named::State::pending) return Taken::no;
   if (removals_.contains(sequence)) return removals_.stays(sequence) ? Taken::busy : Taken::no;
@@ -100,7 +100,7 @@ Intake::Taken Intake::take_id(AcceptedBatch& accepted, const AcceptedBatch::Take
   }
   const auto how =
       take.cancels ? storage::RemovalReason::cancelled : storage::RemovalReason::replaced;
-  accepted.removed_.push_back({key, found.first, how, take.id_at, take.id_size, 0, share});
+  accepted.removed_.push_back({key, found.first, how, id, 0, share});
   return Taken::yes;
 }
 
@@ -167,8 +167,9 @@ std::expected<AcceptedBatch, ScheduleErrors> Intake::accept(const TopicPartition
       AcceptedBatch::split(partition, batch, schedules, topic, arrived,
                            sequences_.take(schedules.sequences), terms.principal, false);
   sequences_.request_if_low();
-  for (const auto& take : accepted.takes_) {
-    const Taken taken = take_id(accepted, take, ids);
+  for (BatchIds::Number id = 0; id < accepted.takes_.size(); ++id) {
+    const auto& take = accepted.takes_[id];
+    const Taken taken = take_id(accepted, id, ids);
     // All or nothing, because the producer sends the whole batch again.
     if (taken == Taken::busy) return std::unexpected(in_delivery);
     accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
@@ -197,13 +198,6 @@ std::optional<ScheduleErrors> Intake::reserve(AcceptedBatch& accepted, const Pen
 
 // All its ids are taken.
 void Intake::end_taking(AcceptedBatch& accepted) {
-  if (accepted.is_long_) {
-    // From the last one, for which an id that comes twice stands.
-    for (std::size_t i = accepted.on_arrival_.size(); i-- > 0;) {
-      const auto at = accepted.added_.size() + accepted.removed_.size() + i;
-      accepted.by_id_.try_emplace(accepted.id_of(accepted.on_arrival_[i]), at);
-    }
-  }
   accepted.removed_.insert(accepted.removed_.end(), accepted.on_arrival_.begin(),
                            accepted.on_arrival_.end());
 }
@@ -259,7 +253,7 @@ bool Intake::step(std::size_t budget) {
     bool busy = false;
     for (; budget > 0 && !busy && first.next < accepted.takes_.size(); --budget, ++first.next) {
       const auto& take = accepted.takes_[first.next];
-      const Taken taken = take_id(accepted, take, first.ids);
+      const Taken taken = take_id(accepted, first.next, first.ids);
       busy = taken == Taken::busy;
       accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
       accepted.late_cancels_ += taken == Taken::late && take.cancels;
@@ -323,7 +317,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
     durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
       if (!apply(*kept, budget)) return false;
       kept->charge_ = {};  // Here, on this thread.
-      if (kept->is_long_)  // A large map takes long to go.
+      if (kept->is_long_)  // Much memory takes long to go.
         background_.run_and_then([gone = std::move(kept)]() mutable { gone.reset(); }, [] {});
       return true;
     });

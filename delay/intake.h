@@ -93,14 +93,14 @@ class Intake {
     IdRows ids;
     PendingTerms terms;
     Done done;
-    std::size_t next = 0;  // The index of its next take.
+    BatchIds::Number next = 0;  // The next id that it takes.
   };
 
   std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,
                                         const TopicId& id, const PendingTerms& terms);
   Reservation::Account account_of(const PendingTerms& terms);
   std::optional<ScheduleErrors> reserve(AcceptedBatch& accepted, const PendingTerms& terms);
-  Taken take_id(AcceptedBatch& accepted, const AcceptedBatch::Take& take, const IdRows& ids);
+  Taken take_id(AcceptedBatch& accepted, BatchIds::Number id, const IdRows& ids);
   static void end_taking(AcceptedBatch& accepted);
   Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                 std::size_t number);
