@@ -71,8 +71,8 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
       // It never becomes pending, but its headers name a handle, which needs a number of its own.
       const PendingKey key{schedule.due, sequences.next()};
       if (!schedule.id.empty()) {
-        out.on_arrival_.push_back({key, key.due, storage::RemovalReason::delivered_on_arrival, id,
-                                   static_cast<std::int32_t>(index)});
+        out.add_on_arrival({key, key.due, storage::RemovalReason::delivered_on_arrival, id,
+                            static_cast<std::int32_t>(index)});
         note_last(id, LastOfId::In::on_arrival, out.on_arrival_.size());
       }
       const PlainHeaders headers = plain_headers(record);
@@ -160,16 +160,32 @@ storage::PendingUse AcceptedBatch::difference() const {
   return use;
 }
 
+void AcceptedBatch::add_removed(const Removed& gone) {
+  removed_.push_back(gone);
+  encoded_removals_.add(removed_operation(gone));
+}
+
+void AcceptedBatch::add_on_arrival(const Removed& gone) {
+  on_arrival_.push_back(gone);
+  on_arrival_.back().encoded_end = encoded_arrivals_.add(removed_operation(gone));
+}
+
+void AcceptedBatch::set_base_offset(Offset base) {
+  base_offset_ = base;
+  // Some nanoseconds for each: everything else was encoded where the batch was taken apart.
+  for (const Removed& gone : on_arrival_)
+    encoded_arrivals_.set_offset(gone.encoded_end, base + gone.offset_delta);
+}
+
 storage::PendingRemoved AcceptedBatch::removed_operation(const Removed& gone) const {
   const bool delivered = gone.how == storage::RemovalReason::delivered_on_arrival;
-  storage::PendingRemoved operation{
-      partition_,
-      gone.key.sequence,
-      gone.key.due,
-      gone.how,
-      arrived_,
-      id_of(gone),
-      delivered && base_offset_ >= 0 ? base_offset_ + gone.offset_delta : -1};
+  storage::PendingRemoved operation{partition_,
+                                    gone.key.sequence,
+                                    gone.key.due,
+                                    gone.how,
+                                    arrived_,
+                                    id_of(gone),
+                                    delivered ? base_offset_ + gone.offset_delta : -1};
   operation.set_first_due(gone.first);
   operation.share = gone.share;
   return operation;
@@ -179,6 +195,7 @@ std::size_t AcceptedBatch::memory_bytes() const {
   return immediate_.capacity() + ids_.memory_bytes() + additions_.bytes().size() +
          added_.capacity() * sizeof(Added) + removed_.capacity() * sizeof(Removed) +
          takes_.capacity() * sizeof(Take) + on_arrival_.capacity() * sizeof(Removed) +
+         encoded_removals_.bytes().size() + encoded_arrivals_.bytes().size() +
          last_of_ids_.capacity() * sizeof(LastOfId);
 }
 
@@ -202,7 +219,7 @@ std::optional<std::pair<PendingKey, storage::PendingShare>> AcceptedBatch::find_
       if (last.at < applied_.added) break;
       return std::pair(added_[last.at].key, share_of(added_[last.at]));
     case LastOfId::In::on_arrival:
-      if (removed_.size() - on_arrival_.size() + last.at < applied_.removed) break;
+      if (removed_.size() + last.at < applied_.removed) break;
       return std::pair(on_arrival_[last.at].key, storage::PendingShare{});
   }
   return std::nullopt;

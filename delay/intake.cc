@@ -100,7 +100,7 @@ Intake::Taken Intake::take_id(AcceptedBatch& accepted, BatchIds::Number id, cons
   }
   const auto how =
       take.cancels ? storage::RemovalReason::cancelled : storage::RemovalReason::replaced;
-  accepted.removed_.push_back({key, found.first, how, id, 0, share});
+  accepted.add_removed({key, found.first, how, id, 0, share});
   return Taken::yes;
 }
 
@@ -176,7 +176,6 @@ std::expected<AcceptedBatch, ScheduleErrors> Intake::accept(const TopicPartition
     accepted.late_cancels_ += taken == Taken::late && take.cancels;
   }
   if (auto above = reserve(accepted, terms)) return std::unexpected(std::move(*above));
-  end_taking(accepted);
   accepted.charge_ = IntakeCharge(context_.tier.coming(partition.topic), accepted.memory_bytes(),
                                   accepted.added_.size());
   return accepted;
@@ -194,12 +193,6 @@ std::optional<ScheduleErrors> Intake::reserve(AcceptedBatch& accepted, const Pen
   accepted.reservation_ = Reservation::take(account_of(terms), more, terms, there);
   if (accepted.reservation_) return std::nullopt;
   return above_quota(terms, there, more);
-}
-
-// All its ids are taken.
-void Intake::end_taking(AcceptedBatch& accepted) {
-  accepted.removed_.insert(accepted.removed_.end(), accepted.on_arrival_.begin(),
-                           accepted.on_arrival_.end());
 }
 
 // --- Long batches
@@ -232,45 +225,65 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
         if (accepted->takes_.empty()) {
           if (auto above = reserve(*accepted, terms))
             return done(std::unexpected(std::move(*above)));
-          end_taking(*accepted);
           return done(std::move(*accepted));
         }
-        accepted->held_ = std::make_shared<std::vector<PendingKey>>();
+        accepted->held_ = std::make_shared<AcceptedBatch::Held>();
         accepted->give_back_ =
             ScopeExit([this, alive, held = accepted->held_, of = accepted->partition_] {
-              if (*alive) give_back(of, std::move(*held));
+              if (*alive) give_back(of, held);
             });
         taking_.push_back({std::move(*accepted), std::move(ids), terms, std::move(done)});
         context_.alarm.wake();
       });
 }
 
+// Takes ids of a long batch.  True: it has all that it needs, or is refused.
+bool Intake::take_some(Taking& taking, std::size_t& budget,
+                       std::optional<ScheduleErrors>& refused) {
+  AcceptedBatch& accepted = taking.accepted;
+  AcceptedBatch::Held& held = *accepted.held_;
+  const auto leave = [&](Sequence sequence) {
+    removals_.begin(sequence, {accepted.held_, &held.given_back});
+  };
+  for (; budget > 0 && taking.next < accepted.takes_.size(); --budget, ++taking.next) {
+    const auto& take = accepted.takes_[taking.next];
+    const Taken taken = take_id(accepted, taking.next, taking.ids);
+    if (taken == Taken::busy) {
+      refused = in_delivery;
+      return true;
+    }
+    accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
+    accepted.late_cancels_ += taken == Taken::late && take.cancels;
+    if (taken != Taken::yes) continue;
+    leave(accepted.removed_.back().key.sequence);
+    held.taken.push_back(accepted.removed_.back().key);
+  }
+  if (taking.next < accepted.takes_.size()) return false;
+  if (!std::exchange(taking.is_reserved, true)) {
+    refused = reserve(accepted, taking.terms);
+    if (refused) return true;
+    accepted.charge_.set_bytes(accepted.memory_bytes());
+  }
+  // Nobody knows these before the batch is appended; but then there would be no time for them.
+  for (; budget > 0 && held.arrived.size() < accepted.on_arrival_.size(); --budget) {
+    const Sequence sequence = accepted.on_arrival_[held.arrived.size()].key.sequence;
+    leave(sequence);
+    held.arrived.push_back(sequence);
+  }
+  return held.arrived.size() == accepted.on_arrival_.size();
+}
+
 bool Intake::step(std::size_t budget) {
   budget = std::min(budget, ids_a_step);
   while (budget > 0 && !taking_.empty()) {
-    Taking& first = taking_.front();
-    AcceptedBatch& accepted = first.accepted;
-    bool busy = false;
-    for (; budget > 0 && !busy && first.next < accepted.takes_.size(); --budget, ++first.next) {
-      const auto& take = accepted.takes_[first.next];
-      const Taken taken = take_id(accepted, first.next, first.ids);
-      busy = taken == Taken::busy;
-      accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
-      accepted.late_cancels_ += taken == Taken::late && take.cancels;
-      if (taken != Taken::yes) continue;
-      removals_.begin(accepted.removed_.back().key.sequence);
-      accepted.held_->push_back(accepted.removed_.back().key);
-    }
-    if (!busy && first.next < accepted.takes_.size()) return true;
+    std::optional<ScheduleErrors> refused;
+    if (!take_some(taking_.front(), budget, refused)) return true;
     // It leaves the queue first, because `done` may hand in the next batch.
-    Taking ended = std::move(first);
+    Taking ended = std::move(taking_.front());
     taking_.pop_front();
-    if (busy) {
-      ended.done(std::unexpected(in_delivery));
-    } else if (auto above = reserve(ended.accepted, ended.terms)) {
-      ended.done(std::unexpected(std::move(*above)));
+    if (refused) {
+      ended.done(std::unexpected(std::move(*refused)));
     } else {
-      end_taking(ended.accepted);
       ended.done(std::move(ended.accepted));
     }
   }
@@ -278,34 +291,36 @@ bool Intake::step(std::size_t budget) {
 }
 
 // The batch that was to remove these was not appended.
-void Intake::give_back(const TopicPartition& partition, std::vector<PendingKey> keys) {
-  // Until then nobody may take them for gone.
-  for (const PendingKey& key : keys) removals_.will_stay(key.sequence);
-  durable_.add(partition, [this, partition, keys = std::move(keys)](std::size_t& budget) mutable {
-    for (; !keys.empty() && budget > 0; --budget) {
-      const PendingKey key = keys.back();
-      keys.pop_back();
+void Intake::give_back(const TopicPartition& partition, std::shared_ptr<AcceptedBatch::Held> held) {
+  // Until they are, nobody may take them for gone.
+  held->given_back = true;
+  durable_.add(partition, [this, partition, held = std::move(held)](std::size_t& budget) {
+    for (; !held->arrived.empty() && budget > 0; --budget) {
+      removals_.end(held->arrived.back());
+      held->arrived.pop_back();
+    }
+    for (; !held->taken.empty() && budget > 0; --budget) {
+      const PendingKey key = held->taken.back();
+      held->taken.pop_back();
       if (!unapplied_.contains(key.sequence)) queues_.stay(key, partition);
       removals_.end(key.sequence);
     }
     context_.alarm.wake();
-    return keys.empty();
+    return held->arrived.empty() && held->taken.empty();
   });
 }
 
 // --- In the journal
 
 void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base) {
-  accepted.base_offset_ = base;
+  TARRY_ASSERT(accepted.on_arrival_.empty() || base >= 0,
+               "what is due on arrival goes to the log at once");
+  accepted.set_base_offset(base);
   // The operations view it until they are appended; then it waits to be durable.
   auto kept = std::make_unique<AcceptedBatch>(std::move(accepted));
-  std::optional<std::uint32_t> first;
-  for (const auto& gone : kept->removed_) {
-    const std::uint32_t at = transaction.add(kept->removed_operation(gone));
-    if (!first) first = at;
-  }
-  const std::uint32_t at = transaction.add(kept->additions_);
-  kept->place_.operation = first.value_or(at);
+  kept->place_.operation = transaction.add(kept->encoded_removals_);
+  transaction.add(kept->encoded_arrivals_);
+  transaction.add(kept->additions_);
   transaction.on_appended([this, here = kept.get()](Lsn lsn) noexcept {
     here->place_.lsn = lsn;
     appended(*here);
@@ -327,15 +342,10 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
 void Intake::appended(const AcceptedBatch& accepted) noexcept {
-  if (accepted.is_long_) {
-    // Records that were taken in steps are leaving already.
-    const std::size_t taken = accepted.removed_.size() - accepted.on_arrival_.size();
-    for (std::size_t i = accepted.held_ ? taken : 0; i < accepted.removed_.size(); ++i)
-      removals_.begin(accepted.removed_[i].key.sequence);
-    unapplied_.add_batch(accepted);
-    return;
-  }
-  for (const auto& gone : accepted.removed_) {
+  // What a long batch takes is leaving already.
+  if (accepted.is_long_) return unapplied_.add_batch(accepted);
+  for (std::size_t i = 0; i < accepted.removals(); ++i) {
+    const auto& gone = accepted.removal(i);
     removals_.begin(gone.key.sequence);
     if (gone.how == storage::RemovalReason::delivered_on_arrival)
       unapplied_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), {gone.key, {}});
@@ -362,8 +372,8 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   context_.time.observe();
   storage::JournalPlace place = accepted.place_;
   place.operation += static_cast<std::uint32_t>(applied.removed + applied.added);
-  for (; applied.removed < accepted.removed_.size() && take(); ++applied.removed) {
-    const auto& gone = accepted.removed_[applied.removed];
+  for (; applied.removed < accepted.removals() && take(); ++applied.removed) {
+    const auto& gone = accepted.removal(applied.removed);
     if (!deleted) {
       if (gone.share.principal == accepted.principal_)
         accepted.reservation_.is_taken_away(gone.share);
@@ -398,13 +408,13 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   context_.tier.tell_account();
   accepted.reservation_.is_counted(counted);
   const bool is_in = applied.added == accepted.added_.size();
-  for (; is_in && applied.ended < accepted.removed_.size() && take(); ++applied.ended) {
-    const auto& gone = accepted.removed_[applied.ended];
+  for (; is_in && applied.ended < accepted.removals() && take(); ++applied.ended) {
+    const auto& gone = accepted.removal(applied.ended);
     if (!accepted.is_long_ && gone.how == storage::RemovalReason::delivered_on_arrival)
       unapplied_.end_id(partition, accepted.id_of(gone), gone.key);
     removals_.end(gone.key.sequence);
   }
-  const bool ended = is_in && applied.ended == accepted.removed_.size();
+  const bool ended = is_in && applied.ended == accepted.removals();
   if (ended) {
     totals.cancelled_total += accepted.cancelled_within_;
     totals.replaced_total += accepted.replaced_within_;

@@ -94,6 +94,7 @@ class Intake {
     PendingTerms terms;
     Done done;
     BatchIds::Number next = 0;  // The next id that it takes.
+    bool is_reserved = false;
   };
 
   std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,
@@ -101,10 +102,10 @@ class Intake {
   Reservation::Account account_of(const PendingTerms& terms);
   std::optional<ScheduleErrors> reserve(AcceptedBatch& accepted, const PendingTerms& terms);
   Taken take_id(AcceptedBatch& accepted, BatchIds::Number id, const IdRows& ids);
-  static void end_taking(AcceptedBatch& accepted);
+  bool take_some(Taking& taking, std::size_t& budget, std::optional<ScheduleErrors>& refused);
   Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                 std::size_t number);
-  void give_back(const TopicPartition& partition, std::vector<PendingKey> keys);
+  void give_back(const TopicPartition& partition, std::shared_ptr<AcceptedBatch::Held> held);
   void appended(const AcceptedBatch& accepted) noexcept;
   bool apply(AcceptedBatch& accepted, std::size_t& budget);
 

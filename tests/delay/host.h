@@ -318,6 +318,10 @@ class TestHost final : public Sink {
     const Offset answer = accepted.appends_nothing() ? accepted.base_offset() : ends_[partition];
     if (acknowledged) transaction.on_durable([this, bytes] { acknowledged(bytes); });
     engine->add_to(transaction, std::move(accepted), answer);
+    // Pieces that were encoded before stand behind each of those that were encoded now.
+    encoded_at_commit = 0;
+    const auto pieces = transaction.pieces();
+    for (std::size_t i = 0; i < pieces.size(); i += 2) encoded_at_commit += pieces[i].size();
     append(std::move(transaction));
     return answer;
   }
@@ -558,6 +562,7 @@ class TestHost final : public Sink {
   }
   std::size_t block = 1'000'000;
   std::size_t sequences_asked = 0;
+  std::size_t encoded_at_commit = 0;  // Bytes, of the batch that was committed last.
   std::size_t deliveries = 0;
   std::vector<records::Codec> codecs;  // The codecs of delivered batches.
   // Deliveries wait until the test calls them, as while their partitions are being opened.
