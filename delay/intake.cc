@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -223,9 +225,11 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
         charge.set_bytes(accepted->memory_bytes());
         accepted->charge_ = std::move(charge);
         if (accepted->takes_.empty()) {
-          if (auto above = reserve(*accepted, terms))
-            return done(std::unexpected(std::move(*above)));
-          return done(std::move(*accepted));
+          auto above = reserve(*accepted, terms);
+          if (!above) return done(std::move(*accepted));
+          done(std::unexpected(std::move(*above)));
+          if (*alive) discard(std::move(*accepted));
+          return;
         }
         accepted->held_ = std::make_shared<AcceptedBatch::Held>();
         accepted->give_back_ =
@@ -283,11 +287,26 @@ bool Intake::step(std::size_t budget) {
     taking_.pop_front();
     if (refused) {
       ended.done(std::unexpected(std::move(*refused)));
+      discard(std::move(ended.accepted));
     } else {
       ended.done(std::move(ended.accepted));
     }
   }
   return !taking_.empty();
+}
+
+// A long batch of which nothing came, or that is applied: much memory takes long to go.
+void Intake::discard(AcceptedBatch accepted) {
+  // These end here, on this thread.
+  accepted.give_back_ = {};
+  accepted.charge_ = {};
+  try {
+    background_.run_and_then(
+        [gone = std::make_unique<AcceptedBatch>(std::move(accepted))]() mutable { gone.reset(); },
+        [] {});
+  } catch (const std::bad_alloc&) {
+    // Then it goes here.
+  }
 }
 
 // The batch that was to remove these was not appended.
@@ -326,17 +345,20 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
     appended(*here);
     here->give_back_.dismiss();
   });
-  transaction.on_durable([this, alive = context_.alive, kept = std::move(kept)]() mutable {
-    if (!*alive) return;
-    const TopicPartition partition = kept->partition_;
-    durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
-      if (!apply(*kept, budget)) return false;
-      kept->charge_ = {};  // Here, on this thread.
-      if (kept->is_long_)  // Much memory takes long to go.
-        background_.run_and_then([gone = std::move(kept)]() mutable { gone.reset(); }, [] {});
-      return true;
-    });
-  });
+  transaction.on_settled(
+      [this, alive = context_.alive, kept = std::move(kept)](const Result<>& safe) mutable {
+        if (!*alive) return;
+        if (!safe) {
+          if (kept->is_long_) discard(std::move(*kept));
+          return;
+        }
+        const TopicPartition partition = kept->partition_;
+        durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
+          if (!apply(*kept, budget)) return false;
+          if (kept->is_long_) discard(std::move(*kept));
+          return true;
+        });
+      });
 }
 
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the

@@ -105,6 +105,7 @@ class Intake {
   bool take_some(Taking& taking, std::size_t& budget, std::optional<ScheduleErrors>& refused);
   Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                 std::size_t number);
+  void discard(AcceptedBatch accepted);
   void give_back(const TopicPartition& partition, std::shared_ptr<AcceptedBatch::Held> held);
   void appended(const AcceptedBatch& accepted) noexcept;
   bool apply(AcceptedBatch& accepted, std::size_t& budget);

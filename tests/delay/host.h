@@ -322,7 +322,10 @@ class TestHost final : public Sink {
     encoded_at_commit = 0;
     const auto pieces = transaction.pieces();
     for (std::size_t i = 0; i < pieces.size(); i += 2) encoded_at_commit += pieces[i].size();
-    append(std::move(transaction));
+    if (refuses_appends)
+      transaction.tell_settled(fail(Errc::no_space, "refused by the test"));
+    else
+      append(std::move(transaction));
     return answer;
   }
   // Schedules one record.
@@ -537,7 +540,8 @@ class TestHost final : public Sink {
   Errc refusal = Errc::io;
   std::set<TopicPartition> out_of_service;  // Until a crash: the start opens them again.
   bool refuses_commits = false;
-  PendingTerms terms;  // Of the producer of what follows.
+  bool refuses_appends = false;  // The journal, of batches that are accepted.
+  PendingTerms terms;            // Of the producer of what follows.
   bool give_sequences_when_asked = true;
   bool finds_at_once = true;
   bool checks_order = true;

@@ -227,6 +227,44 @@ TEST_SUITE("long batches") {
     CHECK(host.engine->stats().overdue == 0);
   }
 
+  TEST_CASE("a long batch is freed on another thread, whatever becomes of it") {
+    TestHost host;
+    host.checks_store = false;
+    const auto begin = [&] {
+      auto batch = host.produce_in_steps(jobs, many(600, "2h", "id"));
+      while (!batch->answer) {
+        host.background.run_all();
+        host.turn(1);
+      }
+      return batch;
+    };
+    const auto is_freed_elsewhere = [&] { return host.background.size() == 1; };
+    host.terms = {.principal = 7, .max_bytes = 100, .user = "alice"};
+    CHECK_FALSE(begin()->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.settle();
+    // Without an id there is nothing to take.
+    const auto plain = host.produce_in_steps(jobs, many(600, "2h", ""));
+    for (int i = 0; i < 10 && !plain->answer; ++i) host.background.step();
+    REQUIRE(plain->answer);
+    CHECK_FALSE(plain->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.settle();
+    host.terms = {};
+    host.refuses_appends = true;
+    REQUIRE(begin()->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.refuses_appends = false;
+    host.settle();
+    CHECK(host.pending().empty());
+    REQUIRE(begin()->answer->has_value());
+    host.sync();
+    for (int i = 0; i < 10 && host.background.size() == 0; ++i) host.turn(1);
+    CHECK(is_freed_elsewhere());
+    host.settle();
+    CHECK(host.pending().size() == 600);
+  }
+
   TEST_CASE("an engine that goes while it takes a batch apart leaves all as it was") {
     TestHost host;
     host.checks_store = false;
