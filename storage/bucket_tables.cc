@@ -29,15 +29,17 @@ constexpr double id_filter_share = 1.0 / 256;
 
 class ForgottenFilter final : public rocksdb::CompactionFilter {
  public:
-  explicit ForgottenFilter(std::shared_ptr<const ForgottenIds> ids) : ids_(std::move(ids)) {}
+  explicit ForgottenFilter(std::shared_ptr<const ForgottenIds> ids)
+      : ids_(std::move(ids)), dropped_(ids_->dropped.load()) {}
   bool Filter(int, const rocksdb::Slice& key, const rocksdb::Slice& value, std::string*,
               bool*) const override {
-    return ids_->is_forgotten(bytes_of(key), bytes_of(value));
+    return ids_->is_forgotten(*dropped_, bytes_of(key), bytes_of(value));
   }
   const char* Name() const override { return "tarry.forgotten"; }
 
  private:
   const std::shared_ptr<const ForgottenIds> ids_;
+  const std::shared_ptr<const TopicSet> dropped_;
 };
 
 class ForgottenFilterFactory final : public rocksdb::CompactionFilterFactory {
@@ -93,15 +95,13 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
 
 }  // namespace
 
-bool ForgottenIds::is_forgotten(Bytes key, Bytes value) const {
-  if (Fields fields(key); dropped.load()->contains(fields.topic())) return true;
-  const auto events = decode_events(value);
+bool ForgottenIds::is_forgotten(const TopicSet& gone, Bytes key, Bytes value) const {
+  if (!gone.empty() && gone.contains(Fields(key).topic())) return true;
+  const auto last = decode_last_event(value);
   // A compaction is no place to report damage: the row stays, and its reader does.
-  if (!events || events->empty()) return false;
-  const ScheduleEvent& last = events->back();
+  if (!last) return false;
   // An id that is still pending is never forgotten, however old it is.
-  return last.kind != ScheduleEvent::Kind::scheduled && last.kind != ScheduleEvent::Kind::moved &&
-         now_ms.load() - to_ms(last.at) >= remember.count();
+  return !last->is_pending() && now_ms.load() - to_ms(last->at) >= remember.count();
 }
 
 std::unexpected<Error> BucketTables::bad_row(Bytes key) const {
