@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "scratch.h"
 #include "storage/bucket_tables.h"
 #include "storage/database.h"
@@ -484,6 +486,29 @@ TEST_SUITE("bucket store") {
     Buffer unknown_kind = encode_events(std::span(all).first(2));
     unknown_kind[unknown_kind.size() / 2] = 6;
     CHECK_FALSE(merged(unknown_kind, encode_events(std::span(all).first(1))));
+  }
+
+  TEST_CASE("the tables of a hundred million ids can all be open at once") {
+    StoreFixture f;
+    constexpr std::uint64_t count = 20'000;
+    const ScheduleEvent event{
+        ScheduleEvent::Kind::scheduled, after(0), {after(9), 1}, after(9), -1};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      // As long as a UUID, and as random.
+      const std::string id =
+          fmt::format("{:016x}-{:016x}", i * 0x9e3779b97f4a7c15u, i * 0xc2b2ae3d27d4eb4fu);
+      const IdChange change{orders, id, {&event, 1}};
+      REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
+    }
+    REQUIRE(f.store->flush().has_value());
+    Rocks& rocks = *f.store->tables().rocks;
+    Family* const ids = rocks.family(bucket_family::ids);
+    std::uint64_t bytes = 0;
+    REQUIRE(rocks.db->GetIntProperty(ids, "rocksdb.total-sst-files-size", &bytes));
+    const auto tables =
+        bytes * (100'000'000 / count) / rocks.db->GetOptions(ids).target_file_size_base;
+    // The others are for chunks, which are few and large.
+    CHECK(tables < static_cast<std::uint64_t>(f.limits.max_open_files) * 3 / 4);
   }
 
   TEST_CASE("many ids are asked for at once: each is told its last event, and unknown ones none") {
