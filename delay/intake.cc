@@ -25,17 +25,29 @@ ScheduleErrors refuse(ScheduleErrors::Kind kind, std::string message,
   return {kind, std::move(message), {}, reason};
 }
 
+// The advice for a batch that would be refused however little is pending: some clients split one
+// that is too large, and all would send this one again for ever.
+constexpr auto send_fewer = "send fewer of them in one batch";
+
 // Too many records of the topic are pending; nothing, if there is room for the batch.
 std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const TopicDelay& topic,
                                           std::int64_t pending) {
   const auto more = static_cast<std::int64_t>(schedules.delayed);
   if (!topic.max_pending || more == 0 || pending + more <= *topic.max_pending) return std::nullopt;
+  constexpr auto reason = "delay_max_pending";
+  if (more > *topic.max_pending) {
+    return refuse(ScheduleErrors::Kind::too_many,
+                  fmt::format("the batch has {} delayed records, and the topic may have {} pending "
+                              "ones (tarry.delay.max.pending); {}",
+                              more, *topic.max_pending, send_fewer),
+                  reason);
+  }
   return refuse(
       ScheduleErrors::Kind::busy,
       fmt::format("the topic has {} pending records, the batch would add {}, and the limit is {} "
                   "(tarry.delay.max.pending); try again later",
                   pending, more, *topic.max_pending),
-      "delay_max_pending");
+      reason);
 }
 
 // A rule of the topic's own forbids it.
@@ -60,6 +72,21 @@ std::optional<ScheduleErrors> above_quota(const PendingTerms& terms,
                                           const storage::PendingUse& more) {
   constexpr auto reason = "user_max_pending";
   constexpr auto advice = "try again when some are delivered or cancelled";
+  if (Reservation::is_above(0, more.records, terms.max_records)) {
+    return refuse(
+        ScheduleErrors::Kind::too_many,
+        fmt::format("user {} may have {} pending records (quota pending_records), and the "
+                    "batch alone adds {}; {}",
+                    printable(terms.user), *terms.max_records, more.records, send_fewer),
+        reason);
+  }
+  if (Reservation::is_above(0, more.bytes, terms.max_bytes)) {
+    return refuse(ScheduleErrors::Kind::too_many,
+                  fmt::format("user {} may have {} bytes of pending records (quota pending_bytes), "
+                              "and the batch alone adds {}; {}",
+                              printable(terms.user), *terms.max_bytes, more.bytes, send_fewer),
+                  reason);
+  }
   if (Reservation::is_above(there.records, more.records, terms.max_records)) {
     return refuse(
         ScheduleErrors::Kind::busy,
