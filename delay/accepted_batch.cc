@@ -208,8 +208,8 @@ const AcceptedBatch::Added* AcceptedBatch::find(Sequence sequence) const {
 }
 
 std::optional<std::pair<PendingKey, storage::PendingShare>> AcceptedBatch::find_id(
-    std::string_view id) const {
-  const auto number = ids_.find(id);
+    BatchIds::Hash hash, std::string_view id) const {
+  const auto number = ids_.find(hash, id);
   if (!number) return std::nullopt;
   const LastOfId& last = last_of_ids_[*number];
   switch (last.in) {

@@ -133,7 +133,8 @@ class AcceptedBatch {
                                          std::vector<bool>& is_dropped);
   // Looks for records that are added and not applied.
   const Added* find(Sequence sequence) const;
-  std::optional<std::pair<PendingKey, storage::PendingShare>> find_id(std::string_view id) const;
+  std::optional<std::pair<PendingKey, storage::PendingShare>> find_id(BatchIds::Hash hash,
+                                                                      std::string_view id) const;
 
   Kind kind_ = Kind::untouched;
   TopicPartition partition_;

@@ -28,6 +28,11 @@ namespace tarry::delay {
 class BatchIds {
  public:
   using Number = std::uint32_t;
+  using Hash = std::uint32_t;
+
+  static Hash hash_of(std::string_view id) {
+    return static_cast<Hash>(keyed_hash(process_hash_key(), id));
+  }
 
   BatchIds() = default;
   // For so many ids at most.
@@ -38,12 +43,12 @@ class BatchIds {
 
   // The id's number, and whether it is new.
   std::pair<Number, bool> add(std::string_view id) {
-    const std::uint32_t hash = hash_of(id);
     Number number = 0;
     if (slots_.empty()) {
       number = number_among_few(id);
       if (number < names_.size()) return {number, false};
     } else {
+      const Hash hash = hash_of(id);
       Slot& slot = slots_[slot_for(hash, id)];
       if (slot.next_number != 0) return {slot.next_number - 1, false};
       number = static_cast<Number>(names_.size());
@@ -53,12 +58,14 @@ class BatchIds {
     append_bytes(text_, as_bytes(id));
     return {number, true};
   }
-  std::optional<Number> find(std::string_view id) const {
+  std::optional<Number> find(std::string_view id) const { return find(hash_of(id), id); }
+  // For whoever asks several: with its hash_of().
+  std::optional<Number> find(Hash hash, std::string_view id) const {
     if (slots_.empty()) {
       const Number number = number_among_few(id);
       return number < names_.size() ? std::optional(number) : std::nullopt;
     }
-    const Slot& slot = slots_[slot_for(hash_of(id), id)];
+    const Slot& slot = slots_[slot_for(hash, id)];
     return slot.next_number != 0 ? std::optional(slot.next_number - 1) : std::nullopt;
   }
 
@@ -86,15 +93,12 @@ class BatchIds {
     std::size_t at, size;
   };
   struct Slot {
-    std::uint32_t hash = 0;
+    Hash hash = 0;
     Number next_number = 0;  // 0: the slot is empty.
   };
   // So few are compared one by one, without a table.
   static constexpr std::size_t few = 8;
 
-  static std::uint32_t hash_of(std::string_view id) {
-    return static_cast<std::uint32_t>(keyed_hash(process_hash_key(), id));
-  }
   // Their number, if the id is new.
   Number number_among_few(std::string_view id) const {
     Number number = 0;
@@ -102,7 +106,7 @@ class BatchIds {
     return number;
   }
   // The slot that has it, or an empty one.
-  std::size_t slot_for(std::uint32_t hash, std::string_view id) const {
+  std::size_t slot_for(Hash hash, std::string_view id) const {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = hash & mask;
     const auto is_other = [&](const Slot& slot) {
