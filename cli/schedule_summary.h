@@ -44,6 +44,8 @@ class ScheduleSummary {
   // About the record that was added last.
   Fate fate() const { return fate_; }
   const Explanation& explanation() const { return explanation_; }
+  // Its due time is at most the one that is explained.
+  bool is_estimated() const { return counts_from_arrival_; }
 
   // "3 records accepted, 2 of them to be delivered later", of `accepted` in all.
   std::string accepted(std::uint64_t accepted) const;

@@ -1,7 +1,7 @@
 #include "delay/accepted_batch.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <limits>
 
 #include "delay/pending_record.h"
 #include "records/batch_builder.h"
@@ -48,36 +48,20 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
   out.records_ = batch.count;
   out.is_long_ = is_long;
 
-  // A record that a later record of the batch cancels or replaces is never added.
   std::vector<bool> is_dropped(schedules.of_records.size());
-  std::unordered_map<std::string_view, std::size_t> delayed;
-  std::unordered_set<std::string_view> taken;
-  std::size_t number = 0;
-  for (std::size_t i = 0; i < schedules.of_records.size() && number < schedules.ids; ++i) {
-    const Schedule& schedule = schedules.of_records[i];
-    if (!schedule.takes_id()) continue;
-    const bool cancels = schedule.kind == Asked::cancel;
-    if (const auto here = delayed.find(schedule.id); here != delayed.end()) {
-      is_dropped[here->second] = true;
-      delayed.erase(here);
-      ++(cancels ? out.cancelled_within_ : out.replaced_within_);
-      // Only the first record with an id can take it from a pending one; behind it the id is this
-      // batch's.
-    } else if (taken.insert(schedule.id).second) {
-      out.takes_.push_back({number, out.add_id(schedule.id), schedule.id.size(), cancels});
-    } else if (cancels) {
-      ++out.unknown_cancels_;  // A record goes once.
-    }
-    if (schedule.kind == Asked::delayed) delayed[schedule.id] = i;
-    ++number;
-  }
+  const std::vector<BatchIds::Number> ids = out.take_ids(schedules, is_dropped);
+  if (is_long) out.last_of_ids_.resize(out.ids_.size());
+  // A short batch gives its ids to UnappliedRecords one by one; a long one is asked itself.
+  const auto note_last = [&out](BatchIds::Number id, LastOfId::In in, std::size_t size) {
+    if (out.is_long_) out.last_of_ids_[id] = {in, static_cast<std::uint32_t>(size - 1)};
+  };
 
   records::BatchBuilder immediate(options_of(batch, topic));
-  std::vector<std::size_t> with_id;  // In added_.
-  std::size_t at = 0;
+  std::size_t at = 0, with_id = 0;
   const auto take = [&](const records::RecordView& record) {
     const std::size_t index = at++;
     const Schedule& schedule = schedules.of_records[index];
+    const BatchIds::Number id = schedule.takes_id() ? ids[with_id++] : 0;
     const WallTime original = batch.batch.timestamp_of(record);
     if (schedule.kind == Asked::none) {
       immediate.append_body(original, record.body);
@@ -87,9 +71,9 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
       // It never becomes pending, but its headers name a handle, which needs a number of its own.
       const PendingKey key{schedule.due, sequences.next()};
       if (!schedule.id.empty()) {
-        out.on_arrival_.push_back({key, key.due, storage::RemovalReason::delivered_on_arrival,
-                                   out.add_id(schedule.id), schedule.id.size(),
-                                   static_cast<std::int32_t>(index)});
+        out.add_on_arrival({key, key.due, storage::RemovalReason::delivered_on_arrival, id,
+                            static_cast<std::int32_t>(index)});
+        note_last(id, LastOfId::In::on_arrival, out.on_arrival_.size());
       }
       const PlainHeaders headers = plain_headers(record);
       append_delivered(immediate, delivered_time(topic.timestamp, schedule.due, original, arrived),
@@ -115,15 +99,43 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
                                                  plain_headers(record), batch.codec);
                            });
     out.added_.push_back({key, schedule.expires, place});
-    // A short batch gives its ids to UnappliedRecords one by one; a long one is asked itself.
-    if (out.is_long_ && !schedule.id.empty()) with_id.push_back(out.added_.size() - 1);
+    if (!schedule.id.empty()) note_last(id, LastOfId::In::added, out.added_.size());
     return true;
   };
   (void)records::for_each_record(batch.records(), batch.count, take);
-  for (const std::size_t index : with_id) out.by_id_[out.id_of(out.added_[index])] = index;
   out.kind_ = immediate.empty() ? Kind::nothing : Kind::rewritten;
   if (!immediate.empty()) out.immediate_ = immediate.finish();
   return out;
+}
+
+std::vector<BatchIds::Number> AcceptedBatch::take_ids(const BatchSchedules& schedules,
+                                                      std::vector<bool>& is_dropped) {
+  constexpr auto none = std::numeric_limits<std::size_t>::max();
+  ids_ = BatchIds(schedules.ids);
+  std::vector<BatchIds::Number> numbers;
+  numbers.reserve(schedules.ids);
+  std::vector<std::size_t> delayed;  // By id: the record that has it so far.
+  for (std::size_t i = 0; i < is_dropped.size() && numbers.size() < schedules.ids; ++i) {
+    const Schedule& schedule = schedules.of_records[i];
+    if (!schedule.takes_id()) continue;
+    const bool cancels = schedule.kind == Asked::cancel;
+    const auto [id, is_new] = ids_.add(schedule.id);
+    if (is_new) {
+      // Only the first record with an id can take it from a pending one; behind it the id is this
+      // batch's.
+      takes_.push_back({numbers.size(), cancels});
+      delayed.push_back(none);
+    } else if (delayed[id] != none) {
+      is_dropped[delayed[id]] = true;
+      delayed[id] = none;
+      ++(cancels ? cancelled_within_ : replaced_within_);
+    } else if (cancels) {
+      ++unknown_cancels_;  // A record goes once.
+    }
+    if (schedule.kind == Asked::delayed) delayed[id] = i;
+    numbers.push_back(id);
+  }
+  return numbers;
 }
 
 storage::PendingAdded AcceptedBatch::added_operation(const Added& added) const {
@@ -148,34 +160,43 @@ storage::PendingUse AcceptedBatch::difference() const {
   return use;
 }
 
+void AcceptedBatch::add_removed(const Removed& gone) {
+  removed_.push_back(gone);
+  encoded_removals_.add(removed_operation(gone));
+}
+
+void AcceptedBatch::add_on_arrival(const Removed& gone) {
+  on_arrival_.push_back(gone);
+  on_arrival_.back().encoded_end = encoded_arrivals_.add(removed_operation(gone));
+}
+
+void AcceptedBatch::set_base_offset(Offset base) {
+  base_offset_ = base;
+  // Some nanoseconds for each: everything else was encoded where the batch was taken apart.
+  for (const Removed& gone : on_arrival_)
+    encoded_arrivals_.set_offset(gone.encoded_end, base + gone.offset_delta);
+}
+
 storage::PendingRemoved AcceptedBatch::removed_operation(const Removed& gone) const {
   const bool delivered = gone.how == storage::RemovalReason::delivered_on_arrival;
-  storage::PendingRemoved operation{
-      partition_,
-      gone.key.sequence,
-      gone.key.due,
-      gone.how,
-      arrived_,
-      id_of(gone),
-      delivered && base_offset_ >= 0 ? base_offset_ + gone.offset_delta : -1};
+  storage::PendingRemoved operation{partition_,
+                                    gone.key.sequence,
+                                    gone.key.due,
+                                    gone.how,
+                                    arrived_,
+                                    id_of(gone),
+                                    delivered ? base_offset_ + gone.offset_delta : -1};
   operation.set_first_due(gone.first);
   operation.share = gone.share;
   return operation;
 }
 
 std::size_t AcceptedBatch::memory_bytes() const {
-  // A node of a map, with its place in the table.
-  constexpr std::size_t node_bytes = sizeof(std::pair<std::string_view, std::size_t>) + 32;
-  return immediate_.capacity() + ids_.capacity() + additions_.bytes().size() +
+  return immediate_.capacity() + ids_.memory_bytes() + additions_.bytes().size() +
          added_.capacity() * sizeof(Added) + removed_.capacity() * sizeof(Removed) +
          takes_.capacity() * sizeof(Take) + on_arrival_.capacity() * sizeof(Removed) +
-         by_id_.size() * node_bytes;
-}
-
-std::size_t AcceptedBatch::add_id(std::string_view id) {
-  const std::size_t at = ids_.size();
-  append_bytes(ids_, as_bytes(id));
-  return at;
+         encoded_removals_.bytes().size() + encoded_arrivals_.bytes().size() +
+         last_of_ids_.capacity() * sizeof(LastOfId);
 }
 
 const AcceptedBatch::Added* AcceptedBatch::find(Sequence sequence) const {
@@ -187,17 +208,21 @@ const AcceptedBatch::Added* AcceptedBatch::find(Sequence sequence) const {
 }
 
 std::optional<std::pair<PendingKey, storage::PendingShare>> AcceptedBatch::find_id(
-    std::string_view id) const {
-  const auto known = by_id_.find(id);
-  if (known == by_id_.end()) return std::nullopt;
-  const std::size_t at = known->second;
-  if (at < added_.size()) {
-    if (at < applied_.added) return std::nullopt;
-    return std::pair(added_[at].key, share_of(added_[at]));
+    BatchIds::Hash hash, std::string_view id) const {
+  const auto number = ids_.find(hash, id);
+  if (!number) return std::nullopt;
+  const LastOfId& last = last_of_ids_[*number];
+  switch (last.in) {
+    case LastOfId::In::none:
+      break;
+    case LastOfId::In::added:
+      if (last.at < applied_.added) break;
+      return std::pair(added_[last.at].key, share_of(added_[last.at]));
+    case LastOfId::In::on_arrival:
+      if (removed_.size() + last.at < applied_.removed) break;
+      return std::pair(on_arrival_[last.at].key, storage::PendingShare{});
   }
-  if (at - added_.size() < applied_.removed) return std::nullopt;
-  const auto& removed = removed_[at - added_.size()];
-  return std::pair(removed.key, removed.share);
+  return std::nullopt;
 }
 
 }  // namespace tarry::delay

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/scope_exit.h"
+#include "delay/batch_ids.h"
 #include "delay/batch_schedules.h"
 #include "delay/intake_charge.h"
 #include "delay/pending_quota.h"
@@ -51,7 +51,7 @@ class AcceptedBatch {
   std::int32_t records() const { return records_; }  // In the producer's batch.
 
   std::size_t delayed() const { return added_.size(); }  // How many are.
-  bool is_empty() const { return added_.empty() && removed_.empty(); }
+  bool is_empty() const { return added_.empty() && removals() == 0; }
   std::size_t memory_bytes() const;  // About.
 
   // A batch of which each shard's turn does but a part: it has many records, or its immediate ones
@@ -79,27 +79,47 @@ class AcceptedBatch {
     PendingKey key;
     WallTime first;  // Its handle's due time.
     storage::RemovalReason how;
-    std::size_t id_at = 0, id_size = 0;  // In ids_.
-    std::int32_t offset_delta = 0;       // The offset of a record that goes to the log at once.
-    storage::PendingShare share = {};    // Of one that was pending.
+    BatchIds::Number id;
+    std::int32_t offset_delta = 0;     // The offset of a record that goes to the log at once.
+    storage::PendingShare share = {};  // Of one that was pending.
+    std::size_t encoded_end = 0;       // In encoded_arrivals_, of one that is due on arrival.
   };
   // An id that is taken from whatever record has it, outside of this batch.
   struct Take {
     std::size_t number;  // Among those of BatchSchedules::ids_taken().
-    std::size_t id_at, id_size;
     bool cancels;
+  };
+  // The batch's last record that has an id.
+  struct LastOfId {
+    enum class In : std::uint8_t { none, added, on_arrival };
+    In in = In::none;
+    std::uint32_t at = 0;  // Its place there.
+  };
+  // The records that leave because of a long batch until it is appended.  If it is not, they stay.
+  struct Held {
+    std::vector<PendingKey> taken;
+    std::vector<Sequence> arrived;  // Due on arrival: they never were pending.
+    bool given_back = false;
   };
   // The changes once it is durable.
   struct Applied {
     std::size_t removed = 0, added = 0, ended = 0;  // So many of each.
   };
 
-  std::string_view id_of(const auto& of) const {
-    return as_text(Bytes(ids_).subspan(of.id_at, of.id_size));
-  }
+  std::string_view id_of(const Removed& gone) const { return ids_[gone.id]; }
   std::string_view id_of(const Added& added) const {
     return as_text(additions_.bytes().subspan(added.place.id, added.place.id_size));
   }
+  // Those of removed_, and then those of on_arrival_.
+  std::size_t removals() const { return removed_.size() + on_arrival_.size(); }
+  const Removed& removal(std::size_t at) const {
+    return at < removed_.size() ? removed_[at] : on_arrival_[at - removed_.size()];
+  }
+  // Keeps a record that leaves, and its encoding.
+  void add_removed(const Removed& gone);
+  void add_on_arrival(const Removed& gone);
+  // The offset of its first record that goes to the log at once.
+  void set_base_offset(Offset base);
   storage::PendingShare share_of(const Added& added) const {
     return storage::PendingShare::of(principal_, added.place.id_size, added.place.record_size);
   }
@@ -107,34 +127,34 @@ class AcceptedBatch {
   storage::PendingUse difference() const;
   storage::PendingAdded added_operation(const Added& added) const;
   storage::PendingRemoved removed_operation(const Removed& gone) const;
-  // Keeps a copy of the id.
-  std::size_t add_id(std::string_view id);
+  // Finds the ids that it takes, and the records that it drops because a later one of the batch
+  // cancels or replaces them.  Returns the number of each id that a record takes, in their order.
+  std::vector<BatchIds::Number> take_ids(const BatchSchedules& schedules,
+                                         std::vector<bool>& is_dropped);
   // Looks for records that are added and not applied.
   const Added* find(Sequence sequence) const;
-  std::optional<std::pair<PendingKey, storage::PendingShare>> find_id(std::string_view id) const;
+  std::optional<std::pair<PendingKey, storage::PendingShare>> find_id(BatchIds::Hash hash,
+                                                                      std::string_view id) const;
 
   Kind kind_ = Kind::untouched;
   TopicPartition partition_;
   PrincipalId principal_ = unknown_principal;
   WallTime arrived_{};
-  Offset base_offset_ = -1;  // The first offset of the records that go to the log at once.
+  Offset base_offset_ = 0;  // Of the records that go to the log at once, when it is known.
   std::int32_t records_ = 0;
   Buffer immediate_;
-  Buffer ids_;                           // The ids of removed_ and takes_.
+  BatchIds ids_;                         // All that its records take.
   storage::EncodedAdditions additions_;  // The encoding of added_.
   std::vector<Added> added_;
-  // They precede the pending records, in the journal too.  At last those that are due on arrival.
-  std::vector<Removed> removed_;
-  std::vector<Take> takes_;
-  std::vector<Removed> on_arrival_;  // Behind removed_ once all ids are taken.
+  // They precede the pending records, in the journal too; those that are due on arrival last.
+  std::vector<Removed> removed_, on_arrival_;
+  storage::EncodedRemovals encoded_removals_, encoded_arrivals_;
+  std::vector<Take> takes_;  // One for each of ids_.
   bool is_long_ = false;
-  // For a long batch: the last record that has an id.  Places in added_, and behind them those of
-  // removed_.
-  std::unordered_map<std::string_view, std::size_t> by_id_;
+  std::vector<LastOfId> last_of_ids_;  // For each of ids_, of a long batch.
   Applied applied_;
   IntakeCharge charge_;  // From its acceptance on.
-  // The records that leave because of a long batch: given back, unless the batch is appended.
-  std::shared_ptr<std::vector<PendingKey>> held_;
+  std::shared_ptr<Held> held_;
   ScopeExit give_back_;
   Reservation reservation_;      // Of a principal with a quota.
   storage::JournalPlace place_;  // The place of the first operation.

@@ -32,7 +32,8 @@ inline constexpr std::int32_t max_scheduled_records = 100'000;
 struct ScheduleErrors {
   enum class Kind {
     invalid,   // The producer's mistake: Kafka's INVALID_RECORD (87).
-    too_many,  // More than max_scheduled_records: MESSAGE_TOO_LARGE (10), some clients split it.
+    too_many,  // More than max_scheduled_records, or than there may ever be pending:
+               // MESSAGE_TOO_LARGE (10), some clients split it.
     busy,      // Not at the moment: `reason` says for want of what.  The producer may try again.
     failed,    // The pending store cannot be read.
     denied,    // Its producer may not do this: TOPIC_AUTHORIZATION_FAILED (29).

@@ -4,7 +4,8 @@
 //
 //   parts   64, by the id's hash: each grows alone, on the shard's thread
 //   slots   [ hash, number ] ...    open addressing; one cache line tells that an id is unknown
-//   names   the ids and their events, in the order in which they came
+//   names   the ids' events, in the order in which they came
+//   text    the ids, one behind the other
 //
 // It is asked several times for each id of each batch.  Clients choose the ids, so the hash has a
 // key that nobody knows.
@@ -15,11 +16,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <boost/container/small_vector.hpp>
+
+#include "base/bytes.h"
 #include "base/ids.h"
 #include "base/keyed_hash.h"
 #include "storage/bucket_change.h"
@@ -28,11 +31,20 @@ namespace tarry::delay {
 
 class IdEvents {
  public:
-  using Events = std::vector<storage::ScheduleEvent>;  // Oldest first.
+  // Oldest first.  Most ids have one until it is written.
+  using Events = boost::container::small_vector<storage::ScheduleEvent, 1>;
+
+  static std::uint64_t hash_of(const TopicPartition& partition, std::string_view id) {
+    return keyed_hash(process_hash_key(), id) + std::hash<TopicPartition>()(partition);
+  }
 
   // Null: nothing is known of it.  Until something is added.
   const Events* find(const TopicPartition& partition, std::string_view id) const {
-    const std::uint64_t hash = hash_of(partition, id);
+    return find(hash_of(partition, id), partition, id);
+  }
+  // For whoever asks several: with its hash_of().
+  const Events* find(std::uint64_t hash, const TopicPartition& partition,
+                     std::string_view id) const {
     const Part& part = parts_[part_of(hash)];
     if (part.slots.empty()) return nullptr;
     const Slot& slot = part.slots[part.slot_for(hash, partition, id)];
@@ -46,22 +58,26 @@ class IdEvents {
     Slot& slot = part.slots[part.slot_for(hash, partition, id)];
     const bool is_new = slot.number == 0;
     if (is_new) {
-      part.names.push_back({partition, std::string(id), {}});
+      part.names.push_back(
+          {partition, static_cast<std::uint32_t>(id.size()), part.text.size(), {}});
+      append_bytes(part.text, as_bytes(id));
       slot = {low(hash), static_cast<std::uint32_t>(part.names.size())};
     }
     return {&part.names[slot.number - 1].events, is_new};
   }
-  // Calls take(partition, id, events) for each, in no order.
+  // Calls take(partition, id, events) for each, in no order.  What they view stays until something
+  // is added.
   template <typename Take>
   void for_each(const Take& take) const {
     for (const auto& part : parts_)
-      for (const auto& name : part.names) take(name.partition, name.id, name.events);
+      for (const auto& name : part.names) take(name.partition, part.id_of(name), name.events);
   }
 
  private:
   struct Name {
     TopicPartition partition;
-    std::string id;
+    std::uint32_t id_size;
+    std::size_t id_at;
     Events events;
   };
   struct Slot {
@@ -71,14 +87,18 @@ class IdEvents {
   struct Part {
     std::vector<Slot> slots;  // A power of two, or none.
     std::vector<Name> names;
+    Buffer text;
 
+    std::string_view id_of(const Name& name) const {
+      return as_text(Bytes(text).subspan(name.id_at, name.id_size));
+    }
     // The slot that has it, or an empty one.
     std::size_t slot_for(std::uint64_t hash, const TopicPartition& partition,
                          std::string_view id) const {
       const auto is_other = [&](const Slot& slot) {
         if (slot.hash != low(hash)) return true;
         const Name& name = names[slot.number - 1];
-        return name.id != id || name.partition != partition;
+        return id_of(name) != id || name.partition != partition;
       };
       const std::size_t mask = slots.size() - 1;
       std::size_t at = low(hash) & mask;
@@ -98,9 +118,6 @@ class IdEvents {
     }
   };
 
-  static std::uint64_t hash_of(const TopicPartition& partition, std::string_view id) {
-    return keyed_hash(process_hash_key(), id) + std::hash<TopicPartition>()(partition);
-  }
   static std::uint32_t low(std::uint64_t hash) { return static_cast<std::uint32_t>(hash); }
 
   static constexpr std::size_t parts = 64;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,17 +25,29 @@ ScheduleErrors refuse(ScheduleErrors::Kind kind, std::string message,
   return {kind, std::move(message), {}, reason};
 }
 
+// The advice for a batch that would be refused however little is pending: some clients split one
+// that is too large, and all would send this one again for ever.
+constexpr auto send_fewer = "send fewer of them in one batch";
+
 // Too many records of the topic are pending; nothing, if there is room for the batch.
 std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const TopicDelay& topic,
                                           std::int64_t pending) {
   const auto more = static_cast<std::int64_t>(schedules.delayed);
   if (!topic.max_pending || more == 0 || pending + more <= *topic.max_pending) return std::nullopt;
+  constexpr auto reason = "delay_max_pending";
+  if (more > *topic.max_pending) {
+    return refuse(ScheduleErrors::Kind::too_many,
+                  fmt::format("the batch has {} delayed records, and the topic may have {} pending "
+                              "ones (tarry.delay.max.pending); {}",
+                              more, *topic.max_pending, send_fewer),
+                  reason);
+  }
   return refuse(
       ScheduleErrors::Kind::busy,
       fmt::format("the topic has {} pending records, the batch would add {}, and the limit is {} "
                   "(tarry.delay.max.pending); try again later",
                   pending, more, *topic.max_pending),
-      "delay_max_pending");
+      reason);
 }
 
 // A rule of the topic's own forbids it.
@@ -58,6 +72,21 @@ std::optional<ScheduleErrors> above_quota(const PendingTerms& terms,
                                           const storage::PendingUse& more) {
   constexpr auto reason = "user_max_pending";
   constexpr auto advice = "try again when some are delivered or cancelled";
+  if (Reservation::is_above(0, more.records, terms.max_records)) {
+    return refuse(
+        ScheduleErrors::Kind::too_many,
+        fmt::format("user {} may have {} pending records (quota pending_records), and the "
+                    "batch alone adds {}; {}",
+                    printable(terms.user), *terms.max_records, more.records, send_fewer),
+        reason);
+  }
+  if (Reservation::is_above(0, more.bytes, terms.max_bytes)) {
+    return refuse(ScheduleErrors::Kind::too_many,
+                  fmt::format("user {} may have {} bytes of pending records (quota pending_bytes), "
+                              "and the batch alone adds {}; {}",
+                              printable(terms.user), *terms.max_bytes, more.bytes, send_fewer),
+                  reason);
+  }
   if (Reservation::is_above(there.records, more.records, terms.max_records)) {
     return refuse(
         ScheduleErrors::Kind::busy,
@@ -84,9 +113,9 @@ const ScheduleErrors in_delivery =
 }  // namespace
 
 // Takes an id from the record that has it.  `no`: no record has it.  `late`: it is being delivered.
-Intake::Taken Intake::take_id(AcceptedBatch& accepted, const AcceptedBatch::Take& take,
-                              const IdRows& ids) {
-  const auto found = find_id(accepted.partition_, accepted.id_of(take), ids, take.number);
+Intake::Taken Intake::take_id(AcceptedBatch& accepted, BatchIds::Number id, const IdRows& ids) {
+  const AcceptedBatch::Take& take = accepted.takes_[id];
+  const auto found = find_id(accepted.partition_, accepted.ids_[id], ids, take.number);
   const Sequence sequence = found.key.sequence;
   if (found.state != Named::State::pending) return Taken::no;
   if (removals_.contains(sequence)) return removals_.stays(sequence) ? Taken::busy : Taken::no;
@@ -100,7 +129,7 @@ Intake::Taken Intake::take_id(AcceptedBatch& accepted, const AcceptedBatch::Take
   }
   const auto how =
       take.cancels ? storage::RemovalReason::cancelled : storage::RemovalReason::replaced;
-  accepted.removed_.push_back({key, found.first, how, take.id_at, take.id_size, 0, share});
+  accepted.add_removed({key, found.first, how, id, 0, share});
   return Taken::yes;
 }
 
@@ -167,15 +196,15 @@ std::expected<AcceptedBatch, ScheduleErrors> Intake::accept(const TopicPartition
       AcceptedBatch::split(partition, batch, schedules, topic, arrived,
                            sequences_.take(schedules.sequences), terms.principal, false);
   sequences_.request_if_low();
-  for (const auto& take : accepted.takes_) {
-    const Taken taken = take_id(accepted, take, ids);
+  for (BatchIds::Number id = 0; id < accepted.takes_.size(); ++id) {
+    const auto& take = accepted.takes_[id];
+    const Taken taken = take_id(accepted, id, ids);
     // All or nothing, because the producer sends the whole batch again.
     if (taken == Taken::busy) return std::unexpected(in_delivery);
     accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
     accepted.late_cancels_ += taken == Taken::late && take.cancels;
   }
   if (auto above = reserve(accepted, terms)) return std::unexpected(std::move(*above));
-  end_taking(accepted);
   accepted.charge_ = IntakeCharge(context_.tier.coming(partition.topic), accepted.memory_bytes(),
                                   accepted.added_.size());
   return accepted;
@@ -193,19 +222,6 @@ std::optional<ScheduleErrors> Intake::reserve(AcceptedBatch& accepted, const Pen
   accepted.reservation_ = Reservation::take(account_of(terms), more, terms, there);
   if (accepted.reservation_) return std::nullopt;
   return above_quota(terms, there, more);
-}
-
-// All its ids are taken.
-void Intake::end_taking(AcceptedBatch& accepted) {
-  if (accepted.is_long_) {
-    // From the last one, for which an id that comes twice stands.
-    for (std::size_t i = accepted.on_arrival_.size(); i-- > 0;) {
-      const auto at = accepted.added_.size() + accepted.removed_.size() + i;
-      accepted.by_id_.try_emplace(accepted.id_of(accepted.on_arrival_[i]), at);
-    }
-  }
-  accepted.removed_.insert(accepted.removed_.end(), accepted.on_arrival_.begin(),
-                           accepted.on_arrival_.end());
 }
 
 // --- Long batches
@@ -236,112 +252,149 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
         charge.set_bytes(accepted->memory_bytes());
         accepted->charge_ = std::move(charge);
         if (accepted->takes_.empty()) {
-          if (auto above = reserve(*accepted, terms))
-            return done(std::unexpected(std::move(*above)));
-          end_taking(*accepted);
-          return done(std::move(*accepted));
+          auto above = reserve(*accepted, terms);
+          if (!above) return done(std::move(*accepted));
+          done(std::unexpected(std::move(*above)));
+          if (*alive) discard(std::move(*accepted));
+          return;
         }
-        accepted->held_ = std::make_shared<std::vector<PendingKey>>();
+        accepted->held_ = std::make_shared<AcceptedBatch::Held>();
         accepted->give_back_ =
             ScopeExit([this, alive, held = accepted->held_, of = accepted->partition_] {
-              if (*alive) give_back(of, std::move(*held));
+              if (*alive) give_back(of, held);
             });
         taking_.push_back({std::move(*accepted), std::move(ids), terms, std::move(done)});
         context_.alarm.wake();
       });
 }
 
+// Takes ids of a long batch.  True: it has all that it needs, or is refused.
+bool Intake::take_some(Taking& taking, std::size_t& budget,
+                       std::optional<ScheduleErrors>& refused) {
+  AcceptedBatch& accepted = taking.accepted;
+  AcceptedBatch::Held& held = *accepted.held_;
+  const auto leave = [&](Sequence sequence) {
+    removals_.begin(sequence, {accepted.held_, &held.given_back});
+  };
+  for (; budget > 0 && taking.next < accepted.takes_.size(); --budget, ++taking.next) {
+    const auto& take = accepted.takes_[taking.next];
+    const Taken taken = take_id(accepted, taking.next, taking.ids);
+    if (taken == Taken::busy) {
+      refused = in_delivery;
+      return true;
+    }
+    accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
+    accepted.late_cancels_ += taken == Taken::late && take.cancels;
+    if (taken != Taken::yes) continue;
+    leave(accepted.removed_.back().key.sequence);
+    held.taken.push_back(accepted.removed_.back().key);
+  }
+  if (taking.next < accepted.takes_.size()) return false;
+  if (!std::exchange(taking.is_reserved, true)) {
+    refused = reserve(accepted, taking.terms);
+    if (refused) return true;
+    accepted.charge_.set_bytes(accepted.memory_bytes());
+  }
+  // Nobody knows these before the batch is appended; but then there would be no time for them.
+  for (; budget > 0 && held.arrived.size() < accepted.on_arrival_.size(); --budget) {
+    const Sequence sequence = accepted.on_arrival_[held.arrived.size()].key.sequence;
+    leave(sequence);
+    held.arrived.push_back(sequence);
+  }
+  return held.arrived.size() == accepted.on_arrival_.size();
+}
+
 bool Intake::step(std::size_t budget) {
   budget = std::min(budget, ids_a_step);
   while (budget > 0 && !taking_.empty()) {
-    Taking& first = taking_.front();
-    AcceptedBatch& accepted = first.accepted;
-    bool busy = false;
-    for (; budget > 0 && !busy && first.next < accepted.takes_.size(); --budget, ++first.next) {
-      const auto& take = accepted.takes_[first.next];
-      const Taken taken = take_id(accepted, take, first.ids);
-      busy = taken == Taken::busy;
-      accepted.unknown_cancels_ += taken == Taken::no && take.cancels;
-      accepted.late_cancels_ += taken == Taken::late && take.cancels;
-      if (taken != Taken::yes) continue;
-      removals_.begin(accepted.removed_.back().key.sequence);
-      accepted.held_->push_back(accepted.removed_.back().key);
-    }
-    if (!busy && first.next < accepted.takes_.size()) return true;
+    std::optional<ScheduleErrors> refused;
+    if (!take_some(taking_.front(), budget, refused)) return true;
     // It leaves the queue first, because `done` may hand in the next batch.
-    Taking ended = std::move(first);
+    Taking ended = std::move(taking_.front());
     taking_.pop_front();
-    if (busy) {
-      ended.done(std::unexpected(in_delivery));
-    } else if (auto above = reserve(ended.accepted, ended.terms)) {
-      ended.done(std::unexpected(std::move(*above)));
+    if (refused) {
+      ended.done(std::unexpected(std::move(*refused)));
+      discard(std::move(ended.accepted));
     } else {
-      end_taking(ended.accepted);
       ended.done(std::move(ended.accepted));
     }
   }
   return !taking_.empty();
 }
 
+// A long batch of which nothing came, or that is applied: much memory takes long to go.
+void Intake::discard(AcceptedBatch accepted) {
+  // These end here, on this thread.
+  accepted.give_back_ = {};
+  accepted.charge_ = {};
+  try {
+    background_.run_and_then(
+        [gone = std::make_unique<AcceptedBatch>(std::move(accepted))]() mutable { gone.reset(); },
+        [] {});
+  } catch (const std::bad_alloc&) {
+    // Then it goes here.
+  }
+}
+
 // The batch that was to remove these was not appended.
-void Intake::give_back(const TopicPartition& partition, std::vector<PendingKey> keys) {
-  // Until then nobody may take them for gone.
-  for (const PendingKey& key : keys) removals_.will_stay(key.sequence);
-  durable_.add(partition, [this, partition, keys = std::move(keys)](std::size_t& budget) mutable {
-    for (; !keys.empty() && budget > 0; --budget) {
-      const PendingKey key = keys.back();
-      keys.pop_back();
+void Intake::give_back(const TopicPartition& partition, std::shared_ptr<AcceptedBatch::Held> held) {
+  // Until they are, nobody may take them for gone.
+  held->given_back = true;
+  durable_.add(partition, [this, partition, held = std::move(held)](std::size_t& budget) {
+    for (; !held->arrived.empty() && budget > 0; --budget) {
+      removals_.end(held->arrived.back());
+      held->arrived.pop_back();
+    }
+    for (; !held->taken.empty() && budget > 0; --budget) {
+      const PendingKey key = held->taken.back();
+      held->taken.pop_back();
       if (!unapplied_.contains(key.sequence)) queues_.stay(key, partition);
       removals_.end(key.sequence);
     }
     context_.alarm.wake();
-    return keys.empty();
+    return held->arrived.empty() && held->taken.empty();
   });
 }
 
 // --- In the journal
 
 void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base) {
-  accepted.base_offset_ = base;
+  TARRY_ASSERT(accepted.on_arrival_.empty() || base >= 0,
+               "what is due on arrival goes to the log at once");
+  accepted.set_base_offset(base);
   // The operations view it until they are appended; then it waits to be durable.
   auto kept = std::make_unique<AcceptedBatch>(std::move(accepted));
-  std::optional<std::uint32_t> first;
-  for (const auto& gone : kept->removed_) {
-    const std::uint32_t at = transaction.add(kept->removed_operation(gone));
-    if (!first) first = at;
-  }
-  const std::uint32_t at = transaction.add(kept->additions_);
-  kept->place_.operation = first.value_or(at);
+  kept->place_.operation = transaction.add(kept->encoded_removals_);
+  transaction.add(kept->encoded_arrivals_);
+  transaction.add(kept->additions_);
   transaction.on_appended([this, here = kept.get()](Lsn lsn) noexcept {
     here->place_.lsn = lsn;
     appended(*here);
     here->give_back_.dismiss();
   });
-  transaction.on_durable([this, alive = context_.alive, kept = std::move(kept)]() mutable {
-    if (!*alive) return;
-    const TopicPartition partition = kept->partition_;
-    durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
-      if (!apply(*kept, budget)) return false;
-      kept->charge_ = {};  // Here, on this thread.
-      if (kept->is_long_)  // A large map takes long to go.
-        background_.run_and_then([gone = std::move(kept)]() mutable { gone.reset(); }, [] {});
-      return true;
-    });
-  });
+  transaction.on_settled(
+      [this, alive = context_.alive, kept = std::move(kept)](const Result<>& safe) mutable {
+        if (!*alive) return;
+        if (!safe) {
+          if (kept->is_long_) discard(std::move(*kept));
+          return;
+        }
+        const TopicPartition partition = kept->partition_;
+        durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
+          if (!apply(*kept, budget)) return false;
+          if (kept->is_long_) discard(std::move(*kept));
+          return true;
+        });
+      });
 }
 
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
 void Intake::appended(const AcceptedBatch& accepted) noexcept {
-  if (accepted.is_long_) {
-    // Records that were taken in steps are leaving already.
-    const std::size_t taken = accepted.removed_.size() - accepted.on_arrival_.size();
-    for (std::size_t i = accepted.held_ ? taken : 0; i < accepted.removed_.size(); ++i)
-      removals_.begin(accepted.removed_[i].key.sequence);
-    unapplied_.add_batch(accepted);
-    return;
-  }
-  for (const auto& gone : accepted.removed_) {
+  // What a long batch takes is leaving already.
+  if (accepted.is_long_) return unapplied_.add_batch(accepted);
+  for (std::size_t i = 0; i < accepted.removals(); ++i) {
+    const auto& gone = accepted.removal(i);
     removals_.begin(gone.key.sequence);
     if (gone.how == storage::RemovalReason::delivered_on_arrival)
       unapplied_.add_id(accepted.partition_, std::string(accepted.id_of(gone)), {gone.key, {}});
@@ -368,8 +421,8 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   context_.time.observe();
   storage::JournalPlace place = accepted.place_;
   place.operation += static_cast<std::uint32_t>(applied.removed + applied.added);
-  for (; applied.removed < accepted.removed_.size() && take(); ++applied.removed) {
-    const auto& gone = accepted.removed_[applied.removed];
+  for (; applied.removed < accepted.removals() && take(); ++applied.removed) {
+    const auto& gone = accepted.removal(applied.removed);
     if (!deleted) {
       if (gone.share.principal == accepted.principal_)
         accepted.reservation_.is_taken_away(gone.share);
@@ -404,13 +457,13 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   context_.tier.tell_account();
   accepted.reservation_.is_counted(counted);
   const bool is_in = applied.added == accepted.added_.size();
-  for (; is_in && applied.ended < accepted.removed_.size() && take(); ++applied.ended) {
-    const auto& gone = accepted.removed_[applied.ended];
+  for (; is_in && applied.ended < accepted.removals() && take(); ++applied.ended) {
+    const auto& gone = accepted.removal(applied.ended);
     if (!accepted.is_long_ && gone.how == storage::RemovalReason::delivered_on_arrival)
       unapplied_.end_id(partition, accepted.id_of(gone), gone.key);
     removals_.end(gone.key.sequence);
   }
-  const bool ended = is_in && applied.ended == accepted.removed_.size();
+  const bool ended = is_in && applied.ended == accepted.removals();
   if (ended) {
     totals.cancelled_total += accepted.cancelled_within_;
     totals.replaced_total += accepted.replaced_within_;

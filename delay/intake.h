@@ -93,18 +93,20 @@ class Intake {
     IdRows ids;
     PendingTerms terms;
     Done done;
-    std::size_t next = 0;  // The index of its next take.
+    BatchIds::Number next = 0;  // The next id that it takes.
+    bool is_reserved = false;
   };
 
   std::optional<ScheduleErrors> refusal(const BatchSchedules& schedules, const TopicDelay& topic,
                                         const TopicId& id, const PendingTerms& terms);
   Reservation::Account account_of(const PendingTerms& terms);
   std::optional<ScheduleErrors> reserve(AcceptedBatch& accepted, const PendingTerms& terms);
-  Taken take_id(AcceptedBatch& accepted, const AcceptedBatch::Take& take, const IdRows& ids);
-  static void end_taking(AcceptedBatch& accepted);
+  Taken take_id(AcceptedBatch& accepted, BatchIds::Number id, const IdRows& ids);
+  bool take_some(Taking& taking, std::size_t& budget, std::optional<ScheduleErrors>& refused);
   Named find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                 std::size_t number);
-  void give_back(const TopicPartition& partition, std::vector<PendingKey> keys);
+  void discard(AcceptedBatch accepted);
+  void give_back(const TopicPartition& partition, std::shared_ptr<AcceptedBatch::Held> held);
   void appended(const AcceptedBatch& accepted) noexcept;
   bool apply(AcceptedBatch& accepted, std::size_t& budget);
 

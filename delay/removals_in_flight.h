@@ -12,6 +12,7 @@
 // Belongs to its engine, on its thread.
 
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -25,19 +26,16 @@ class RemovalsInFlight {
  public:
   explicit RemovalsInFlight(ReadyQueues& queues) : queues_(queues) {}
 
-  void begin(Sequence sequence) {
-    records_.try_emplace(sequence);
+  // If `given_back` becomes true it stays, and is given back soon, with end().
+  void begin(Sequence sequence, std::shared_ptr<const bool> given_back = nullptr) {
+    Record& record = records_.try_emplace(sequence).first->second;
+    if (given_back != nullptr) record.given_back = std::move(given_back);
     queues_.begin_leaving(sequence);
   }
   // The same of one that is moved, and pending on.
   void begin_move(Sequence sequence) {
     begin(sequence);
     records_[sequence].stays = true;
-  }
-  // Its removal will not be appended: it is given back soon, with end().
-  void will_stay(Sequence sequence) {
-    const auto found = records_.find(sequence);
-    if (found != records_.end()) found->second.stays = true;
   }
   void end(Sequence sequence) {
     auto ended = records_.extract(sequence);
@@ -48,7 +46,9 @@ class RemovalsInFlight {
   bool contains(Sequence sequence) const { return records_.contains(sequence); }
   bool stays(Sequence sequence) const {
     const auto found = records_.find(sequence);
-    return found != records_.end() && found->second.stays;
+    if (found == records_.end()) return false;
+    const Record& record = found->second;
+    return record.stays || (record.given_back != nullptr && *record.given_back);
   }
   // `waiter` is called at its end().
   void await(Sequence sequence, std::move_only_function<void()> waiter) {
@@ -58,6 +58,7 @@ class RemovalsInFlight {
  private:
   struct Record {
     bool stays = false;
+    std::shared_ptr<const bool> given_back;  // Of all records that a batch takes; null: it is none.
     std::vector<std::move_only_function<void()>> waiters;  // Further requests for it.
   };
 

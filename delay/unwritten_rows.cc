@@ -57,8 +57,9 @@ UnwrittenRows::Since UnwrittenRows::since() const {
 
 const ScheduleEvent* UnwrittenRows::last(const TopicPartition& partition, std::string_view id,
                                          std::uint64_t since) const {
+  const std::uint64_t hash = IdEvents::hash_of(partition, id);
   const auto in = [&](const Generation& of) -> const ScheduleEvent* {
-    const auto* const known = of.ids.find(partition, id);
+    const auto* const known = of.ids.find(hash, partition, id);
     return known != nullptr ? &known->back() : nullptr;
   };
   if (const auto* const last = in(*now_)) return last;
@@ -86,7 +87,7 @@ Result<> UnwrittenRows::Generation::write_to(storage::BucketStore& store) const 
     if ((size += sizeof(rows[0])) >= batch_bytes) write();
   }
   ids.for_each([&](const auto& partition, const auto& id, const auto& events) {
-    changes.push_back({partition, id, events});
+    changes.push_back({partition, id, {events.data(), events.size()}});
     size += sizeof(changes[0]) + id.size() + events.size() * sizeof(events[0]);
     if (size >= batch_bytes) write();
   });

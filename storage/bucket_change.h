@@ -17,7 +17,8 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -104,10 +105,11 @@ struct ScheduleEvent {
 // The number of events that an id remembers; the oldest are forgotten.
 inline constexpr std::size_t max_id_events = 32;
 
+// Events of an id, oldest first.  It views them: they come by the ten thousand.
 struct IdChange {
   TopicPartition partition;
-  std::string id;
-  std::vector<ScheduleEvent> events;
+  std::string_view id;
+  std::span<const ScheduleEvent> events;
 };
 
 struct LoadedChunk {

@@ -1,5 +1,6 @@
 #include "storage/bucket_rows.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -87,28 +88,56 @@ class CountMerge final : public rocksdb::AssociativeMergeOperator {
   const char* Name() const override { return "tarry.sum"; }
 };
 
+constexpr auto last_event_kind = static_cast<std::uint8_t>(ScheduleEvent::Kind::moved);
+
+bool are_events(Bytes value) {
+  if (value.size() % event_bytes != 0) return false;
+  for (std::size_t at = 0; at < value.size(); at += event_bytes)
+    if (value[at] > last_event_kind) return false;
+  return true;
+}
+
+// Compared as bytes: an event has one encoding.
+bool has_event(Bytes events, Bytes event) {
+  for (; !events.empty(); events = events.subspan(event_bytes))
+    if (std::ranges::equal(events.first(event_bytes), event)) return true;
+  return false;
+}
+
+std::optional<ScheduleEvent> take_event(Fields& fields) {
+  ScheduleEvent event;
+  const auto kind = fields.number<std::uint8_t>();
+  if (kind > last_event_kind) return std::nullopt;
+  event.kind = static_cast<ScheduleEvent::Kind>(kind);
+  event.at = fields.time();
+  event.key.due = fields.time();
+  event.key.sequence = fields.number<Sequence>();
+  event.first = fields.time();
+  event.offset = fields.number<Offset>();
+  return event;
+}
+
 // The last events, each where it was reported last: a replay reports some again, and all after
 // them.
 class IdMerge final : public rocksdb::AssociativeMergeOperator {
  public:
   bool Merge(const rocksdb::Slice&, const rocksdb::Slice* before, const rocksdb::Slice& more,
              std::string* out, rocksdb::Logger*) const override {
-    std::vector<ScheduleEvent> events;
-    if (before != nullptr) {
-      auto known = decode_events(bytes_of(*before));
-      if (!known) return false;
-      events = std::move(*known);
-    }
-    const auto added = decode_events(bytes_of(more));
-    if (!added) return false;
-    for (const auto& event : *added) {
-      std::erase(events, event);
-      events.push_back(event);
-    }
+    const Bytes known = before != nullptr ? bytes_of(*before) : Bytes();
+    Bytes added = bytes_of(more);
+    if (!are_events(known) || !are_events(added)) return false;
+    out->clear();
+    out->reserve(known.size() + added.size());
+    const auto append_unless_in = [out](Bytes later, Bytes event) {
+      if (!has_event(later, event)) out->append(as_text(event));
+    };
+    for (Bytes left = known; !left.empty(); left = left.subspan(event_bytes))
+      append_unless_in(added, left.first(event_bytes));
+    for (; !added.empty(); added = added.subspan(event_bytes))
+      append_unless_in(added.subspan(event_bytes), added.first(event_bytes));
     // A row that grew with every schedule of its id would make each merge dearer.
-    if (events.size() > max_id_events)
-      events.erase(events.begin(), events.end() - static_cast<std::ptrdiff_t>(max_id_events));
-    out->assign(as_text(encode_events(events)));
+    constexpr std::size_t max_bytes = max_id_events * event_bytes;
+    if (out->size() > max_bytes) out->erase(0, out->size() - max_bytes);
     return true;
   }
   const char* Name() const override { return "tarry.events"; }
@@ -349,14 +378,23 @@ std::optional<UseKey> decode_use_key(Bytes key) {
 
 Buffer id_row_key(const TopicPartition& partition, std::string_view id) {
   Buffer out;
+  put_id_row_key(out, partition, id);
+  return out;
+}
+
+void put_id_row_key(Buffer& out, const TopicPartition& partition, std::string_view id) {
   put(out, partition);
   append_bytes(out, as_bytes(id));
-  return out;
 }
 
 Buffer encode_events(std::span<const ScheduleEvent> events) {
   Buffer out;
   out.reserve(events.size() * event_bytes);
+  put_events(out, events);
+  return out;
+}
+
+void put_events(Buffer& out, std::span<const ScheduleEvent> events) {
   for (const auto& event : events) {
     out.push_back(static_cast<std::uint8_t>(event.kind));
     put(out, event.at);
@@ -365,13 +403,12 @@ Buffer encode_events(std::span<const ScheduleEvent> events) {
     put(out, event.first);
     append_be(out, event.offset);
   }
-  return out;
 }
 
 std::optional<ScheduleEvent> decode_last_event(Bytes value) {
   if (value.empty() || value.size() % event_bytes != 0) return std::nullopt;
-  const auto last = decode_events(value.last(event_bytes));
-  return last ? std::optional(last->front()) : std::nullopt;
+  Fields fields(value.last(event_bytes));
+  return take_event(fields);
 }
 
 std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value) {
@@ -379,16 +416,9 @@ std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value) {
   std::vector<ScheduleEvent> out;
   Fields fields(value);
   for (auto left = value.size() / event_bytes; left > 0; --left) {
-    ScheduleEvent event;
-    const auto kind = fields.number<std::uint8_t>();
-    if (kind > static_cast<std::uint8_t>(ScheduleEvent::Kind::moved)) return std::nullopt;
-    event.kind = static_cast<ScheduleEvent::Kind>(kind);
-    event.at = fields.time();
-    event.key.due = fields.time();
-    event.key.sequence = fields.number<Sequence>();
-    event.first = fields.time();
-    event.offset = fields.number<Offset>();
-    out.push_back(event);
+    const auto event = take_event(fields);
+    if (!event) return std::nullopt;
+    out.push_back(*event);
   }
   return out;
 }

@@ -85,8 +85,10 @@ struct UseKey {
 };
 std::optional<UseKey> decode_use_key(Bytes key);
 Buffer id_row_key(const TopicPartition& partition, std::string_view id);
+void put_id_row_key(Buffer& out, const TopicPartition& partition, std::string_view id);
 
 Buffer encode_events(std::span<const ScheduleEvent> events);
+void put_events(Buffer& out, std::span<const ScheduleEvent> events);
 std::optional<std::vector<ScheduleEvent>> decode_events(Bytes value);
 // The last one alone.
 std::optional<ScheduleEvent> decode_last_event(Bytes value);

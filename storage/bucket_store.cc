@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -180,12 +181,18 @@ Result<> BucketStore::write(std::span<const Forward> forwards, std::span<const I
   std::vector<const IdChange*> sorted;
   sorted.reserve(ids.size());
   for (const auto& change : ids) sorted.push_back(&change);
-  std::ranges::stable_sort(sorted, {}, [](const IdChange* change) {
-    return std::pair(change->partition, std::string_view(change->id));
+  std::ranges::sort(sorted, [](const IdChange* a, const IdChange* b) {
+    if (a->partition != b->partition) return a->partition < b->partition;
+    const int order = a->id.compare(b->id);
+    return order != 0 ? order < 0 : a < b;  // Those of one id in the order in which they came.
   });
+  Buffer key, value;
   for (const auto* const change : sorted) {
-    batch.Merge(rocks.family(bucket_family::ids), slice(id_row_key(change->partition, change->id)),
-                slice(encode_events(change->events)));
+    key.clear();
+    value.clear();
+    put_id_row_key(key, change->partition, change->id);
+    put_events(value, change->events);
+    batch.Merge(rocks.family(bucket_family::ids), slice(key), slice(value));
   }
   return rocks.write(batch);
 }
@@ -447,19 +454,35 @@ Result<std::vector<std::optional<ScheduleEvent>>> BucketStore::last_events(
   constexpr std::size_t at_once = 256;
   std::vector<std::optional<ScheduleEvent>> out(ids.size());
   if (tables_->dropped()->contains(partition.topic)) return out;
-  std::vector<Buffer> keys;
+  // In the order of their keys: those that are read together then lie in few tables and blocks.
+  std::vector<std::uint32_t> order(ids.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (!std::ranges::is_sorted(ids))
+    std::ranges::sort(order, {}, [&](std::uint32_t at) { return ids[at]; });
+  Buffer keys;
+  std::vector<std::size_t> ends;
   std::vector<rocksdb::Slice> slices;
-  for (std::size_t from = 0; from < ids.size(); from += at_once) {
+  for (std::size_t from = 0; from < order.size(); from += at_once) {
     keys.clear();
+    ends.clear();
     slices.clear();
-    for (const auto id : ids.subspan(from, std::min(at_once, ids.size() - from)))
-      keys.push_back(id_row_key(partition, id));
-    for (const auto& key : keys) slices.push_back(slice(key));
+    const auto some = std::span(order).subspan(from, std::min(at_once, order.size() - from));
+    for (const auto at : some) {
+      put_id_row_key(keys, partition, ids[at]);
+      ends.push_back(keys.size());
+    }
+    // Now that their bytes move no more.
+    std::size_t begin = 0;
+    for (const std::size_t end : ends) {
+      slices.push_back(slice(Bytes(keys).subspan(begin, end - begin)));
+      begin = end;
+    }
     auto read = tables_->rocks->get_several(bucket_family::ids, slices,
                                             [&](std::size_t at, Bytes value) -> Result<> {
-                                              out[from + at] = decode_last_event(value);
-                                              if (!out[from + at])
-                                                return tables_->bad_row(keys[at]);
+                                              auto& last = out[some[at]];
+                                              last = decode_last_event(value);
+                                              if (!last)
+                                                return tables_->bad_row(bytes_of(slices[at]));
                                               return {};
                                             });
     if (!read) return std::unexpected(read.error());

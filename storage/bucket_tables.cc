@@ -23,21 +23,29 @@ const FormatFamilies pending_families{
 constexpr std::uint64_t min_blob_bytes = 1024;
 constexpr std::uint64_t blob_file_bytes = 64u << 20;
 constexpr std::size_t pending_table_bytes = 16u << 20;
+// A hundred million ids have more bytes than everything else in the tables: some 100 of these, so
+// that all of them stay open (BucketLimits::max_open_files).
+constexpr std::size_t id_table_bytes = 64u << 20;
+// So many runs of young rows are merged at once.  Each costs a question a look into its filter,
+// which is far cheaper than to write all rows anew twice as often.
+constexpr int id_runs_merged = 8;
 // The filter of the ids that are in RocksDB's memory takes this part of it, a megabyte: enough for
 // some hundred thousand.
 constexpr double id_filter_share = 1.0 / 256;
 
 class ForgottenFilter final : public rocksdb::CompactionFilter {
  public:
-  explicit ForgottenFilter(std::shared_ptr<const ForgottenIds> ids) : ids_(std::move(ids)) {}
+  explicit ForgottenFilter(std::shared_ptr<const ForgottenIds> ids)
+      : ids_(std::move(ids)), dropped_(ids_->dropped.load()) {}
   bool Filter(int, const rocksdb::Slice& key, const rocksdb::Slice& value, std::string*,
               bool*) const override {
-    return ids_->is_forgotten(bytes_of(key), bytes_of(value));
+    return ids_->is_forgotten(*dropped_, bytes_of(key), bytes_of(value));
   }
   const char* Name() const override { return "tarry.forgotten"; }
 
  private:
   const std::shared_ptr<const ForgottenIds> ids_;
+  const std::shared_ptr<const TopicSet> dropped_;
 };
 
 class ForgottenFilterFactory final : public rocksdb::CompactionFilterFactory {
@@ -67,7 +75,8 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
                                             const std::shared_ptr<rocksdb::Cache>& cache,
                                             std::string_view name,
                                             const std::shared_ptr<const ForgottenIds>& forgotten) {
-  auto options = rocks_family_options(limits.write_buffer_bytes, pending_table_bytes, cache);
+  auto options = rocks_family_options(limits.write_buffer_bytes,
+                                      name == "ids" ? id_table_bytes : pending_table_bytes, cache);
   if (name == "chunks") {
     options.enable_blob_files = true;
     options.min_blob_size = min_blob_bytes;
@@ -86,6 +95,7 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
     options.memtable_whole_key_filtering = true;
     options.memtable_prefix_bloom_size_ratio = id_filter_share;
     options.merge_operator = id_merge();
+    options.level0_file_num_compaction_trigger = id_runs_merged;
     options.compaction_filter_factory = std::make_shared<ForgottenFilterFactory>(forgotten);
   }
   return options;
@@ -93,15 +103,13 @@ rocksdb::ColumnFamilyOptions family_options(const BucketLimits& limits,
 
 }  // namespace
 
-bool ForgottenIds::is_forgotten(Bytes key, Bytes value) const {
-  if (Fields fields(key); dropped.load()->contains(fields.topic())) return true;
-  const auto events = decode_events(value);
+bool ForgottenIds::is_forgotten(const TopicSet& gone, Bytes key, Bytes value) const {
+  if (!gone.empty() && gone.contains(Fields(key).topic())) return true;
+  const auto last = decode_last_event(value);
   // A compaction is no place to report damage: the row stays, and its reader does.
-  if (!events || events->empty()) return false;
-  const ScheduleEvent& last = events->back();
+  if (!last) return false;
   // An id that is still pending is never forgotten, however old it is.
-  return last.kind != ScheduleEvent::Kind::scheduled && last.kind != ScheduleEvent::Kind::moved &&
-         now_ms.load() - to_ms(last.at) >= remember.count();
+  return !last->is_pending() && now_ms.load() - to_ms(last->at) >= remember.count();
 }
 
 std::unexpected<Error> BucketTables::bad_row(Bytes key) const {

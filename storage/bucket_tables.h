@@ -32,7 +32,8 @@ struct ForgottenIds {
   std::chrono::milliseconds remember{0};
   std::atomic<std::int64_t> now_ms{0};  // As of the last reclaim().
 
-  bool is_forgotten(Bytes key, Bytes value) const;
+  // `gone`: what `dropped` was when the compaction began.
+  bool is_forgotten(const TopicSet& gone, Bytes key, Bytes value) const;
 };
 
 class BucketTables {

@@ -226,28 +226,47 @@ void RecordBuilder::add(const PendingAdded& op) {
   put_fields(own_, op);
   end(at, op.record);
 }
-void RecordBuilder::add(const EncodedAdditions& additions) {
-  // They were encoded where the batch was taken apart, on the pool if it is long.
-  if (additions.operations() == 0) return;
-  parts_.push_back({own_.size(), additions.bytes()});
-  operations_ += additions.operations();
-  size_ += additions.bytes().size();
+void RecordBuilder::add(const EncodedOperations& encoded) {
+  if (encoded.operations() == 0) return;
+  parts_.push_back({own_.size(), encoded.bytes()});
+  operations_ += encoded.operations();
+  size_ += encoded.bytes().size();
 }
 
-EncodedAdditions::Place EncodedAdditions::begin(const PendingAdded& op) {
+void EncodedOperations::begin(std::uint8_t type) {
   started_ = bytes_.size();
-  bytes_.push_back(type_of(op));
+  bytes_.push_back(type);
   append_be(bytes_, std::uint32_t{0});
-  put_fields(bytes_, op);
-  return {bytes_.size() - op.id.size(), op.id.size(), bytes_.size(), 0};
 }
 
-void EncodedAdditions::end(Place& place) {
-  place.record_size = bytes_.size() - place.record;
+void EncodedOperations::end() {
   const std::size_t length = bytes_.size() - started_ - operation_header;
   TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
   store_be(bytes_.data() + started_ + 1, static_cast<std::uint32_t>(length));
   ++operations_;
+}
+
+EncodedAdditions::Place EncodedAdditions::begin_addition(const PendingAdded& op) {
+  begin(type_of(op));
+  put_fields(bytes_, op);
+  return {bytes_.size() - op.id.size(), op.id.size(), bytes_.size(), 0};
+}
+
+void EncodedAdditions::end_addition(Place& place) {
+  place.record_size = bytes_.size() - place.record;
+  end();
+}
+
+std::size_t EncodedRemovals::add(const PendingRemoved& op) {
+  begin(type_of(op));
+  put_fields(bytes_, op);
+  end();
+  return bytes_.size();
+}
+
+void EncodedRemovals::set_offset(std::size_t end, Offset offset) {
+  // The offset is the last field.
+  store_be(bytes_.data() + end - sizeof offset, offset);
 }
 
 void RecordBuilder::add(const PendingRemoved& op) {

@@ -203,9 +203,26 @@ using Operation =
                  LogStartMoved, BrokerConfigsSet, GroupStored, GroupRemoved, OffsetsCommitted,
                  OffsetsRemoved, SecurityRowSet, SecurityRowRemoved>;
 
-// Many PendingAdded, encoded in one piece: where that is done before the record is built, on
-// another thread, and the same bytes are used afterwards.
-class EncodedAdditions {
+// Operations of one kind, encoded in one piece: where that is done before the record is built, on
+// another thread or in several turns.
+class EncodedOperations {
+ public:
+  Bytes bytes() const { return bytes_; }
+  std::uint32_t operations() const { return operations_; }
+
+ protected:
+  void begin(std::uint8_t type);
+  void end();
+
+  Buffer bytes_;
+
+ private:
+  std::size_t started_ = 0;
+  std::uint32_t operations_ = 0;
+};
+
+// Many PendingAdded; the same bytes are used afterwards.
+class EncodedAdditions : public EncodedOperations {
  public:
   // The positions in bytes() of an operation's parts that are not numbers.
   struct Place {
@@ -215,22 +232,24 @@ class EncodedAdditions {
   // `write` appends the record to the buffer that it is given; `op.record` is not looked at.
   template <typename Write>
   Place add(const PendingAdded& op, const Write& write) {
-    Place place = begin(op);
+    Place place = begin_addition(op);
     write(bytes_);
-    end(place);
+    end_addition(place);
     return place;
   }
 
-  Bytes bytes() const { return bytes_; }
-  std::uint32_t operations() const { return operations_; }
-
  private:
-  Place begin(const PendingAdded& op);
-  void end(Place& place);
+  Place begin_addition(const PendingAdded& op);
+  void end_addition(Place& place);
+};
 
-  Buffer bytes_;
-  std::size_t started_ = 0;
-  std::uint32_t operations_ = 0;
+// Many PendingRemoved.
+class EncodedRemovals : public EncodedOperations {
+ public:
+  // Returns the end of the operation in bytes().
+  std::size_t add(const PendingRemoved& op);
+  // Changes the offset of one that has an offset and ends at `end`.
+  void set_offset(std::size_t end, Offset offset);
 };
 
 // Builds a record as a list of pieces, so that a batch is copied once: into the journal's buffer.
@@ -257,7 +276,7 @@ class RecordBuilder {
   void add(const SecurityRowSet&);
   void add(const SecurityRowRemoved&);
   // Their bytes live until the record is appended.
-  void add(const EncodedAdditions&);
+  void add(const EncodedOperations&);
 
   bool empty() const { return parts_.empty(); }
   std::uint32_t operations() const { return operations_; }

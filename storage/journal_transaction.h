@@ -52,7 +52,8 @@ class JournalTransaction {
                               Durability durability = Durability::fsync)
       : reserve_(reserve), durability_(durability) {}
 
-  // Returns the operation's place in the record, from 0; of several (EncodedAdditions) the first's.
+  // Returns the operation's place in the record, from 0; of several (EncodedOperations) the
+  // first's.
   template <typename Operation>
   std::uint32_t add(const Operation& operation) {
     const std::uint32_t place = record_.operations();

@@ -65,8 +65,9 @@ Result<> Rocks::get_several(
     const std::function<Result<>(std::size_t at, Bytes value)>& take) const {
   std::vector<rocksdb::PinnableSlice> values(keys.size());
   std::vector<rocksdb::Status> told(keys.size());
+  constexpr bool are_sorted = true;
   db->MultiGet(rocksdb::ReadOptions(), family(which), keys.size(), keys.data(), values.data(),
-               told.data());
+               told.data(), are_sorted);
   // Every status is looked at: RocksDB's debug builds assert that.
   std::optional<Error> failed;
   for (std::size_t i = 0; i < keys.size(); ++i) {

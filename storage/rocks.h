@@ -51,7 +51,7 @@ struct Rocks {
   // Reads all tables and compares their checksums; not those of blob files.
   Result<> verify() const;
   // Calls `take` for each of `keys` that is there, with its place among them; in one read, so a
-  // few hundred.
+  // few hundred.  They are in their order.
   Result<> get_several(std::size_t which, std::span<const rocksdb::Slice> keys,
                        const std::function<Result<>(std::size_t at, Bytes value)>& take) const;
 };

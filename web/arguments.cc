@@ -16,6 +16,10 @@ namespace {
 // From the year 2026 it is long before and long after all times that there are for records.
 constexpr std::chrono::milliseconds max_shift = std::chrono::hours(24) * 365'000;
 
+// As for a due time in a header.
+constexpr WallTime first_due = std::chrono::sys_days{std::chrono::year{2000} / 1 / 1};
+constexpr WallTime due_end = std::chrono::sys_days{std::chrono::year{10'000} / 1 / 1};
+
 std::chrono::milliseconds shift_given(const char* name, std::string_view text) {
   const auto by = parse_duration(text);
   if (!by) throw Refused{400, fmt::format("{}: {}", name, by.error().message)};
@@ -122,7 +126,14 @@ std::variant<WallTime, std::chrono::milliseconds> new_due_in(const Json& body, W
     throw Refused{
         400, R"(a move needs either "due", a time, or "by", a duration, as in {"by": "-10m"})"};
   }
-  if (due) return time_given("due", *due, now);
+  if (due) {
+    const WallTime time = time_given("due", *due, now);
+    // Where a duration leads depends on the record.
+    if (time < first_due || time >= due_end)
+      throw Refused{400,
+                    fmt::format("due: {} is not in the years 2000 to 9999", format_time(time))};
+    return time;
+  }
   const bool is_earlier = by->starts_with('-');
   const auto shift =
       shift_given("by", std::string_view(*by).substr(is_earlier || by->starts_with('+') ? 1 : 0));

@@ -100,7 +100,7 @@ std::string_view reason_of(const delay::ScheduleErrors& errors) {
     case delay::ScheduleErrors::Kind::denied:
       return errors.reason;
     case delay::ScheduleErrors::Kind::too_many:
-      return "too_many_delayed_records";
+      return errors.reason.empty() ? "too_many_delayed_records" : errors.reason;
     case delay::ScheduleErrors::Kind::failed:
       return "pending_store_failed";
   }

@@ -325,6 +325,7 @@ class Production {
     if (fate != Fate::delayed || !explanation.due) return;
     json["due"] = format_time(*explanation.due);
     json["due_ms"] = to_ms(*explanation.due);
+    if (scheduled_->is_estimated()) json["estimated"] = true;
     if (!explanation.recurrence.empty()) json["recurrence"] = explanation.recurrence;
   }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include <fmt/core.h>
 
+#include "base/time_text.h"
 #include "cli/kafka/config_lookup.h"
 #include "cli/kafka/error_text.h"
 #include "cli/kafka/topic_lookup.h"
@@ -147,14 +149,16 @@ Result<> KafkaProducer::wait_until(const std::function<bool()>& reached) {
 }
 
 // The topic's limit of pending records; empty: it has none, or nobody answers.
-std::string KafkaProducer::max_pending() {
+std::optional<std::uint64_t> KafkaProducer::max_pending() {
   // The command has spent its timeout already: it does not wait for a broker that has gone.
-  if (connection_->is_disconnected()) return {};
-  const auto all = configs();
-  if (!all) return {};
-  const auto found = std::ranges::find(*all, "tarry.delay.max.pending", &ConfigEntry::name);
-  if (found == all->end() || !found->value || *found->value == "-1") return {};
-  return *found->value;
+  if (connection_->is_disconnected()) return std::nullopt;
+  if (!std::exchange(asked_max_pending_, true)) {
+    const auto all = configs().value_or(std::vector<ConfigEntry>{});
+    const auto found = std::ranges::find(all, "tarry.delay.max.pending", &ConfigEntry::name);
+    if (found != all.end() && found->value && *found->value != "-1")
+      max_pending_ = std::strtoull(found->value->c_str(), nullptr, 10);
+  }
+  return max_pending_;
 }
 
 // Takes back every record that was not answered, so that each is still reported.
@@ -162,14 +166,17 @@ std::unexpected<Error> KafkaProducer::give_up() {
   auto error = connection_->timeout_error();
   // A broker may answer and take nothing for now; librdkafka sends again and again and does not say
   // so.
-  if (auto reason = reasons_->topic_refusal(topic_.get()))
+  if (auto reason = reasons_->topic_refusal(topic_.get())) {
     error = fail(Errc::io, std::move(*reason));
-  else if (const auto limit = max_pending(); !limit.empty())
+  } else if (const auto limit = max_pending()) {
+    // A broker that tells the topic's configs is there: it answers, and takes nothing.
     error =
-        fail(Errc::io, fmt::format("{}; {} may have {} pending records (tarry.delay.max.pending), "
-                                   "and there may be no room for the rest of these records",
-                                   error.error().message,
-                                   name_text(rd_kafka_topic_name(topic_.get())), limit));
+        fail(Errc::io, fmt::format("{} took none of the last {} records within {}; it may have "
+                                   "{} pending records (tarry.delay.max.pending), and there "
+                                   "may be no room for these",
+                                   name_text(rd_kafka_topic_name(topic_.get())), sent_ - reported_,
+                                   format_duration(connection_->timeout()), *limit));
+  }
   given_up_ = error.error().message;
   rd_kafka_purge(connection_->client(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
   // Reports the records that were taken back.
@@ -193,7 +200,19 @@ void KafkaProducer::on_delivered(const rd_kafka_message_t& message) {
 std::string KafkaProducer::failure_reason(const rd_kafka_message_t& message) {
   const bool is_purged = message.err == RD_KAFKA_RESP_ERR__PURGE_QUEUE ||
                          message.err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT;
-  return is_purged && !given_up_.empty() ? given_up_ : reasons_->reason_of(message);
+  if (is_purged && !given_up_.empty()) return given_up_;
+  auto reason = reasons_->reason_of(message);
+  // The broker was asked about this record alone, which may fit where its batch does not.
+  const bool is_unexplained =
+      message.err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE && reason == error_text(message.err);
+  if (!is_unexplained) return reason;
+  if (const auto limit = max_pending(); limit && sent_ > *limit) {
+    reason += fmt::format(
+        "; {} records were sent, and {} may have {} pending ones "
+        "(tarry.delay.max.pending)",
+        sent_, name_text(rd_kafka_topic_name(topic_.get())), *limit);
+  }
+  return reason;
 }
 
 }  // namespace tarry::cli

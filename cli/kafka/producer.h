@@ -81,7 +81,7 @@ class KafkaProducer {
   std::string failure_reason(const rd_kafka_message_t& message);
   Result<> wait_until(const std::function<bool()>& reached);
   std::unexpected<Error> give_up();
-  std::string max_pending();
+  std::optional<std::uint64_t> max_pending();
 
   const Report report_;
   KafkaConnectionPtr connection_;  // Constant after open(), like the three below it.
@@ -89,6 +89,8 @@ class KafkaProducer {
   std::optional<RefusalReasons> reasons_;
   std::size_t partition_count_ = 0;
   std::string given_up_;  // The reason why the rest is not sent; empty: it is.
+  std::optional<std::uint64_t> max_pending_;
+  bool asked_max_pending_ = false;
   std::uint64_t sent_ = 0;
   std::uint64_t reported_ = 0;
 };

@@ -50,6 +50,7 @@ TEST_CASE("a record with an id is found by its id, and a given time is printed u
         Lines{"due 2026-12-24T17:00:00.000Z", "to find it: tarry delayed get orders order-4711"});
   CHECK(summary.fate() == Fate::delayed);
   CHECK(summary.explanation().due == *parse_time("2026-12-24T17:00:00Z"));
+  CHECK_FALSE(summary.is_estimated());
 }
 
 TEST_CASE(
@@ -57,6 +58,7 @@ TEST_CASE(
     "about") {
   const auto summary = answered({{"X-Delay", "30m"}, {"x-schedule-id", "a"}});
   CHECK(summary.lines()[0] == "due about 2026-11-21T10:30:00.120Z");
+  CHECK(summary.is_estimated());
   // Also if the answer came within the millisecond.
   CHECK(answered({{"x-delay", "30m"}}, {0ms}).lines()[0] == "due about 2026-11-21T10:30:00.100Z");
 }

@@ -192,8 +192,17 @@ TEST_SUITE("accept") {
     CHECK(host.produce(orders, {other}).has_value());
     host.pass(milliseconds{10'000});
     CHECK(host.produce(orders, {delayed, other}).has_value());
-    // More than there may ever be.
-    CHECK(!host.produce(orders, {other, other, other}).has_value());
+    // More than there may ever be, whatever is pending.
+    for (const bool full : {true, false}) {
+      if (!full) host.pass(milliseconds{10'000});
+      const auto too_many = host.produce(orders, {other, other, other});
+      REQUIRE(!too_many.has_value());
+      CHECK(too_many.error().kind == ScheduleErrors::Kind::too_many);
+      CHECK(too_many.error().reason == "delay_max_pending");
+      CHECK(too_many.error().message ==
+            "the batch has 3 delayed records, and the topic may have 2 pending ones "
+            "(tarry.delay.max.pending); send fewer of them in one batch");
+    }
   }
 
   TEST_CASE("a record that is accepted and not pending yet counts for tarry.delay.max.pending") {

@@ -318,7 +318,14 @@ class TestHost final : public Sink {
     const Offset answer = accepted.appends_nothing() ? accepted.base_offset() : ends_[partition];
     if (acknowledged) transaction.on_durable([this, bytes] { acknowledged(bytes); });
     engine->add_to(transaction, std::move(accepted), answer);
-    append(std::move(transaction));
+    // Pieces that were encoded before stand behind each of those that were encoded now.
+    encoded_at_commit = 0;
+    const auto pieces = transaction.pieces();
+    for (std::size_t i = 0; i < pieces.size(); i += 2) encoded_at_commit += pieces[i].size();
+    if (refuses_appends)
+      transaction.tell_settled(fail(Errc::no_space, "refused by the test"));
+    else
+      append(std::move(transaction));
     return answer;
   }
   // Schedules one record.
@@ -533,7 +540,8 @@ class TestHost final : public Sink {
   Errc refusal = Errc::io;
   std::set<TopicPartition> out_of_service;  // Until a crash: the start opens them again.
   bool refuses_commits = false;
-  PendingTerms terms;  // Of the producer of what follows.
+  bool refuses_appends = false;  // The journal, of batches that are accepted.
+  PendingTerms terms;            // Of the producer of what follows.
   bool give_sequences_when_asked = true;
   bool finds_at_once = true;
   bool checks_order = true;
@@ -558,6 +566,7 @@ class TestHost final : public Sink {
   }
   std::size_t block = 1'000'000;
   std::size_t sequences_asked = 0;
+  std::size_t encoded_at_commit = 0;  // Bytes, of the batch that was committed last.
   std::size_t deliveries = 0;
   std::vector<records::Codec> codecs;  // The codecs of delivered batches.
   // Deliveries wait until the test calls them, as while their partitions are being opened.

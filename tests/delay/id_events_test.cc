@@ -4,7 +4,9 @@
 
 #include <map>
 #include <random>
+#include <string>
 #include <tuple>
+#include <vector>
 
 namespace tarry::delay {
 namespace {
@@ -26,9 +28,9 @@ TEST_SUITE("id events") {
       events->push_back({.key = {WallTime{}, i}});
     }
     std::size_t seen = 0;
-    ids.for_each([&](const TopicPartition& of, const std::string& id, const auto& events) {
+    ids.for_each([&](const TopicPartition& of, std::string_view id, const auto& events) {
       ++seen;
-      const auto& expected = model.at({of.partition, id});
+      const auto& expected = model.at({of.partition, std::string(id)});
       REQUIRE(ids.find(of, id) == &events);
       REQUIRE(events.size() == expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i)

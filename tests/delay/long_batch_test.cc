@@ -19,13 +19,15 @@ std::vector<TestRecord> many(std::size_t count, const std::string& delay, const 
   return out;
 }
 
-// Until the engine has done its part.
-void accept_all(TestHost& host, const TestHost::InSteps& batch) {
-  for (int turns = 0; !batch.answer; ++turns) {
+// Until the engine has done its part; in so many turns.
+std::size_t accept_all(TestHost& host, const TestHost::InSteps& batch) {
+  std::size_t turns = 0;
+  for (; !batch.answer; ++turns) {
     REQUIRE(turns < 10'000);
     host.background.run_all();
     host.turn(1);
   }
+  return turns;
 }
 
 TEST_SUITE("long batches") {
@@ -53,6 +55,62 @@ TEST_SUITE("long batches") {
     CHECK(host.values(mails) == std::vector<std::string>{"quick"});
     host.pass(milliseconds{3'600'000});
     CHECK(host.log(jobs).size() == 2'000);
+  }
+
+  TEST_CASE("what a long batch replaces leaves in many turns, and its commit encodes none of it") {
+    TestHost host;
+    host.checks_store = false;
+    REQUIRE(host.produce(jobs, many(2'000, "1h", "id")).has_value());
+    host.settle();
+    const auto batch = host.produce_in_steps(jobs, many(2'000, "2h", "id"));
+    CHECK(accept_all(host, *batch) >= 2'000 / 512);
+    REQUIRE(batch->answer->has_value());
+    CHECK(host.encoded_at_commit < 200);
+    host.sync();
+    std::size_t turns = 0, before = host.engine->stats().replaced_total;
+    CHECK(before <= 512);
+    for (; before < 2'000; ++turns) {
+      REQUIRE(turns < 100);
+      host.turn(1);
+      const std::size_t now = host.engine->stats().replaced_total;
+      CHECK(now - before <= 512);
+      before = now;
+    }
+    CHECK(turns >= 3);
+    host.settle();
+    CHECK(host.pending().size() == 2'000);
+    CHECK(host.total() == 2'000);
+  }
+
+  TEST_CASE(
+      "the ids of a long batch that is due on arrival leave in many turns, with its offsets") {
+    TestHost host;
+    host.checks_store = false;
+    host.schedule(jobs, "before", "1ms");
+    host.pass(milliseconds{5});
+    const auto past = std::to_string(to_ms(host.clock.wall()) - 1);
+    std::vector<TestRecord> records = many(2'000, "1h", "id");
+    for (std::size_t i = 0; i < records.size(); ++i)
+      if (i % 4 != 3) records[i].headers[0] = {"x-deliver-at", past};
+    const auto batch = host.produce_in_steps(jobs, records);
+    CHECK(accept_all(host, *batch) >= (2'000 + 1'500) / 512);
+    REQUIRE(batch->answer->has_value());
+    CHECK(**batch->answer == 1);
+    CHECK(host.encoded_at_commit < 200);
+    const auto early = host.cancel(jobs, "id1998");  // It waits until that is durable.
+    CHECK(!early->has_value());
+    host.settle();
+    CHECK(*early == ControlOutcome::already_delivered);
+    CHECK(host.pending().size() == 500);
+    for (const bool crashed : {false, true}) {
+      if (crashed) host.crash();
+      for (const Offset i : {0, 1, 1'000, 1'998}) {
+        const auto events = host.trace(jobs, "id" + std::to_string(i));
+        REQUIRE(events.size() == 1);
+        CHECK(events[0].kind == storage::ScheduleEvent::Kind::delivered);
+        CHECK(events[0].offset == 1 + i);
+      }
+    }
   }
 
   TEST_CASE("each record of a long batch that is not applied yet can be cancelled and found") {
@@ -167,6 +225,44 @@ TEST_SUITE("long batches") {
     host.pass(milliseconds{2'000});
     CHECK(host.log(jobs).size() == 1'199);
     CHECK(host.engine->stats().overdue == 0);
+  }
+
+  TEST_CASE("a long batch is freed on another thread, whatever becomes of it") {
+    TestHost host;
+    host.checks_store = false;
+    const auto begin = [&] {
+      auto batch = host.produce_in_steps(jobs, many(600, "2h", "id"));
+      while (!batch->answer) {
+        host.background.run_all();
+        host.turn(1);
+      }
+      return batch;
+    };
+    const auto is_freed_elsewhere = [&] { return host.background.size() == 1; };
+    host.terms = {.principal = 7, .max_bytes = 100, .user = "alice"};
+    CHECK_FALSE(begin()->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.settle();
+    // Without an id there is nothing to take.
+    const auto plain = host.produce_in_steps(jobs, many(600, "2h", ""));
+    for (int i = 0; i < 10 && !plain->answer; ++i) host.background.step();
+    REQUIRE(plain->answer);
+    CHECK_FALSE(plain->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.settle();
+    host.terms = {};
+    host.refuses_appends = true;
+    REQUIRE(begin()->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.refuses_appends = false;
+    host.settle();
+    CHECK(host.pending().empty());
+    REQUIRE(begin()->answer->has_value());
+    host.sync();
+    for (int i = 0; i < 10 && host.background.size() == 0; ++i) host.turn(1);
+    CHECK(is_freed_elsewhere());
+    host.settle();
+    CHECK(host.pending().size() == 600);
   }
 
   TEST_CASE("an engine that goes while it takes a batch apart leaves all as it was") {

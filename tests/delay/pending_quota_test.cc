@@ -26,9 +26,10 @@ TestRecord cancel_of(const std::string& id) {
   return {"", {{"x-schedule-id", id}, {"x-schedule-action", "cancel"}}};
 }
 
-std::string quota_refusal(const std::expected<Offset, ScheduleErrors>& answer) {
+std::string quota_refusal(const std::expected<Offset, ScheduleErrors>& answer,
+                          ScheduleErrors::Kind kind = ScheduleErrors::Kind::busy) {
   if (answer) return "taken";
-  CHECK(answer.error().kind == ScheduleErrors::Kind::busy);
+  CHECK(answer.error().kind == kind);
   CHECK(answer.error().reason == "user_max_pending");
   return answer.error().message;
 }
@@ -52,6 +53,24 @@ TEST_SUITE("pending quotas") {
     host.sync();
     CHECK(host.use_of(alice).records == 2);
     CHECK(host.use_of(bob) == storage::PendingUse{});
+  }
+
+  TEST_CASE("a batch that exceeds a quota alone is too large, and need not be sent again") {
+    TestHost host;
+    constexpr auto too_many = ScheduleErrors::Kind::too_many;
+    host.terms = records_at_most(3);
+    CHECK(quota_refusal(host.produce(orders, delayed_records(4)), too_many) ==
+          "user alice may have 3 pending records (quota pending_records), and the batch alone adds "
+          "4; send fewer of them in one batch");
+    CHECK(quota_refusal(host.produce(orders, delayed_records(4, "id")), too_many) != "taken");
+    host.terms = {.principal = alice, .max_bytes = 10, .user = "alice"};
+    CHECK(quota_refusal(host.produce(orders, delayed_records(1, "id")), too_many)
+              .starts_with("user alice may have 10 bytes of pending records (quota pending_bytes), "
+                           "and the batch alone adds "));
+    const auto in_steps = host.produce_in_steps(orders, delayed_records(600, "id"));
+    host.settle();
+    CHECK(quota_refusal(*in_steps->answer, too_many) != "taken");
+    CHECK(host.use_of(alice) == storage::PendingUse{});
   }
 
   TEST_CASE("records that are not durable yet count too, whatever partition they are for") {
@@ -115,7 +134,8 @@ TEST_SUITE("pending quotas") {
     REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());
     host.sync();
     host.terms = records_at_most(1, bob);
-    CHECK(quota_refusal(host.produce(orders, delayed_records(2, "id"))) != "taken");
+    CHECK(quota_refusal(host.produce(orders, delayed_records(2, "id")),
+                        ScheduleErrors::Kind::too_many) != "taken");
     host.terms = records_at_most(2, bob);
     REQUIRE(host.produce(orders, delayed_records(2, "id")).has_value());
     host.sync();

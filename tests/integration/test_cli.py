@@ -49,7 +49,10 @@ def _(ctx):
     told = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "later", "--delay", "1h", "--id", "mine", "--json"))
     due = told[0].pop("due_ms")
     assert told[0].pop("due").startswith("20") and broker.pending(topic)[0]["due_ms"] <= due < now_ms() + 3_600_000, (due, told)
-    assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": None, "result": "delayed", "id": "mine"}]
+    assert told == [{"record": 1, "topic": topic, "partition": 1, "offset": None, "result": "delayed", "id": "mine", "estimated": True}]
+    at = json_lines(broker.cli("produce", topic, "-p", "1", "-v", "later", "--at", str(int(due)), "--json"))[0]
+    assert at["due_ms"] == int(due) and "estimated" not in at, at
+    broker.cli("delayed", "cancel", topic, broker.pending(topic)[1]["handle"])
     row = broker.cli("delayed", "list").stdout.rstrip("\n").split("\t")
     assert row[0] == topic and row[1] == "1" and row[4] == "mine" and row[5].startswith("@") and row[7] == "5", row
     status = json_lines(broker.cli("status", "--json"))[0]

@@ -98,13 +98,15 @@ def _(ctx):
         ("POST", "select", {"id": "*", "action": "cancel", "show": 5}, "show belongs to dry_run"),
         ("POST", "select", {"id": "*", "action": "cancel", "dry_run": True, "show": 1001}, "1001"),
         ("POST", "select", {"id": "*", "action": "cancel", "partition": 7}, "7"),
+        ("PATCH", "a", {"due": 1_000}, "2000"), ("PATCH", "a", {"due": 253_402_300_800_000}, "9999"),
+        ("POST", "select", {"id": "*", "action": "move", "due": 1_000}, "2000"),
         ("DELETE", "a", {"by": "1h"}, "no body"),
     ]:
         status, answer = broker.http(method, f"/delayed/{topic}/{path}", body=body)
         assert status == 400 and word in answer["error"], (method, body, status, answer)
-    for due, word in [(int(now_ms()) + 3 * HOUR, "x-expire-at"), (1_000, "2000"), (253_402_300_800_000, "9999")]:
-        status, answer = broker.http("PATCH", f"/delayed/{topic}/a", body={"due": due})
-        assert status == 409 and word in answer["error"], (due, status, answer)
+    for body, word in [({"due": int(now_ms()) + 3 * HOUR}, "x-expire-at"), ({"by": "-500000h"}, "2000")]:
+        status, answer = broker.http("PATCH", f"/delayed/{topic}/a", body=body)
+        assert status == 409 and word in answer["error"], (body, status, answer)
     assert broker.pending(topic) == before
 
 

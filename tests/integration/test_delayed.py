@@ -705,6 +705,8 @@ def _(ctx):
         client.produce(topic, [wire.record(str(i), x_delay="1500ms") for i in range(10)])
         answer = client.produce(topic, [wire.record("more", x_delay="1s")], check=False)
         assert answer.error == 6 and "has 10 pending records, the batch would add 1, and the limit is 10" in answer.message, vars(answer)
+        answer = client.produce(topic, [wire.record("too many", x_delay="1s")] * 11, check=False)
+        assert answer.error == wire.MESSAGE_TOO_LARGE and "has 11 delayed records, and the topic may have 10 pending ones" in answer.message, vars(answer)
         client.produce(topic, [wire.record("plain")])
     ran = broker.cli("produce", topic, "-v", "tried again", "--delay", "100ms", "-X", "message.timeout.ms=20000")
     assert ran.returncode == 0, ran.stderr
@@ -712,6 +714,10 @@ def _(ctx):
         assert sorted(values(client.consume(topic, 12))) == sorted(["plain", "tried again"] + [str(i) for i in range(10)])
     told = broker.get(f"/topics/{topic}")["refused_batches"]
     assert told["total"] >= 2 and told["last"]["reason"] == "delay_max_pending", told
+    with broker.client() as client:
+        small = client.create_topic(ctx.topic(), tarry_delay_max_pending="2")
+    ran = broker.cli("produce", small, "-v", "a", "-v", "b", "-v", "c", "--delay", "1h", "--timeout", "2s", check=False)
+    assert ran.returncode == 1 and "no answer" not in ran.stderr and "2 pending" in ran.stderr and "tarry.delay.max.pending" in ran.stderr, ran.stderr
 
 
 @case("over HTTP a damaged blob is an error that names the database, counts are told, and a look-up that needs it ends the broker with the reason")

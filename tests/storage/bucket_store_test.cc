@@ -8,10 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "scratch.h"
 #include "storage/bucket_tables.h"
@@ -352,8 +356,8 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("ids that ended long ago are removed by a compaction, and not earlier") {
     StoreFixture f;
-    const auto tell = [&](const std::string& id, std::vector<ScheduleEvent> events) {
-      const IdChange change{orders, id, std::move(events)};
+    const auto tell = [&](const std::string& id, const std::vector<ScheduleEvent>& events) {
+      const IdChange change{orders, id, events};
       REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
     };
     const ScheduleEvent scheduled{
@@ -393,7 +397,7 @@ TEST_SUITE("bucket store") {
                      -1});
     const auto tell = [&](std::size_t from) {
       for (std::size_t i = from; i < all.size(); ++i) {
-        const IdChange change{orders, "id", {all[i]}};
+        const IdChange change{orders, "id", {&all[i], 1}};
         REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
       }
     };
@@ -407,21 +411,104 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE("many ids are written at once, in any order") {
     StoreFixture f;
-    std::vector<IdChange> changes;
+    std::vector<std::string> ids;
+    std::vector<ScheduleEvent> events;
     for (int i = 0; i < 500; ++i) {
-      const auto sequence = static_cast<Sequence>(i);
-      changes.push_back(
-          {i % 2 == 0 ? orders : others,
-           "order-" + std::to_string(i * 7919 % 1'000),
-           {{ScheduleEvent::Kind::scheduled, after(0), {after(9), sequence}, after(9), -1}}});
+      ids.push_back("order-" + std::to_string(i * 7919 % 1'000));
+      events.push_back({ScheduleEvent::Kind::scheduled,
+                        after(0),
+                        {after(9), static_cast<Sequence>(i)},
+                        after(9),
+                        -1});
     }
+    std::vector<IdChange> changes;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      changes.push_back({i % 2 == 0 ? orders : others, ids[i], {&events[i], 1}});
+    // Two changes of one id are taken in their order.
+    const ScheduleEvent later{
+        ScheduleEvent::Kind::cancelled, after(1), {after(9), 0}, after(9), -1};
+    changes.push_back({orders, ids[0], {&later, 1}});
     REQUIRE(f.store->write({}, changes).has_value());
     for (int flushed = 0; flushed < 2; ++flushed) {
-      for (const auto& change : changes)
-        CHECK(f.store->id_events(change.partition, change.id).value() == change.events);
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const auto told = f.store->id_events(changes[i].partition, ids[i]).value();
+        REQUIRE(told.size() == (i == 0 ? 2 : 1));
+        CHECK(told[0] == events[i]);
+        if (i == 0) CHECK(told[1] == later);
+      }
       CHECK(f.store->id_events(orders, "order-unknown").value().empty());
       REQUIRE(f.store->flush().has_value());
     }
+  }
+
+  TEST_CASE("the last events of an id are kept as they were told, whatever is merged with what") {
+    const auto merge = id_merge();
+    const auto* const one_by_one =
+        dynamic_cast<const rocksdb::AssociativeMergeOperator*>(merge.get());
+    REQUIRE(one_by_one != nullptr);
+    const auto merged = [&](const std::optional<Buffer>& before, const Buffer& more) {
+      const auto known = before ? slice(*before) : rocksdb::Slice();
+      std::string out = "what was there";
+      const bool taken =
+          one_by_one->Merge({}, before ? &known : nullptr, slice(more), &out, nullptr);
+      return taken ? std::optional(Buffer(out.begin(), out.end())) : std::nullopt;
+    };
+    std::mt19937_64 random(7);
+    std::vector<ScheduleEvent> all;
+    for (Sequence i = 0; i < 60; ++i)
+      all.push_back(
+          {static_cast<ScheduleEvent::Kind>(i % 6), after(1), {after(2), i}, after(3), -1});
+    const auto some = [&](std::size_t most) {
+      std::vector<ScheduleEvent> out;
+      for (auto left = random() % (most + 1); left > 0; --left)
+        out.push_back(all[random() % all.size()]);
+      return out;
+    };
+    for (int i = 0; i < 2'000; ++i) {
+      const auto before = some(max_id_events), more = some(i % 2 == 0 ? 2 : max_id_events);
+      // The model: each is told after the other.
+      auto expected = before;
+      for (const auto& event : more) {
+        std::erase(expected, event);
+        expected.push_back(event);
+      }
+      if (expected.size() > max_id_events)
+        expected.erase(expected.begin(), expected.end() - std::ptrdiff_t{max_id_events});
+      const auto told = merged(encode_events(before), encode_events(more));
+      REQUIRE(told);
+      CHECK(decode_events(*told) == expected);
+      if (before.empty()) CHECK(merged(std::nullopt, encode_events(more)) == told);
+    }
+    Buffer damaged = encode_events(std::span(all).first(2));
+    damaged.pop_back();
+    CHECK_FALSE(merged(std::nullopt, damaged));
+    CHECK_FALSE(merged(damaged, encode_events(std::span(all).first(1))));
+    Buffer unknown_kind = encode_events(std::span(all).first(2));
+    unknown_kind[unknown_kind.size() / 2] = 6;
+    CHECK_FALSE(merged(unknown_kind, encode_events(std::span(all).first(1))));
+  }
+
+  TEST_CASE("the tables of a hundred million ids can all be open at once") {
+    StoreFixture f;
+    constexpr std::uint64_t count = 20'000;
+    const ScheduleEvent event{
+        ScheduleEvent::Kind::scheduled, after(0), {after(9), 1}, after(9), -1};
+    for (std::uint64_t i = 0; i < count; ++i) {
+      // As long as a UUID, and as random.
+      const std::string id =
+          fmt::format("{:016x}-{:016x}", i * 0x9e3779b97f4a7c15u, i * 0xc2b2ae3d27d4eb4fu);
+      const IdChange change{orders, id, {&event, 1}};
+      REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
+    }
+    REQUIRE(f.store->flush().has_value());
+    Rocks& rocks = *f.store->tables().rocks;
+    Family* const ids = rocks.family(bucket_family::ids);
+    std::uint64_t bytes = 0;
+    REQUIRE(rocks.db->GetIntProperty(ids, "rocksdb.total-sst-files-size", &bytes));
+    const auto tables =
+        bytes * (100'000'000 / count) / rocks.db->GetOptions(ids).target_file_size_base;
+    // The others are for chunks, which are few and large.
+    CHECK(tables < static_cast<std::uint64_t>(f.limits.max_open_files) * 3 / 4);
   }
 
   TEST_CASE("many ids are asked for at once: each is told its last event, and unknown ones none") {
@@ -429,10 +516,9 @@ TEST_SUITE("bucket store") {
     std::vector<std::string> ids;
     for (int i = 0; i < 1'000; ++i) ids.push_back("order-" + std::to_string(i * 7919 % 1'000));
     const auto tell = [&](const std::string& id, Sequence sequence) {
-      const IdChange change{
-          orders,
-          id,
-          {{ScheduleEvent::Kind::scheduled, after(0), {after(9), sequence}, after(9), -1}}};
+      const ScheduleEvent event{
+          ScheduleEvent::Kind::scheduled, after(0), {after(9), sequence}, after(9), -1};
+      const IdChange change{orders, id, {&event, 1}};
       REQUIRE(f.store->write({}, std::span(&change, 1)).has_value());
     };
     for (std::size_t i = 0; i < ids.size(); i += 3) tell(ids[i], i);

@@ -154,6 +154,29 @@ TEST_SUITE("journal record") {
     CHECK(one_by_one.size() == at_once.size());
   }
 
+  TEST_CASE(
+      "removals that were encoded before are the same bytes, and may have their offset later") {
+    const TopicPartition of{topic(1), 2};
+    PendingRemoved replaced{of, 3, from_ms(4), RemovalReason::replaced, from_ms(5), "id"};
+    replaced.share = {7, 100};
+    PendingRemoved moved{of, 4, from_ms(4), RemovalReason::moved, from_ms(5), "", -1, from_ms(9)};
+    moved.first_due = from_ms(2);
+    PendingRemoved delivered{of,         5,      from_ms(4), RemovalReason::delivered_on_arrival,
+                             from_ms(5), "more", 0};
+    RecordBuilder one_by_one, at_once;
+    EncodedRemovals removals;
+    removals.add(replaced);
+    const std::size_t end = removals.add(delivered);
+    removals.add(moved);
+    removals.set_offset(end, 1'234'567);
+    delivered.offset = 1'234'567;
+    for (const auto& each : {replaced, delivered, moved}) one_by_one.add(each);
+    at_once.add(removals);
+    CHECK(joined(one_by_one) == joined(at_once));
+    CHECK(one_by_one.operations() == at_once.operations());
+    CHECK(one_by_one.size() == at_once.size());
+  }
+
   TEST_CASE("the place of several operations that are added at once is that of the first") {
     EncodedAdditions additions;
     for (Sequence i = 0; i < 3; ++i)

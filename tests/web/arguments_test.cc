@@ -90,6 +90,13 @@ TEST_CASE("a move is to a time or by a duration, and never both") {
   CHECK(std::get<std::chrono::milliseconds>(moved(R"({"by": "+2h"})")) == 2h);
   CHECK(refused_by([&] { return moved(R"({"due": 1, "by": "1h"})"); }).contains("either"));
   CHECK(refused_by([&] { return moved("{}"); }).contains("either"));
+  // Seconds, or a slip of the hand.
+  CHECK(refused_by([&] { return moved(R"({"due": 123})"); }) ==
+        "due: 1970-01-01T00:00:00.123Z is not in the years 2000 to 9999");
+  CHECK(refused_by([&] { return moved(R"({"due": 946684799999})"); }).contains("2000"));
+  CHECK(refused_by([&] { return moved(R"({"due": 253402300800000})"); }).contains("9999"));
+  CHECK(std::get<WallTime>(moved(R"({"due": 946684800000})")) == from_ms(946'684'800'000));
+  CHECK(std::get<WallTime>(moved(R"({"due": 253402300799999})")) == from_ms(253'402'300'799'999));
   CHECK(refused_by([&] { return moved(R"({"by": "soon"})"); }).starts_with("by: "));
 }
 
