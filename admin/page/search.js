@@ -27,7 +27,13 @@ export function parseSearch(text, now) {
     } else search[name] = value || null;
   }
   search.words = words.join(" ").trim();
+  if (search.partition !== null && !search.wrong) search.wrong = wrongPartition(search);
   return search;
+}
+
+function wrongPartition({ topic, partition }) {
+  if (!/^\d+$/.test(partition)) return `“${visible(partition)}” is not the number of a partition. Example: topic:orders partition:2.`;
+  return topic ? null : "A partition belongs to a topic, so partition: needs one. Example: topic:orders partition:2.";
 }
 
 export function parseSpan(text, now) {
@@ -145,7 +151,7 @@ export { isEmpty };
 
 function parameters(search, extra) {
   return query({
-    topic: search.topic, id: search.id, key: search.key, partition: search.topic ? search.partition : null,
+    topic: search.topic, id: search.id, key: search.key, partition: search.partition,
     from: search.span?.from ?? null, to: search.span?.to ?? null, limit: page_size, ...extra,
   });
 }

@@ -900,6 +900,13 @@ def _(ctx):
         page.keys(*" due:>30d")
         page.says('[data-view="pending"]', "Not searched")
         assert page.handles() == []
+        # A partition alone would be one of every topic.
+        page.search("key-")
+        page.wait(lambda: len(page.handles()) == 3, "what is found")
+        page.search("partition:0")
+        page.says('[data-field="error"]', "A partition belongs to a topic")
+        assert page.handles() == []
+        page.finds(f"topic:{topic} partition:0", list(handles_by_id(broker, topic).values()))
 
 
 @case("a bar opens the records that are due then, with their exact number, when in it they are due, and the minute with most")
