@@ -569,6 +569,60 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "4" and page.text('[data-figure="sum"]').startswith("4 pending"), "the new figures", within=3)
 
 
+@case("many at once takes over every condition of the search, and names what it cannot take over before anything can be chosen")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for partition in range(3):
+            for n in range(2):
+                client.schedule(topic, f"x-{partition}{n}", partition, key=f"customer-{n}")
+    with page_of(broker) as page:
+        page.open()
+        value = lambda name: page.js("return document.querySelector(`#panel input[name=${arguments[0]}]`).value", name)
+        can_preview = lambda: page.js("return !document.querySelector('#panel [data-action=preview]').disabled")
+
+        def many(text, found):
+            page.js("document.querySelector('#panel [data-action=close]')?.click()")
+            page.search(text)
+            page.says('[data-view="pending"] .list-head', found)
+            page.click('[data-action="many"]')
+            page.one("#panel input[name=topic]")
+
+        def preview(matched):
+            page.click("#panel input[value=cancel]")
+            page.click('[data-action="preview"]')
+            page.wait(lambda: page.text('[data-figure="matched"]') == str(matched), "the number")
+
+        many(f"topic:{topic} partition:2 id:x*", "2 records: ")
+        assert (value("topic"), value("partition"), value("id")) == (topic, "2", "x*")
+        preview(2)
+        page.says(".confirmation", f"Cancel these 2 records of {topic}, partition 2?")
+        page.confirm(token_of(broker))
+        page.says("#panel .outcome", "2 records cancelled.")
+        assert sorted(row["partition"] for row in broker.pending(topic)) == [0, 0, 1, 1]
+        # Words go to the name that has no pattern yet.
+        many(f"topic:{topic} id:x-* customer-1", "2 records: “customer-1”")
+        assert (value("id"), value("key"), can_preview()) == ("x-*", "*customer-1*", True)
+        # Both would be patterns of the id.
+        many(f"topic:{topic} id:x-* -01", "1 record: “-01”")
+        page.says('[data-field="lost"]', "“-01”")
+        assert not can_preview()
+        page.click('[data-action="without"]')
+        assert not page.all('[data-field="lost"]') and can_preview()
+        preview(4)
+        many(f"topic:{topic} id:x-* due:>30d", "Not searched")
+        page.says('[data-field="lost"]', "cannot be read")
+        assert not can_preview()
+        many("-0", "3 records: “-0”")
+        page.type("#panel input[name=partition]", "1")
+        page.type("#panel input[name=topic]", "*")
+        page.click("#panel input[value=cancel]")
+        page.click('[data-action="preview"]')
+        page.says('[data-field="error"]', "A partition belongs to one topic")
+        assert len(broker.pending(topic)) == 4
+
+
 @case("the page moves and delivers many records at once")
 def _(ctx):
     broker = ctx.broker()
@@ -1017,6 +1071,14 @@ READ = [
     ("search.parseSpan('2026-12-24T12:00Z..2026-12-24T13:00Z', 0)", {"from": 1798113600000, "to": 1798117200000}),
     ("search.parseSpan('<1h', 5)", {"from": 5, "to": HOUR + 5}),
     ("(({ topic, key, words }) => [topic, key, words])(search.parseSearch('topic:orders key:\"a b\" 47 11', 0))", ["orders", "a b", "47 11"]),
+    ("search.parseSearch('topic:orders partition:2', 0).wrong", None),
+    ("search.parseSearch('partition:2', 0).wrong", "A partition belongs to a topic, so partition: needs one. Example: topic:orders partition:2."),
+    ("search.parseSearch('topic:orders partition:two', 0).wrong", "“two” is not the number of a partition. Example: topic:orders partition:2."),
+    # A selection has patterns: what no pattern can say is told.
+    ("many.selectionOf(search.parseSearch('47', 0), []).id", "*47*"),
+    ("many.selectionOf(search.parseSearch('47', 0), [{ id: 'a', key: '47', topic: 't' }]).key", "*47*"),
+    ("many.selectionOf(search.parseSearch('2026-12-24', 0), [{ id: 'a', key: null, topic: 't' }]).span.from", 1798050600000),
+    ("['@7Vb', 'a*b', 'id:a key:b 47'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True, True, True]),
     ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
     ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
@@ -1030,7 +1092,7 @@ def _(ctx):
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom", "slots"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots]) => {
+            Promise.all(["format", "search", "value", "dom", "slots", "many"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])
