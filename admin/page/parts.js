@@ -39,15 +39,17 @@ export function stateOf({ partition, open, fenced, reason }) {
   return { text: "not opened", why: null };
 }
 
-// What keeps the overdue records of a partition, as the end of a sentence about it; null: it is well, or not known.
-export async function whyOverdue({ topic, partition }, signal) {
+// What keeps the overdue records of a topic's partitions, by partition: the end of a sentence about it, or null: it is well.  Null for all: it is not known.
+export async function whysOverdue(topic, signal) {
   try {
     const { partitions } = await get(`/topics/${encodeURIComponent(topic)}`, { signal });
-    return stateOf(partitions[partition]).why;
+    return new Map(partitions.map((each) => [each.partition, stateOf(each).why]));
   } catch {
     return null;
   }
 }
+
+export const whyOverdue = async ({ topic, partition }, signal) => (await whysOverdue(topic, signal))?.get(partition) ?? null;
 
 // A part of a whole, as a bar behind a number.
 export function meter(value, whole, text, colour = "--accent") {

@@ -6,12 +6,12 @@ import { el, reconcile, setHidden, setText, visible } from "./dom.js";
 import { decimal, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live, stuck_ms } from "./live.js";
 import * as panel from "./panel.js";
-import { Figures, Poll, card, whyOverdue } from "./parts.js";
+import { Figures, Poll, card, whysOverdue } from "./parts.js";
 import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
 
 const shown = 100;
-// Partitions that are named with what is wrong; each topic is asked for that once in a while, since the log has a line for each time.
+// Partitions that are named with what is wrong.  Each topic is asked for that once in a while, for all of its partitions: the answer is as long as the topic.
 const listed_troubles = 8;
 const why_again_ms = 60_000;
 
@@ -62,7 +62,7 @@ export function overdueView(section) {
   }
 
   // Those whose oldest record waits for longer than a busy broker lets it wait.
-  const asked = new Map();
+  const asked = new Map();  // By topic: {at, whys}.
   function sayWhy(records, hasMore) {
     const now = live.now();
     const stuck = new Map();
@@ -73,15 +73,17 @@ export function overdueView(section) {
       stuck.set(name, known);
     }
     const named = [...stuck.values()].filter((each) => now - each.oldest > stuck_ms).slice(0, listed_troubles);
-    for (const each of named) {
-      const known = asked.get(each.name);
+    for (const topic of new Set(named.map((each) => each.topic))) {
+      const known = asked.get(topic);
       if (known && now - known.at < why_again_ms) continue;
-      asked.set(each.name, { at: now, why: known?.why });
-      whyOverdue(each).then((why) => asked.set(each.name, { at: now, why }));
+      asked.set(topic, { at: now, whys: known?.whys });
+      whysOverdue(topic).then((whys) => asked.set(topic, { at: now, whys }));
     }
-    for (const name of asked.keys()) if (!stuck.has(name)) asked.delete(name);
-    reconcile(troubles, named, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { name, topic, partition, count, oldest: first }) => {
-      const why = asked.get(name)?.why;
+    const stuckTopics = new Set([...stuck.values()].map(({ topic }) => topic));
+    for (const topic of asked.keys()) if (!stuckTopics.has(topic)) asked.delete(topic);
+    reconcile(troubles, named, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { topic, partition, count, oldest: first }) => {
+      const whys = asked.get(topic)?.whys;
+      const why = whys ? whys.get(partition) ?? null : undefined;
       setText(node, `${visible(topic)}, partition ${partition}: ${integer(count)}${hasMore ? " or more" : ""} overdue, the oldest for ${duration(now - first)}. ${
         why ? `The partition ${why}.` : live.status?.state === "disk full" ? "The disk is full." : why === null ? "Nothing is wrong with the partition: the broker is behind." : ""}`);
     });

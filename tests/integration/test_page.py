@@ -795,6 +795,28 @@ def _(ctx):
         assert re.match("Deliver “later” now, instead of in 59m", page.text(".confirmation")), page.text(".confirmation")
 
 
+@case("the page asks once for a topic of which several partitions keep their overdue records, and says of each why")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for partition in range(3):
+            client.produce(topic, [wire.record("now")], partition)
+            client.schedule(topic, f"late-{partition}", partition, x_delay="1500ms")
+    assert broker.stop() == 0
+    for partition in range(3):
+        log = broker.data / f"logs/{topic}-{partition}"
+        shutil.rmtree(log)
+        log.touch()
+    broker.start()
+    eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 3, "the overdue records")
+    with page_of(broker) as page:
+        page.open("#overdue")
+        lines = lambda: page.js("return [...document.querySelectorAll('[data-view=overdue] .troubles li')].map((each) => each.textContent)")
+        page.wait(lambda: [f"{topic}, partition {n}: 1 overdue" in line and "The partition cannot be opened" in line for n, line in enumerate(sorted(lines()))] == [True] * 3, "why, of each")
+        assert page.js("return performance.getEntriesByType('resource').filter(({ name }) => name.endsWith(`/topics/${arguments[0]}`)).length", topic) == 1
+
+
 @case("the page shows a group with its lag, members and offsets, and a topic with its refusals, dead letters and slips, as text")
 def _(ctx):
     broker = ctx.broker(settings={"group.initial.rebalance.delay.ms": 0})
