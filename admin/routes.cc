@@ -1,5 +1,6 @@
 #include "admin/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -106,10 +107,18 @@ constexpr auto routes = [] {
   return all;
 }();
 
-// The answer to an unknown path names those that a person may want to type.
-constexpr std::string_view paths =
-    "/, /status, /topics, /groups, /clients, /delayed, /events, /wheel, /purgatory, /metrics, "
-    "/healthz, /readyz";
+// The answer to an unknown path names those that a person can type: all that are whole.  A part
+// that stands for a name is in capital letters.
+std::string whole_paths() {
+  std::string paths;
+  for (const web::Route& route : routes) {
+    if (std::ranges::any_of(route.path, [](char each) { return each >= 'A' && each <= 'Z'; }))
+      continue;
+    if (!paths.empty()) paths += ", ";
+    paths += route.path;
+  }
+  return paths;
+}
 
 constexpr std::size_t max_audited_target = 200;
 
@@ -167,6 +176,7 @@ asio::awaitable<Reply> answer_as(Context& context, const Question& question, Ask
     // admin.read.token has no holder by name, and is answered as no token.
     if (asked.holder->is_listed) rights.holder = asked.holder->name;
   }
+  static const std::string paths = whole_paths();
   auto chosen = web::choose(routes, paths, question, rights);
   if (!chosen) co_return std::move(chosen.error());
   const HandledRoute& route = handled_routes[chosen->route];
