@@ -25,8 +25,8 @@ export function clientsView(section) {
     { head: "Connected for", class: "number", cell: ({ connected_ms }) => duration(Math.max(0, live.now() - connected_ms)) },
     { head: "Requests/s", class: "number", cell: perSecond("requests", rate) },
     { head: "Requests", class: "number", cell: ({ requests }) => integer(requests) },
-    { head: "Sent", class: "number", hint: "By the client, since it connected", cell: ({ bytes_in }) => bytes(bytes_in) },
-    { head: "Received", class: "number", hint: "By the client, since it connected", cell: ({ bytes_out }) => bytes(bytes_out) },
+    { head: "Sent", class: "number", hint: "Bytes that the client has sent since it connected", cell: ({ bytes_in }) => bytes(bytes_in) },
+    { head: "Received", class: "number", hint: "Bytes that the client has received since it connected", cell: ({ bytes_out }) => bytes(bytes_out) },
     { head: "Shard", class: "number", cell: ({ shard }) => shard },
   ], { key: ({ address }) => address, caption: "Connected clients" });
   const refusals = new Table([

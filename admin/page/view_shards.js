@@ -22,7 +22,7 @@ function fullIn(points, reserve) {
 
 export function shardsView(section) {
   const figures = new Figures([
-    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
+    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"],
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The size of the store's compressed files. They include cancelled records whose space is not freed yet, but not the records that only the journal has"],
     ["free", "Free on disk", "On the file system of the data directory"],
   ]);
