@@ -279,6 +279,30 @@ def _(ctx):
         page.wait(lambda: page.text('[data-span="day"] .card-note').split()[-1] in page.js("return document.activeElement.getAttribute('aria-valuetext')").split(": ")[0], "the end of the last bar")
 
 
+@case("where one bar would flatten the others the picture has a logarithmic scale and says so, unless somebody chooses another")
+def _(ctx):
+    broker = ctx.broker()
+    minute = (int(now_ms()) // 60_000 + 10) * 60_000
+    with broker.client() as client, page_of(broker) as page:
+        topic = client.create_topic(ctx.topic())
+        for n in range(3):
+            client.schedule(topic, f"id-{n}", x_deliver_at=minute + n * 10 * 60_000)
+        page.open()
+        total = lambda: page.text('[data-span="hour"] .card-figure')
+        scale = lambda: (found := page.shown('[data-span="hour"] .chart-scale')) and found.text
+        choose = lambda name: page.js("[...document.querySelectorAll('.segmented button')].find((each) => each.textContent === arguments[0]).click()", name)
+        page.wait(lambda: total() == "3", "three bars of one record")
+        assert scale() is None
+        client.produce(topic, [wire.record("v", key="k", x_deliver_at=minute + n) for n in range(100)])
+        page.wait(lambda: total() == "103" and scale() == "log scale", "the scale of a bar of 101")
+        choose("linear")
+        assert scale() is None
+        choose("log")
+        assert scale() == "log scale"
+        choose("auto")
+        assert scale() == "log scale"
+
+
 @case("the wheel's view draws which buckets are in use, in memory and on disk")
 def _(ctx):
     broker = ctx.broker()
