@@ -66,7 +66,7 @@ constexpr std::array handled_routes{
     HandledRoute{{"GET", "/clients", Needs::right_to_read, "limit", "/clients?limit=1000"},
                  get_clients},
     HandledRoute{{"GET", "/delayed", Needs::right_to_read,
-                  "topic partition from to id key q limit after values", delayed_example},
+                  "topic partition from to id key q recurring limit after values", delayed_example},
                  list_delayed},
     HandledRoute{{"GET", "/events", Needs::right_to_read}, get_events},
     HandledRoute{{"GET", "/delayed/due", Needs::right_to_read}, get_due},

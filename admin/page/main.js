@@ -154,7 +154,7 @@ function help() {
       row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "move from record to record"), row(["Enter"], "open a record, pick a bar"),
       row(["←", "→"], "move along the bars of a chart"), row(["m", "d", "c"], "in a record: move, deliver now, cancel"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
-      [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic"],
+      [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic; with partition:2 one partition"], ["recurring:yes", "records that recur; or recurring:no"],
         ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
         .map(([term, text]) => [el("dt", {}, el("code", {}, term)), el("dd", {}, text)])),
     // No form: the content security policy forbids sending one, to a dialog too.

@@ -31,6 +31,7 @@ export function openMany(search, records, onChange) {
 export function selectionOf(search, records) {
   const { words } = search;
   if (search.wrong) return { ...search, lost: `The search cannot be read, so it is not known which records are meant. ${search.wrong}` };
+  if (search.recurring !== null) return { ...search, lost: `The search has recurring:${search.recurring ? "yes" : "no"}, which is not among the conditions below: a selection is of all records, whether they recur or not.` };
   if (!words) return search;
   const lost = (why) => ({ ...search, lost: `The search has “${visible(words)}”, which is not among the conditions below: ${why}` });
   if (words.startsWith("@")) return lost("a handle names one record. Open that record to change it.");

@@ -398,6 +398,7 @@ def _(ctx):
         topic, other = client.create_topic(ctx.topic("payments"), partitions=2), client.create_topic(ctx.topic("mails"))
         client.schedule(topic, "order-4711", 1, key="customer-9", x_deliver_at=due, value='{"big":12345678901234567890,"a":[1]}', mine="yes")
         client.schedule(topic, "order-4712", key="customer-8")
+        client.produce(topic, [wire.record("v", key="customer-7", x_schedule_id="daily", x_every="1d")])
         client.schedule(other, "mail-1", key="customer-9")
     handle, mail = handles_by_id(broker, topic), handles_by_id(broker, other)["mail-1"]
     with page_of(broker) as page:
@@ -411,6 +412,8 @@ def _(ctx):
         page.finds(f"topic:{topic} due:<2h", [handle["order-4712"]])
         local = datetime.datetime.fromtimestamp(due / 1000, datetime.timezone(datetime.timedelta(hours=5, minutes=30)))
         page.finds(local.strftime("%Y-%m-%d %H:%M"), [handle["order-4711"]])
+        page.finds(f"recurring:yes topic:{topic}", [handle["daily"]])
+        page.finds(f"recurring:no topic:{topic}", [handle["order-4711"], handle["order-4712"]])
         page.finds("no such thing", [])
         page.finds("order-4711", [handle["order-4711"]])
         page.open_record(handle["order-4711"])
@@ -1121,10 +1124,11 @@ READ = [
     ("search.parseSearch('partition:2', 0).wrong", "A partition belongs to a topic, so partition: needs one. Example: topic:orders partition:2."),
     ("search.parseSearch('topic:orders partition:two', 0).wrong", "“two” is not the number of a partition. Example: topic:orders partition:2."),
     # A selection has patterns: what no pattern can say is told.
+    ("['yes', 'no', 'may'].map((text) => search.parseSearch(`recurring:${text}`, 0)).map(({ recurring, wrong }) => [recurring, wrong !== null])", [[True, False], [False, False], [None, True]]),
     ("many.selectionOf(search.parseSearch('47', 0), []).id", "*47*"),
     ("many.selectionOf(search.parseSearch('47', 0), [{ id: 'a', key: '47', topic: 't' }]).key", "*47*"),
     ("many.selectionOf(search.parseSearch('2026-12-24', 0), [{ id: 'a', key: null, topic: 't' }]).span.from", 1798050600000),
-    ("['@7Vb', 'a*b', 'id:a key:b 47'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True, True, True]),
+    ("['@7Vb', 'a*b', 'id:a key:b 47', 'id:a recurring:yes'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True] * 4),
     ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
     ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
