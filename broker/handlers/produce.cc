@@ -84,6 +84,22 @@ Appended failed_append(ErrorCode code, std::string why = {}) {
   return failed;
 }
 
+// No partition is there to refuse the batch, so the refusal is counted and noted for it.
+Appended refuse_unopened(Shard& shard, const TopicPartition& id, ErrorCode error,
+                         const Terms& terms) {
+  // The topic is not there, or not any more.
+  if (error != ErrorCode::kafka_storage_error) return failed_append(error);
+  const std::string* why = shard.partitions().unopened_reason(id);
+  Appended out = failed_append(
+      error, why != nullptr ? fmt::format("the partition cannot be opened: {}", *why)
+                            : std::string(directory_is_lost));
+  out.reason = why != nullptr ? "cannot_be_opened" : "out_of_service";
+  if (!terms.are_acks_valid()) return out;  // The client only asks what is wrong with the batch.
+  shard.notes().count_refusal(out.reason);
+  shard.notes().refused(id, {shard.clock().wall(), id.partition, out.reason, out.message});
+  return out;
+}
+
 // On the item's shard: its batch takes its place in its partition's order.  A partition that has to
 // be opened first keeps the place for it.
 void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown& appended) {
@@ -91,8 +107,8 @@ void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown&
     item.result = std::move(result);
     appended.one_ended();
   };
-  const auto append = [&item, tell, &terms](Partitions::Found partition) {
-    if (!partition) return tell(failed_append(partition.error()));
+  const auto append = [&shard, &item, tell, &terms](Partitions::Found partition) {
+    if (!partition) return tell(refuse_unopened(shard, item.id, partition.error(), terms));
     try {
       delay::PendingTerms pending = terms.pending;
       pending.may_schedule = item.may_schedule;

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -117,6 +119,30 @@ TEST_SUITE("topic routes") {
     CHECK(by_reason.size() == 2);
     CHECK(by_reason["unreadable_value"] == 4);
     CHECK(by_reason["due_time_out_of_range"] == 1);
+  }
+
+  TEST_CASE("a partition that cannot be opened refuses with a reason, which is counted and told") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    const auto logs = admin.world.directory() + "/data/logs";
+    std::filesystem::create_directories(logs);
+    std::ofstream(logs + "/t-0") << "no directory";
+    const auto batch = batch_of(admin.world.clock.wall(), {{"v"}});
+    for (int i = 0; i < 3; ++i) {
+      const auto answer = produce(admin.world, "t", 0, batch);
+      CHECK(answer.error_code == protocol::ErrorCode::kafka_storage_error);
+      CHECK(answer.error_message.value_or("").starts_with("the partition cannot be opened: "));
+      CHECK(answer.error_message.value_or("").find("t-0") != std::string::npos);
+    }
+    CHECK(admin.get_json("/status")["refused_batches"] == Json{{"cannot_be_opened", 3}});
+    const auto refused = admin.get_json("/topics/t")["refused_batches"];
+    CHECK(refused["total"] == 3);
+    CHECK(refused["last"]["reason"] == "cannot_be_opened");
+    CHECK(refused["last"]["message"].get<std::string>().starts_with("the partition cannot be"));
+    // A batch that is only checked is refused, too, and not counted.
+    admin.world.call<protocol::ProduceResponse>(broker::test::produce_request("t", 0, batch, 17),
+                                                9);
+    CHECK(admin.get_json("/topics/t")["refused_batches"]["total"] == 3);
   }
 
   TEST_CASE("every refusal has a reason, and one that was only asked for is not noted") {
