@@ -60,7 +60,15 @@ Json refusals_json(const broker::TopicNote& note) {
     json["last"] = {{"at_ms", to_ms(last->at)},
                     {"partition", last->partition},
                     {"reason", last->reason},
-                    {"message", last->message}};
+                    {"message", last->message},
+                    {"client", nullptr},
+                    {"principal", nullptr},
+                    {"address", nullptr}};
+    if (const auto& client = last->client) {
+      json["last"]["client"] = client->id;
+      json["last"]["principal"] = client->principal;
+      json["last"]["address"] = client->address;
+    }
   }
   return json;
 }

@@ -51,6 +51,9 @@ export async function whysOverdue(topic, signal) {
 
 export const whyOverdue = async ({ topic, partition }, signal) => (await whysOverdue(topic, signal))?.get(partition) ?? null;
 
+// Who sent the last batch that was refused.
+export const senderOf = ({ client, principal, address }) => (address ? `${visible(client || "(no client id)")}, ${visible(principal)}, ${visible(address)}` : "not known");
+
 // A part of a whole, as a bar behind a number.
 export function meter(value, whole, text, colour = "--accent") {
   const part = whole > 0 ? Math.min(1, value / whole) : 0;

@@ -249,6 +249,19 @@ void note_forbidden(const RequestContext& context, const ProduceItem& item) {
                                            item.result.message, printable(name));
 }
 
+// The owner of the topic is shown whose batch was refused last.
+void note_client(const RequestContext& context, const Terms& terms, const ProduceItem& item) {
+  const Appended& result = item.result;
+  if (result.error == ErrorCode::none || result.reason.empty() || !terms.are_acks_valid()) return;
+  // The note of a deleted topic is dropped, and stays so.
+  if (!context.shard.topics().find(item.id.topic)) return;
+  context.shard.notes().refused_client(
+      item.id, {context.shard.clock().wall(), item.id.partition, result.reason,
+                result.refusal_text(),
+                TopicNote::Client{std::string(context.header.client_id.value_or("")),
+                                  context.connection.principal(), context.connection.peer()}});
+}
+
 std::size_t read_count(protocol::Reader& reader, bool compact) {
   if (compact) return std::max<std::uint32_t>(reader.uvarint(), 1) - 1;
   std::int32_t count = 0;
@@ -396,6 +409,7 @@ void finish(RequestContext& context, const Terms& terms, const ByShard<ProduceIt
     for (const ProduceItem& item : there.items) {
       fill_in(item, terms);
       note_forbidden(context, item);
+      note_client(context, terms, item);
     }
   }
   for (const auto& topic : response.responses) {
@@ -414,6 +428,7 @@ asio::awaitable<void> finish_in_steps(RequestContext& context, const Terms& term
       if (budget.spend()) co_await budget.yield();
       fill_in(item, terms);
       note_forbidden(context, item);
+      note_client(context, terms, item);
     }
   }
   for (const auto& topic : response.responses) {

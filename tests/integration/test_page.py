@@ -879,12 +879,13 @@ def _(ctx):
             page.go(f"topics/{strict}")
             page.says("#panel", "Refused batches")
             assert hostile in page.text("#panel blockquote"), page.text("#panel")
+            assert re.search(r"from integration, User:ANONYMOUS, 127\.0\.0\.1:\d+$", page.text("#panel blockquote footer")), page.text("#panel blockquote")
             # The same among the clients, and a mark in the list of topics.
             page.says('[data-view="topics"] tbody', "1 refused")
             page.go("clients")
             page.says('[data-part="refusals"] tbody', hostile)
             row = page.text('[data-part="refusals"] tbody tr')
-            assert f"{strict}/0" in row and "unreadable value" in row, row
+            assert f"{strict}/0" in row and "unreadable value" in row and "integration, User:ANONYMOUS, 127.0.0.1:" in row, row
             page.click('[data-part="refusals"] tbody tr')
             page.says("#panel", "Refused batches")
             page.go("shards")
