@@ -1,5 +1,7 @@
 #include "admin/overview.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -27,6 +29,22 @@ constexpr int disk_use_share = 50;
 constexpr std::chrono::seconds first_due_kept{10};
 constexpr int first_due_share = 50, first_due_hurried_share = 4;
 
+// Blocks.
+std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
+  std::vector<FileSystem> found;
+  std::optional<dev_t> first;
+  for (const auto& directory : {broker.data_directory, broker.log_directory}) {
+    struct stat status {};
+    // One file system counts once, or a sum over the directories would say twice what is free.
+    if (::stat(directory.c_str(), &status) != 0 || first == status.st_dev) continue;
+    if (!first) first = status.st_dev;
+    std::error_code failed;
+    const auto space = std::filesystem::space(directory, failed);
+    if (!failed) found.push_back({directory, space.available, space.capacity});
+  }
+  return found;
+}
+
 struct Machine {
   ProcessStatus process;
   DiskStatus disk;
@@ -42,14 +60,8 @@ asio::awaitable<Machine> read_process_status(Context& context) {
     if (stale) use.looking = false;
   });
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
-    std::error_code error;
-    const auto space = std::filesystem::space(broker.identity().data_directory, error);
-    Machine found{process_status(), {stale ? broker::bytes_on_disk(broker) : 0}};
-    if (!error) {
-      found.disk.free_bytes = space.available;
-      found.disk.total_bytes = space.capacity;
-    }
-    return found;
+    return Machine{process_status(), {stale ? broker::bytes_on_disk(broker) : 0,
+                                      file_systems(broker.identity())}};
   });
   if (stale) {
     use.bytes = machine.disk.bytes;

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,11 +42,17 @@ struct TopicTotals {
   void report(MetricSink& sink) const;
 };
 
+// The file system with a directory that the broker writes to.
+struct FileSystem {
+  std::string directory;
+  std::uint64_t free_bytes = 0;  // For this user.
+  std::uint64_t total_bytes = 0;
+};
+
 struct DiskStatus {
   std::uint64_t bytes = 0;
-  // The space of the file system with the data directory, for this user.
-  std::uint64_t free_bytes = 0;
-  std::uint64_t total_bytes = 0;
+  // Each once, that with the data directory first; one that cannot be asked is left out.
+  std::vector<FileSystem> file_systems;
 
   void report(MetricSink& sink) const;
 };

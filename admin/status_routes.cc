@@ -110,8 +110,16 @@ Json storage_json(const Context& context, const Overview& all) {
   for (const auto& shard : all.shards) shard.journal.report(storage);
   Json json = storage.object();
   // In /metrics each directory has figures of its own for these, so here they are no declared ones.
-  json["free_bytes"] = all.disk.free_bytes;
-  json["total_bytes"] = all.disk.total_bytes;
+  const auto& file_systems = all.disk.file_systems;
+  const FileSystem first = file_systems.empty() ? FileSystem{} : file_systems.front();
+  json["free_bytes"] = first.free_bytes;
+  json["total_bytes"] = first.total_bytes;
+  json["file_systems"] = Json::array();
+  for (const auto& each : file_systems) {
+    json["file_systems"].push_back({{"directory", each.directory},
+                                    {"free_bytes", each.free_bytes},
+                                    {"total_bytes", each.total_bytes}});
+  }
   json["reserve_bytes"] = context.here.config().disk_reserve_bytes;
   return json;
 }

@@ -6,7 +6,7 @@ import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
 import { bytes, duration, integer, milliseconds, rate, timeOf } from "./format.js";
 import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
-import { isDiskShort } from "./parts.js";
+import { isDiskShort, tightest } from "./parts.js";
 import { redraw } from "./charts.js";
 import { pendingView } from "./view_pending.js";
 import { overdueView } from "./view_overdue.js";
@@ -91,7 +91,7 @@ function head() {
   figure("delivered", rate(lastRate("delivered")));
   figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
   const { storage } = status;
-  figure("disk", `${bytes(storage.bytes)}, ${bytes(storage.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
+  figure("disk", `${bytes(storage.bytes)}, ${bytes(tightest(storage)?.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
 }

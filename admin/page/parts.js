@@ -25,9 +25,12 @@ export function card(title, content, { note = null, wide = false, extra = null }
   return el("article", { class: `card${wide ? " wide" : ""}` }, el("header", { class: "card-head" }, el("h2", {}, title), note, extra), content);
 }
 
+// The one with the fewest free bytes: no records are accepted when any has less than the reserve.
+export const tightest = ({ file_systems }) => file_systems.reduce((least, each) => (least && least.free_bytes <= each.free_bytes ? least : each), null);
+
 // Soon no records are accepted, or it is so already.
 export const isDiskShort = ({ state, storage }) =>
-  state === "disk full" || (storage.free_bytes !== undefined && storage.free_bytes < 2 * (storage.reserve_bytes ?? 0));
+  state === "disk full" || storage.file_systems.some(({ free_bytes: free }) => free < 2 * (storage.reserve_bytes ?? 0));
 
 // The state of a partition of /topics/NAME, and why its records stay overdue (null: it is well).  The answer has opened the
 // first partitions, so one of them that is not open cannot be opened.

@@ -4,7 +4,7 @@ import { Lines, legend } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live } from "./live.js";
-import { Figures, card, isDiskShort, meter } from "./parts.js";
+import { Figures, card, isDiskShort, meter, tightest } from "./parts.js";
 
 // A trend is told from so many minutes on, and if the disk would be full within a year.
 const trend_ms = 120_000;
@@ -24,7 +24,7 @@ export function shardsView(section) {
   const figures = new Figures([
     ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"],
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The size of the store's compressed files. They include cancelled records whose space is not freed yet, but not the records that only the journal has"],
-    ["free", "Free on disk", "On the file system of the data directory"],
+    ["free", "Free on disk", "On the file system that has the fewest free bytes, of those with the data directory and log.dirs"],
   ]);
   const disk = el("div", { class: "disk" });
   const bytesSeries = [
@@ -89,12 +89,14 @@ export function shardsView(section) {
     figures.set("stored", bytes(storage.bytes));
     figures.set("pending-stored", bytes(storage.pending_blob_bytes + storage.pending_table_bytes));
     const isShort = isDiskShort(status);
-    figures.set("free", bytes(storage.free_bytes), isShort ? "warn" : "");
-    if (storage.total_bytes) {
-      const used = storage.total_bytes - storage.free_bytes;
-      disk.replaceChildren(meter(used, storage.total_bytes,
-        `${Math.round(100 * used / storage.total_bytes)} % used, ${fullIn(live.history, storage.reserve_bytes ?? 0)}: ${status.data} has ${bytes(storage.bytes)}; ${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
-    }
+    figures.set("free", bytes(tightest(storage)?.free_bytes), isShort ? "warn" : "");
+    disk.replaceChildren(...storage.file_systems.map(({ directory, free_bytes: free, total_bytes: total }) => {
+      const used = total - free;
+      const isOfData = directory === status.data;
+      return meter(used, total,
+        `${Math.round(100 * used / Math.max(1, total))} % used${isOfData ? `, ${fullIn(live.history, storage.reserve_bytes ?? 0)}: ${directory} has ${bytes(storage.bytes)}` : `: ${directory}, the logs of partitions`}; ${bytes(free)} of ${bytes(total)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`,
+        free < 2 * (storage.reserve_bytes ?? 0) ? "--warn" : "--series-0");
+    }));
     const now = live.now();
     for (const [, chart] of charts) chart.update(live.history, now);
     table.update(status.shards);

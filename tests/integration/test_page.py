@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import datetime
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -767,6 +768,29 @@ def _(ctx):
         assert re.search(r"\d+ % used, no trend yet: ", page.text('[data-view="shards"] .disk')), page.text('[data-view="shards"] .disk')
         page.go("wheel")
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
+
+
+@case("with log.dirs on another disk the page, /status and /metrics show the free bytes of both, and the head those of the smaller")
+def _(ctx):
+    here, other = os.stat(ctx.directory).st_dev, "/dev/shm"
+    if not os.access(other, os.W_OK) or os.stat(other).st_dev == here:
+        raise Skip("there is no second file system to write to")
+    with tempfile.TemporaryDirectory(prefix="tarry-logs.", dir=other) as logs:
+        broker = ctx.broker(settings={"log.dirs": logs})
+        both = broker.get("/status")["storage"]["file_systems"]
+        assert [each["directory"] for each in both] == [str(broker.data.resolve()), logs], both
+        assert all(0 < each["free_bytes"] <= each["total_bytes"] for each in both), both
+        metrics = broker.get("/metrics")
+        assert all(f'tarry_storage_free_bytes{{directory="{each["directory"]}"}}' in metrics for each in both), metrics
+        with page_of(broker) as page:
+            page.open("#shards")
+            page.wait(lambda: len(page.all('[data-view="shards"] .disk .meter')) == 2, "both disks")
+            shown = page.text('[data-view="shards"] .disk')
+            assert str(broker.data) in shown and f"{logs}, the logs of partitions" in shown, shown
+            least = min(both, key=lambda each: each["free_bytes"])["directory"]
+            free = lambda: re.search(re.escape(least) + r"[^;]*; (\S+ \S+) of ", page.text('[data-view="shards"] .disk'))[1]
+            page.wait(lambda: page.text('[data-figure="disk"]').endswith(f", {free()} free") and page.text('[data-figure="free"]') == free(), "the free bytes of the smaller one")
+        assert broker.stop() == 0
 
 
 @case("the page shows an overdue record as overdue, in the list, the head and the record, says why, and offers to deliver it now")
