@@ -180,6 +180,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   report_space(all.disk.file_systems, context.here.config().disk_reserve_bytes, text);
   all.pending_files.report(text);
   all.process.report(text);
+  all.memory.report(text);
 
   const auto format = MetricsText::format_for(call.accept);
   Reply reply;

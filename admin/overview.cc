@@ -121,6 +121,17 @@ void DiskStatus::report(MetricSink& sink) const {
       bytes);
 }
 
+void ClientMemory::report(MetricSink& sink) const {
+  sink.gauge({"tarry_broker_client_memory_bytes",
+              "Memory that clients make the broker hold: requests, their decoded form and unread "
+              "answers."},
+             used_bytes);
+  sink.gauge({"tarry_broker_client_memory_limit_bytes",
+              "The setting tarry.memory.bytes, the limit of that memory: close to it the "
+              "connections that hold the most are closed."},
+             limit_bytes);
+}
+
 asio::awaitable<Overview> overview(Context& context) {
   Overview overview;
   const auto machine = co_await read_process_status(context);
@@ -130,6 +141,8 @@ asio::awaitable<Overview> overview(Context& context) {
   overview.pending = co_await pending_status(context, overview.shards);
   overview.pending_files = co_await broker::pending_files(context.broker, context.here);
   overview.topics = totals_of(context.here.topics());
+  const auto& memory = *context.here.broker_context().memory;
+  overview.memory = {memory.used(), memory.limit()};
   co_return overview;
 }
 

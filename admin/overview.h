@@ -57,6 +57,14 @@ struct DiskStatus {
   void report(MetricSink& sink) const;
 };
 
+// The memory that clients make the broker hold (broker/context/ledger.h).
+struct ClientMemory {
+  std::uint64_t used_bytes = 0;
+  std::uint64_t limit_bytes = 0;
+
+  void report(MetricSink& sink) const;
+};
+
 struct Overview {
   std::vector<broker::ShardStatus> shards;
   PendingStatus pending;
@@ -64,6 +72,7 @@ struct Overview {
   TopicTotals topics;
   DiskStatus disk;
   ProcessStatus process;
+  ClientMemory memory;
 };
 
 // Looks at the disk and asks every shard.

@@ -135,6 +135,7 @@ asio::awaitable<Json> status_json(Context& context) {
   body["shards"] = shards_json(shards);
   JsonFields totals;
   all.topics.report(totals);
+  all.memory.report(totals);
   for (const auto& shard : shards) shard.counters.report(totals);
   totals.put_into(body);
   body["max_connections"] = context.facts.max_kafka_connections;

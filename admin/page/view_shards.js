@@ -9,6 +9,8 @@ import { Figures, card, isDiskShort, meter, tightest } from "./parts.js";
 // A trend is told from so many minutes on, and if the disk would be full within a year.
 const trend_ms = 120_000;
 const far_ms = 365 * 86_400_000;
+// Beyond this part of the limit large requests wait for memory.
+const short_memory = 7 / 8;
 
 // When no records are accepted any more if it goes on as in the last minutes.
 function fullIn(points, reserve) {
@@ -22,7 +24,7 @@ function fullIn(points, reserve) {
 
 export function shardsView(section) {
   const figures = new Figures([
-    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"],
+    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"], ["client-memory", "For clients", "The memory that clients make the broker hold, and its limit, tarry.memory.bytes: close to it the connections that hold the most are closed"],
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The size of the store's compressed files. They include cancelled records whose space is not freed yet, but not the records that only the journal has"],
     ["free", "Free on disk", "On the file system that has the fewest free bytes, of those with the data directory and log.dirs"],
   ]);
@@ -83,6 +85,8 @@ export function shardsView(section) {
     const cpu = lastRate("cpu");
     figures.set("cpu", cpu === null ? "–" : `${Math.round(cpu * 100)} %`);
     figures.set("memory", bytes(process.rss_bytes));
+    const { client_memory_bytes: held, client_memory_limit_bytes: most } = status;
+    figures.set("client-memory", `${bytes(held)} of ${bytes(most)}`, held > most * short_memory ? "warn" : "");
     figures.set("files", integer(process.open_fds));
     figures.set("journal", lastRate("journal") === null ? "–" : `${bytes(lastRate("journal"))}/s`);
     figures.set("round", storage.journal_round_ms?.count ? milliseconds(storage.journal_round_ms.p99) : "–");
