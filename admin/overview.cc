@@ -60,8 +60,8 @@ asio::awaitable<Machine> read_process_status(Context& context) {
     if (stale) use.looking = false;
   });
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
-    return Machine{process_status(), {stale ? broker::bytes_on_disk(broker) : 0,
-                                      file_systems(broker.identity())}};
+    return Machine{process_status(),
+                   {stale ? broker::bytes_on_disk(broker) : 0, file_systems(broker.identity())}};
   });
   if (stale) {
     use.bytes = machine.disk.bytes;

@@ -1,11 +1,13 @@
 #include "admin/status_routes.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "admin/call.h"
 #include "admin/overview.h"
+#include "admin/process_status.h"
 #include "admin/purgatory_json.h"
 #include "admin/wheel_json.h"
 #include "base/histogram.h"
@@ -150,6 +152,22 @@ asio::awaitable<Json> status_json(Context& context) {
   JsonFields process;
   all.process.report(process);
   body["process"] = process.object();
+  co_return body;
+}
+
+asio::awaitable<Json> quick_figures_json(Context& context) {
+  const auto shards = co_await broker::shard_statuses(context.broker, context.here);
+  Json body;
+  body["at_ms"] = to_ms(context.broker.clock().wall());
+  JsonFields totals, storage;
+  for (const auto& shard : shards) {
+    shard.counters.report(totals);
+    shard.journal.report(storage);
+  }
+  totals.put_into(body);
+  body["delayed"] = delayed_json({context.broker.pending_counts().total(), std::nullopt}, shards);
+  body["storage"] = storage.object();
+  body["process"] = Json{{"cpu_seconds", process_cpu_seconds()}};
   co_return body;
 }
 

@@ -1,6 +1,7 @@
 // What several views are made of.
 
 import { get } from "./api.js";
+import { shownLength, showLength } from "./charts.js";
 import { el, setText, setAttribute, visible } from "./dom.js";
 
 // A row of figures: figures.set(name, text, state).
@@ -56,6 +57,19 @@ export const whyOverdue = async ({ topic, partition }, signal) => (await whysOve
 
 // Who sent the last batch that was refused.
 export const senderOf = ({ client, principal, address }) => (address ? `${visible(client || "(no client id)")}, ${visible(principal)}, ${visible(address)}` : "not known");
+
+// Buttons for the length of time that all charts over time show at most.
+export function lengthChoice(draw) {
+  const buttons = [["10 minutes", 600_000], ["1 hour", 3_600_000]].map(([text, ms]) => el("button", { type: "button", data: { length: ms }, on: { click: () => {
+    showLength(ms);
+    draw();
+  } } }, text));
+  return {
+    node: el("div", { class: "bar lengths" }, el("div", { class: "segmented", role: "group", "aria-label": "Length of time of the charts" }, buttons)),
+    // It may have been chosen in another view.
+    update: () => buttons.forEach((button) => setAttribute(button, "aria-pressed", String(Number(button.dataset.length) === shownLength()))),
+  };
+}
 
 // A part of a whole, as a bar behind a number.
 export function meter(value, whole, text, colour = "--accent") {

@@ -6,7 +6,7 @@ import { el, reconcile, setHidden, setText, visible } from "./dom.js";
 import { decimal, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live, stuck_ms } from "./live.js";
 import * as panel from "./panel.js";
-import { Figures, Poll, card, whysOverdue } from "./parts.js";
+import { Figures, Poll, card, lengthChoice, whysOverdue } from "./parts.js";
 import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
 
@@ -37,7 +37,8 @@ export function overdueView(section) {
   const troubles = el("ul", { class: "troubles", role: "status", "aria-label": "Partitions with overdue records" });
   const empty = el("p", { class: "empty-note" }, "No record is overdue: every record that was due is in its log.");
   const summary = el("p", { class: "summary", role: "status" });
-  section.append(figures.node, troubles,
+  const lengths = lengthChoice(draw);
+  section.append(figures.node, troubles, lengths.node,
     el("div", { class: "cards three" },
       card("Lag", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
       card("Overdue", el("div", { class: "chart-holder" }, overdue.node)),
@@ -114,6 +115,7 @@ export function overdueView(section) {
     figures.set("delivered-total", integer(delayed.delivered_total));
     figures.set("early", decimal(delayed.early_total), delayed.early_total ? "warn" : "");
     const now = live.now();
+    lengths.update();
     for (const chart of [lag, overdue, delivered]) chart.update(live.history, now);
   }
   return {

@@ -4,7 +4,7 @@ import { Lines, legend } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live } from "./live.js";
-import { Figures, card, isDiskShort, meter, tightest } from "./parts.js";
+import { Figures, card, isDiskShort, lengthChoice, meter, tightest } from "./parts.js";
 
 // A trend is told from so many minutes on, and if the disk would be full within a year.
 const trend_ms = 120_000;
@@ -72,7 +72,8 @@ export function shardsView(section) {
   const refusedCard = card("Refused batches", refused.node, { wide: true, note: el("span", { class: "card-note" }, "since the start, by reason: ", el("a", { href: "#clients" }, "which topics, and what was sent")) });
   const about = el("dl", { class: "facts" });
 
-  section.append(figures.node, disk,
+  const lengths = lengthChoice(draw);
+  section.append(figures.node, disk, lengths.node,
     el("div", { class: "cards spans" }, charts.map(([title, chart, extra]) => card(title, el("div", { class: "chart-holder" }, chart.node), { extra }))),
     card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
 
@@ -102,6 +103,7 @@ export function shardsView(section) {
         free < 2 * (storage.reserve_bytes ?? 0) ? "--warn" : "--series-0");
     }));
     const now = live.now();
+    lengths.update();
     for (const [, chart] of charts) chart.update(live.history, now);
     table.update(status.shards);
     const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);

@@ -90,9 +90,9 @@ Appended refuse_unopened(Shard& shard, const TopicPartition& id, ErrorCode error
   // The topic is not there, or not any more.
   if (error != ErrorCode::kafka_storage_error) return failed_append(error);
   const std::string* why = shard.partitions().unopened_reason(id);
-  Appended out = failed_append(
-      error, why != nullptr ? fmt::format("the partition cannot be opened: {}", *why)
-                            : std::string(directory_is_lost));
+  Appended out =
+      failed_append(error, why != nullptr ? fmt::format("the partition cannot be opened: {}", *why)
+                                          : std::string(directory_is_lost));
   out.reason = why != nullptr ? "cannot_be_opened" : "out_of_service";
   if (!terms.are_acks_valid()) return out;  // The client only asks what is wrong with the batch.
   shard.notes().count_refusal(out.reason);
@@ -256,10 +256,10 @@ void note_client(const RequestContext& context, const Terms& terms, const Produc
   // The note of a deleted topic is dropped, and stays so.
   if (!context.shard.topics().find(item.id.topic)) return;
   context.shard.notes().refused_client(
-      item.id, {context.shard.clock().wall(), item.id.partition, result.reason,
-                result.refusal_text(),
-                TopicNote::Client{std::string(context.header.client_id.value_or("")),
-                                  context.connection.principal(), context.connection.peer()}});
+      item.id,
+      {context.shard.clock().wall(), item.id.partition, result.reason, result.refusal_text(),
+       TopicNote::Client{std::string(context.header.client_id.value_or("")),
+                         context.connection.principal(), context.connection.peer()}});
 }
 
 std::size_t read_count(protocol::Reader& reader, bool compact) {

@@ -27,9 +27,10 @@ TEST_SUITE("routes") {
     const auto error = admin.get("/nowhere").error();
     const auto list = error.substr(error.find("the paths are ") + 14) + ", ";
     for (const char* path :
-         {"/", "/session", "/login", "/logout", "/healthz", "/readyz", "/proof", "/status",
-          "/wheel", "/purgatory", "/metrics", "/topics", "/groups", "/clients", "/delayed",
-          "/events", "/delayed/due", "/delayed/count", "/delayed/trace", "/delayed/select",
+         {"/",        "/session",     "/login",         "/logout",        "/healthz",
+          "/readyz",  "/proof",       "/status",        "/wheel",         "/purgatory",
+          "/metrics", "/topics",      "/groups",        "/clients",       "/delayed",
+          "/events",  "/delayed/due", "/delayed/count", "/delayed/trace", "/delayed/select",
           "/backup"}) {
       CAPTURE(path);
       CHECK((", " + list).find(std::string(", ") + path + ", ") != std::string::npos);

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 
 import wire
 from harness import Skip, case, eventually, now_ms
@@ -846,7 +847,7 @@ def _(ctx):
         assert re.match("Deliver “later” now, instead of in 59m", page.text(".confirmation")), page.text(".confirmation")
 
 
-@case("the page asks once for a topic of which several partitions keep their overdue records, and says of each why")
+@case("the page asks once for a topic of which several partitions keep their overdue records, and says of each why, and shows when it began")
 def _(ctx):
     broker = ctx.broker(shards=1)
     with broker.client() as client:
@@ -861,11 +862,40 @@ def _(ctx):
         log.touch()
     broker.start()
     eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 3, "the overdue records")
+    time.sleep(6)  # A point is noted each five seconds.
     with page_of(broker) as page:
         page.open("#overdue")
         lines = lambda: page.js("return [...document.querySelectorAll('[data-view=overdue] .troubles li')].map((each) => each.textContent)")
         page.wait(lambda: [f"{topic}, partition {n}: 1 overdue" in line and "The partition cannot be opened" in line for n, line in enumerate(sorted(lines()))] == [True] * 3, "why, of each")
         assert page.js("return performance.getEntriesByType('resource').filter(({ name }) => name.endsWith(`/topics/${arguments[0]}`)).length", topic) == 1
+        # The page was opened after it began.
+        opened = page.js("return performance.timeOrigin")
+        past = page.driver.execute_async_script("""
+            const done = arguments[0];
+            import("/page/live.js").then(({ live }) => done(live.history), (error) => done(String(error)));""")
+        assert any(point["overdue"] == 3 for point in past if point["at"] < opened), past
+
+
+@case("a page that is opened after an incident shows it: the overdue records and the deliveries from before")
+def _(ctx):
+    broker = ctx.broker(shards=2)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("v", key="k", x_delay="3s") for _ in range(50)])
+        eventually(lambda: client.end_offset(topic) == 50, "the deliveries")
+    time.sleep(2.5)
+    with page_of(broker) as page:
+        opened = now_ms()
+        page.open("#overdue")
+        past = page.driver.execute_async_script("""
+            const done = arguments[0];
+            import("/page/live.js").then(({ live }) => done(live.history), (error) => done(String(error)));""")
+        before = [point for point in past if point["at"] < opened]
+        assert any((point["delivered"] or 0) > 0 for point in before) and before[-1]["pending"] == 0, before
+        page.click('[data-view="overdue"] [data-length="3600000"]')
+        page.wait(lambda: page.js("return document.querySelector('[data-view=overdue] [aria-pressed=true]').textContent") == "1 hour", "the choice")
+        page.go("shards")
+        page.wait(lambda: page.js("return document.querySelector('[data-view=shards] [data-length][aria-pressed=true]')?.textContent") == "1 hour", "the same in the other view")
 
 
 @case("the page shows a group with its lag, members and offsets, and a topic with its refusals, dead letters and slips, as text")
