@@ -1,5 +1,6 @@
 #include "admin/admin_server.h"
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -19,6 +20,7 @@ struct AdminServer::State {
   std::shared_ptr<Pauses> pauses;
   std::shared_ptr<EventFeed> events;
   std::optional<Context> context;
+  std::atomic<bool> started = false;  // The others are constant then.
 };
 
 AdminServer::AdminServer(AdminOptions options, asio::any_io_executor executor,
@@ -72,6 +74,7 @@ Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
   state.context->pending_changed = [&context = *state.context] {
     context.events->pending_changed(context);
   };
+  state.started = true;
   return http_->start(
       [state = state_](Question question) { return answer(*state->context, std::move(question)); });
 }
@@ -88,6 +91,10 @@ void AdminServer::use_tls(std::shared_ptr<ssl_ctx_st> context) {
 
 const std::string& AdminServer::address() const {
   return http_->address();
+}
+
+void AdminServer::second_passed(std::function<std::uint64_t()> turns) {
+  if (state_->started) state_->events->second_passed(*state_->context, std::move(turns));
 }
 
 std::size_t AdminServer::event_streams() const {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,6 +67,10 @@ class AdminServer {
 
   // "127.0.0.1:8080", "[::1]:8080"; as asked for, with the port that was found.
   const std::string& address() const;
+
+  // A second has passed: what the page's charts show is noted, if it may have changed.  `turns` is
+  // the number of turns that the shards' threads have made, and is asked later, too.  Any thread.
+  void second_passed(std::function<std::uint64_t()> turns);
 
   // The open streams of GET /events, and how often their data was computed.  Any thread.
   std::size_t event_streams() const;

@@ -80,6 +80,8 @@ broker::DelayedQuery query_of(Call& call) {
     }
     query.text = *text;
   }
+  if (const auto* recurring = call.parameter("recurring"))
+    query.recurring = flag_given("recurring", *recurring);
   if (const auto* limit = call.parameter("limit"))
     query.limit = number_given("limit", *limit, 1, max_page_records);
   if (const auto* after = call.parameter("after")) {
@@ -102,6 +104,7 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
     if (record.due < query.from || record.due >= query.until) return;
     if (query.topic && record.topic != query.topic->name) return;
     if (query.partition && record.partition != *query.partition) return;
+    if (query.recurring && record.recurrence.has_value() != *query.recurring) return;
     if (records.size() < query.limit) records.push_back(std::move(record));
   };
   if (query.text.starts_with('@')) {
@@ -149,7 +152,7 @@ asio::awaitable<Reply> list_delayed(Call& call) {
   if (!query.text.empty() && !query.after) records = co_await look_up(call, query);
   const auto looked_up = static_cast<std::ptrdiff_t>(records.size());
   const std::size_t limit = std::max(query.limit, records.size());
-  const bool searches = !query.text.empty() || !query.key.empty();
+  const bool searches = !query.text.empty() || !query.key.empty() || query.recurring;
   // A handle names one record, which was found or is none.
   bool ended = query.text.starts_with('@') && broker::is_delayed_cursor(query.text);
   auto& context = call.context;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
@@ -35,8 +38,16 @@ constexpr int event_share = 50, hurried_event_share = 4;
 // Changes that come one upon the other are told together: so many times in an interval.
 constexpr int hurried_rounds = 4;
 
-// Ten minutes of seconds, about 150 bytes each.
-constexpr std::size_t max_points = 600;
+// Ten minutes of seconds, and what is older for an hour at least.
+constexpr std::size_t max_points = 600, max_older_points = 300;
+constexpr std::int64_t older_apart_ms = 10'000;
+
+// Without a stream, and while something is pending: a point in so many seconds, or with so many
+// turns of the shards in each.
+constexpr int quiet_seconds = 5;
+constexpr std::uint64_t busy_turns = 100;
+// To note a point takes some turns, the last of them after it has counted.
+constexpr std::uint64_t own_turns = 4, own_turns_per_shard = 1;
 
 // Topics, groups and clients in an event; the page asks for other topics and groups by name.
 constexpr std::size_t listed_at_most = 200;
@@ -116,6 +127,50 @@ void EventFeed::pending_changed(Context& context) {
   context.first_on_disk.again = context.first_on_disk.soon;
   hurried_ = true;
   pause_.cancel();
+}
+
+void EventFeed::second_passed(Context& context, std::function<std::uint64_t()> turns) {
+  // A stream's computation notes points, too.
+  if (streams_ > 0 || noting_) return;
+  auto& broker = context.broker;
+  const std::uint64_t moved = turns() - turns_seen_;
+  ++seconds_skipped_;
+  if (broker.pending_counts().total() == 0) {
+    if (moved <= own_turns + own_turns_per_shard * broker.shard_count()) return;
+  } else if (moved < busy_turns && seconds_skipped_ < quiet_seconds) {
+    return;
+  }
+  auto keep = context.owner.lock();
+  if (!keep) return;
+  seconds_skipped_ = 0;
+  try {
+    // Here, because a disk that does not answer would hold a shard.
+    std::error_code failed;
+    const auto space = std::filesystem::space(broker.identity().data_directory, failed);
+    noting_ = true;
+    asio::co_spawn(
+        context.here.executor(),
+        note_quietly(context, std::move(turns), failed ? 0 : space.available, std::move(keep)),
+        asio::detached);
+  } catch (const std::bad_alloc&) {
+    noting_ = false;  // Without memory there is no point for this second.
+  }
+}
+
+asio::awaitable<void> EventFeed::note_quietly(Context& context,
+                                              std::function<std::uint64_t()> turns,
+                                              std::uint64_t free_bytes, std::shared_ptr<void>) {
+  const auto self = shared_from_this();
+  const std::shared_ptr<void> ended(nullptr, [this](void*) { noting_ = false; });
+  if (stopped_) co_return;
+  try {
+    Json now = co_await quick_figures_json(context);
+    now["storage"]["free_bytes"] = free_bytes;
+    if (!stopped_ && streams_ == 0) note_point(now);
+  } catch (const std::exception& failure) {
+    log_error("admin", "a point of the history: {}", failure.what());
+  }
+  turns_seen_ = turns();
 }
 
 void EventFeed::stop() {
@@ -209,15 +264,35 @@ void EventFeed::note_point(const Json& now) {
   for (const char* name : {"journal_bytes_total", "fsyncs_total", "free_bytes"})
     point[name] = now["storage"][name];
   point["cpu_seconds"] = now["process"]["cpu_seconds"];
-  if (points_.size() == max_points) points_.pop_front();
-  points_.push_back({at, text_of(point)});
+  if (points_.size() == max_points) {
+    keep_older(std::move(points_.front()));
+    points_.pop_front();
+  }
+  points_.push_back({at, delayed["overdue"].get<std::uint64_t>(), text_of(point)});
+}
+
+// Of those that are too close together the one with the most overdue records stays: that is what
+// somebody looks for afterwards.
+void EventFeed::keep_older(Point point) {
+  if (!older_.empty() && point.at_ms - older_.back().at_ms < older_apart_ms) {
+    if (point.overdue > older_.back().overdue) {
+      point.at_ms = older_.back().at_ms;  // Else points could be put off over and over.
+      older_.back() = std::move(point);
+    }
+    return;
+  }
+  if (older_.size() == max_older_points) older_.pop_front();
+  older_.push_back(std::move(point));
 }
 
 std::string EventFeed::history() const {
   std::string text = fmt::format("{{\"every_ms\":{},\"points\":[", interval_.count());
-  for (const Point& point : points_) {
-    if (&point != &points_.front()) text += ',';
-    text += point.json;
+  bool first = true;
+  for (const auto* const points : {&older_, &points_}) {
+    for (const Point& point : *points) {
+      if (!std::exchange(first, false)) text += ',';
+      text += point.json;
+    }
   }
   return text + "]}";
 }

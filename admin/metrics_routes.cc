@@ -1,16 +1,11 @@
 #include "admin/metrics_routes.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "admin/large_answer.h"
@@ -109,37 +104,15 @@ void report_groups(const broker::GroupSeries& series, MetricSink& sink) {
   if (series.has_others) lag(other_label, other_label, other_label, series.other_lags);
 }
 
-// The file systems that the broker writes to; what cannot be asked is left out.
-struct FileSystem {
-  std::string directory;
-  std::filesystem::space_info space;
-};
-
-// Blocks.
-std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
-  std::vector<FileSystem> found;
-  std::optional<dev_t> first;
-  for (const auto& directory : {broker.data_directory, broker.log_directory}) {
-    struct stat status {};
-    // One file system counts once, or a sum over the directories would say twice what is free.
-    if (::stat(directory.c_str(), &status) != 0 || first == status.st_dev) continue;
-    if (!first) first = status.st_dev;
-    std::error_code failed;
-    const auto space = std::filesystem::space(directory, failed);
-    if (!failed) found.push_back({directory, space});
-  }
-  return found;
-}
-
 void report_space(const std::vector<FileSystem>& file_systems, std::int64_t reserve,
                   MetricSink& sink) {
   for (const auto& each : file_systems) {
     const MetricLabel label(sink, "directory", printable(each.directory));
     sink.gauge({"tarry_storage_free_bytes",
                 "Free bytes of the file system with this directory, for the broker's user."},
-               std::uint64_t{each.space.available});
+               each.free_bytes);
     sink.gauge({"tarry_storage_capacity_bytes", "Size of the file system with this directory."},
-               std::uint64_t{each.space.capacity});
+               each.total_bytes);
   }
   sink.gauge({"tarry_storage_reserve_bytes",
               "The setting tarry.disk.reserve.bytes: with less free no records are accepted."},
@@ -188,8 +161,6 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   const auto groups = co_await broker::group_series(broker, context.here, max_series);
   const auto topics = co_await broker::topic_series(broker, context.here, max_series);
   const auto users = co_await broker::user_series(broker, context.here, max_series);
-  const auto space =
-      co_await context.here.blocking([&broker] { return file_systems(broker.identity()); });
   MetricsText text;
   report_broker(broker, text);
   all.topics.report(text);
@@ -209,9 +180,10 @@ asio::awaitable<Reply> get_metrics(Call& call) {
     }
   }
   all.disk.report(text);
-  report_space(space, context.here.config().disk_reserve_bytes, text);
+  report_space(all.disk.file_systems, context.here.config().disk_reserve_bytes, text);
   all.pending_files.report(text);
   all.process.report(text);
+  all.memory.report(text);
 
   const auto format = MetricsText::format_for(call.accept);
   Reply reply;

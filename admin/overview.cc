@@ -1,5 +1,7 @@
 #include "admin/overview.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -27,6 +29,22 @@ constexpr int disk_use_share = 50;
 constexpr std::chrono::seconds first_due_kept{10};
 constexpr int first_due_share = 50, first_due_hurried_share = 4;
 
+// Blocks.
+std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
+  std::vector<FileSystem> found;
+  std::optional<dev_t> first;
+  for (const auto& directory : {broker.data_directory, broker.log_directory}) {
+    struct stat status {};
+    // One file system counts once, or a sum over the directories would say twice what is free.
+    if (::stat(directory.c_str(), &status) != 0 || first == status.st_dev) continue;
+    if (!first) first = status.st_dev;
+    std::error_code failed;
+    const auto space = std::filesystem::space(directory, failed);
+    if (!failed) found.push_back({directory, space.available, space.capacity});
+  }
+  return found;
+}
+
 struct Machine {
   ProcessStatus process;
   DiskStatus disk;
@@ -42,14 +60,8 @@ asio::awaitable<Machine> read_process_status(Context& context) {
     if (stale) use.looking = false;
   });
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
-    std::error_code error;
-    const auto space = std::filesystem::space(broker.identity().data_directory, error);
-    Machine found{process_status(), {stale ? broker::bytes_on_disk(broker) : 0}};
-    if (!error) {
-      found.disk.free_bytes = space.available;
-      found.disk.total_bytes = space.capacity;
-    }
-    return found;
+    return Machine{process_status(),
+                   {stale ? broker::bytes_on_disk(broker) : 0, file_systems(broker.identity())}};
   });
   if (stale) {
     use.bytes = machine.disk.bytes;
@@ -109,6 +121,17 @@ void DiskStatus::report(MetricSink& sink) const {
       bytes);
 }
 
+void ClientMemory::report(MetricSink& sink) const {
+  sink.gauge({"tarry_broker_client_memory_bytes",
+              "Memory that clients make the broker hold: requests, their decoded form and unread "
+              "answers."},
+             used_bytes);
+  sink.gauge({"tarry_broker_client_memory_limit_bytes",
+              "The setting tarry.memory.bytes, the limit of that memory: close to it the "
+              "connections that hold the most are closed."},
+             limit_bytes);
+}
+
 asio::awaitable<Overview> overview(Context& context) {
   Overview overview;
   const auto machine = co_await read_process_status(context);
@@ -118,6 +141,8 @@ asio::awaitable<Overview> overview(Context& context) {
   overview.pending = co_await pending_status(context, overview.shards);
   overview.pending_files = co_await broker::pending_files(context.broker, context.here);
   overview.topics = totals_of(context.here.topics());
+  const auto& memory = *context.here.broker_context().memory;
+  overview.memory = {memory.used(), memory.limit()};
   co_return overview;
 }
 

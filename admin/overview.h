@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,11 +42,25 @@ struct TopicTotals {
   void report(MetricSink& sink) const;
 };
 
+// The file system with a directory that the broker writes to.
+struct FileSystem {
+  std::string directory;
+  std::uint64_t free_bytes = 0;  // For this user.
+  std::uint64_t total_bytes = 0;
+};
+
 struct DiskStatus {
   std::uint64_t bytes = 0;
-  // The space of the file system with the data directory, for this user.
-  std::uint64_t free_bytes = 0;
-  std::uint64_t total_bytes = 0;
+  // Each once, that with the data directory first; one that cannot be asked is left out.
+  std::vector<FileSystem> file_systems;
+
+  void report(MetricSink& sink) const;
+};
+
+// The memory that clients make the broker hold (broker/context/ledger.h).
+struct ClientMemory {
+  std::uint64_t used_bytes = 0;
+  std::uint64_t limit_bytes = 0;
 
   void report(MetricSink& sink) const;
 };
@@ -57,6 +72,7 @@ struct Overview {
   TopicTotals topics;
   DiskStatus disk;
   ProcessStatus process;
+  ClientMemory memory;
 };
 
 // Looks at the disk and asks every shard.

@@ -23,6 +23,12 @@ void ProcessStatus::report(MetricSink& sink) const {
   sink.gauge({"process_open_fds", "Open files and sockets.", "open_fds"}, open_fds);
 }
 
+double process_cpu_seconds() {
+  rusage use{};
+  if (::getrusage(RUSAGE_SELF, &use) != 0) return 0;
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
+}
+
 ProcessStatus process_status() {
   ProcessStatus status;
   if (std::FILE* file = std::fopen("/proc/self/statm", "re")) {
@@ -32,9 +38,7 @@ ProcessStatus process_status() {
       status.rss_bytes = resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     std::fclose(file);
   }
-  rusage use{};
-  if (::getrusage(RUSAGE_SELF, &use) == 0)
-    status.cpu_seconds = seconds(use.ru_utime) + seconds(use.ru_stime);
+  status.cpu_seconds = process_cpu_seconds();
   if (DIR* directory = ::opendir("/proc/self/fd")) {
     std::uint64_t entries = 0;
     while (::readdir(directory) != nullptr) ++entries;

@@ -19,4 +19,7 @@ struct ProcessStatus {
 
 ProcessStatus process_status();
 
+// The CPU time alone, which is one system call.
+double process_cpu_seconds();
+
 }  // namespace tarry::admin

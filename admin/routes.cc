@@ -1,5 +1,6 @@
 #include "admin/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -65,7 +66,7 @@ constexpr std::array handled_routes{
     HandledRoute{{"GET", "/clients", Needs::right_to_read, "limit", "/clients?limit=1000"},
                  get_clients},
     HandledRoute{{"GET", "/delayed", Needs::right_to_read,
-                  "topic partition from to id key q limit after values", delayed_example},
+                  "topic partition from to id key q recurring limit after values", delayed_example},
                  list_delayed},
     HandledRoute{{"GET", "/events", Needs::right_to_read}, get_events},
     HandledRoute{{"GET", "/delayed/due", Needs::right_to_read}, get_due},
@@ -106,10 +107,18 @@ constexpr auto routes = [] {
   return all;
 }();
 
-// The answer to an unknown path names those that a person may want to type.
-constexpr std::string_view paths =
-    "/, /status, /topics, /groups, /clients, /delayed, /events, /wheel, /purgatory, /metrics, "
-    "/healthz, /readyz";
+// The answer to an unknown path names those that a person can type: all that are whole.  A part
+// that stands for a name is in capital letters.
+std::string whole_paths() {
+  std::string paths;
+  for (const web::Route& route : routes) {
+    if (std::ranges::any_of(route.path, [](char each) { return each >= 'A' && each <= 'Z'; }))
+      continue;
+    if (!paths.empty()) paths += ", ";
+    paths += route.path;
+  }
+  return paths;
+}
 
 bool is_change(const HandledRoute& route) {
   return route.route.needs == Needs::token || route.route.needs == Needs::right_to_operate;
@@ -151,6 +160,7 @@ asio::awaitable<Reply> answer_as(Context& context, const Question& question, Ask
     // admin.read.token has no holder by name, and is answered as no token.
     if (asked.holder->is_listed) rights.holder = asked.holder->name;
   }
+  static const std::string paths = whole_paths();
   auto chosen = web::choose(routes, paths, question, rights);
   if (!chosen) co_return std::move(chosen.error());
   const HandledRoute& route = handled_routes[chosen->route];

@@ -1,11 +1,13 @@
 #include "admin/status_routes.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "admin/call.h"
 #include "admin/overview.h"
+#include "admin/process_status.h"
 #include "admin/purgatory_json.h"
 #include "admin/wheel_json.h"
 #include "base/windowed_histogram.h"
@@ -110,8 +112,16 @@ Json storage_json(const Context& context, const Overview& all) {
   for (const auto& shard : all.shards) shard.journal.report(storage);
   Json json = storage.object();
   // In /metrics each directory has figures of its own for these, so here they are no declared ones.
-  json["free_bytes"] = all.disk.free_bytes;
-  json["total_bytes"] = all.disk.total_bytes;
+  const auto& file_systems = all.disk.file_systems;
+  const FileSystem first = file_systems.empty() ? FileSystem{} : file_systems.front();
+  json["free_bytes"] = first.free_bytes;
+  json["total_bytes"] = first.total_bytes;
+  json["file_systems"] = Json::array();
+  for (const auto& each : file_systems) {
+    json["file_systems"].push_back({{"directory", each.directory},
+                                    {"free_bytes", each.free_bytes},
+                                    {"total_bytes", each.total_bytes}});
+  }
   json["reserve_bytes"] = context.here.config().disk_reserve_bytes;
   return json;
 }
@@ -127,6 +137,7 @@ asio::awaitable<Json> status_json(Context& context) {
   body["shards"] = shards_json(shards);
   JsonFields totals;
   all.topics.report(totals);
+  all.memory.report(totals);
   for (const auto& shard : shards) shard.counters.report(totals);
   totals.put_into(body);
   body["max_connections"] = context.facts.max_kafka_connections;
@@ -141,6 +152,22 @@ asio::awaitable<Json> status_json(Context& context) {
   JsonFields process;
   all.process.report(process);
   body["process"] = process.object();
+  co_return body;
+}
+
+asio::awaitable<Json> quick_figures_json(Context& context) {
+  const auto shards = co_await broker::shard_statuses(context.broker, context.here);
+  Json body;
+  body["at_ms"] = to_ms(context.broker.clock().wall());
+  JsonFields totals, storage;
+  for (const auto& shard : shards) {
+    shard.counters.report(totals);
+    shard.journal.report(storage);
+  }
+  totals.put_into(body);
+  body["delayed"] = delayed_json({context.broker.pending_counts().total(), std::nullopt}, shards);
+  body["storage"] = storage.object();
+  body["process"] = Json{{"cpu_seconds", process_cpu_seconds()}};
   co_return body;
 }
 

@@ -11,5 +11,7 @@ namespace tarry::admin {
 
 boost::asio::awaitable<Reply> get_status(Call& call);
 boost::asio::awaitable<nlohmann::ordered_json> status_json(Context& context);
+// Some of its figures: those that are known without a look at the disk or at a list of files.
+boost::asio::awaitable<nlohmann::ordered_json> quick_figures_json(Context& context);
 
 }  // namespace tarry::admin

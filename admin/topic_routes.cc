@@ -57,10 +57,15 @@ void put_totals(Json& to, std::span<const PartitionStatus> partitions) {
 Json refusals_json(const broker::TopicNote& note) {
   Json json{{"total", note.refused}, {"last", nullptr}};
   if (const auto& last = note.last_refusal) {
-    json["last"] = {{"at_ms", to_ms(last->at)},
-                    {"partition", last->partition},
-                    {"reason", last->reason},
-                    {"message", last->message}};
+    json["last"] = {{"at_ms", to_ms(last->at)}, {"partition", last->partition},
+                    {"reason", last->reason},   {"message", last->message},
+                    {"client", nullptr},        {"principal", nullptr},
+                    {"address", nullptr}};
+    if (const auto& client = last->client) {
+      json["last"]["client"] = client->id;
+      json["last"]["principal"] = client->principal;
+      json["last"]["address"] = client->address;
+    }
   }
   return json;
 }

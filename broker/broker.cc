@@ -456,7 +456,7 @@ void Broker::stop(std::move_only_function<void()> then) {
 
 void Broker::look_at_disk() {
   const auto in_place = directory_.check_in_place();
-  const auto free = disk().free_space(identity().data_directory).value_or(0);
+  const auto space = disk_space(disk(), identity());
   const bool lost = !in_place;
   if (lost_directory_.exchange(lost) != lost) {
     if (lost) {
@@ -469,11 +469,11 @@ void Broker::look_at_disk() {
                identity().data_directory);
     }
   }
-  const bool is_wrong = lost || free < static_cast<std::uint64_t>(disk_reserve_.load());
+  const bool is_wrong = lost || space.least < static_cast<std::uint64_t>(disk_reserve_.load());
   if (!std::exchange(disk_was_wrong_, is_wrong) && !is_wrong) return;
   for (auto& shard : shards_) {
     asio::post(shard->executor(),
-               [shard = shard.get(), free, lost] { shard->free_space().seen(free, lost); });
+               [shard = shard.get(), space, lost] { shard->free_space().seen(space, lost); });
   }
 }
 

@@ -130,6 +130,7 @@ struct Server::Parts {
     std::optional<WorkGuard> guard{asio::make_work_guard(context)};
     std::unique_ptr<Background> background;
     std::unique_ptr<Background> round_lane;
+    std::atomic<std::uint64_t> turns{0};  // Of the thread.
     std::thread thread;
   };
   // The objects that use a shard and are destroyed before it.
@@ -161,7 +162,7 @@ struct Server::Parts {
   std::unique_ptr<BlockingPool> pool;
   std::optional<LiveConfig> live_config;
   std::unique_ptr<broker::Broker> broker;
-  std::optional<Pulse> disk_watch;  // Broker::look_at_disk(), while the threads run.
+  std::optional<Pulse> disk_watch;  // look_around(), while the threads run.
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<OpenConnections> connections;
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
@@ -187,6 +188,7 @@ struct Server::Parts {
   std::string listeners_text() const;
   void settings_changed(const Config& now);
   std::size_t connection_limit() const;
+  void look_around();
   void run_loop(EventLoop& loop, std::size_t index);
   void give(std::size_t index, Arrival arrival);
   void accepted(const Entrance& entrance, Arrival arrival);
@@ -505,7 +507,7 @@ Result<> Server::start() {
   // A disk without space may delay the broker for ever; clients are served all the same.
   ready->get_future().wait_for(std::chrono::seconds{10});
   parts.disk_watch.emplace(
-      disk_look_interval, [&broker = *parts.broker] { broker.look_at_disk(); }, "tarry-disk");
+      disk_look_interval, [&parts] { parts.look_around(); }, "tarry-disk");
   const auto listening = run_on(parts.loops[0]->context, [&]() -> Result<> {
     if (parts.admin) {
       if (auto begun = parts.admin->start(*parts.broker, {parts.entrances.front().address.text(),
@@ -527,11 +529,23 @@ Result<> Server::start() {
   return listening;
 }
 
+// Each second, on a thread that is no shard's.
+void Server::Parts::look_around() {
+  broker->look_at_disk();
+  if (!admin) return;
+  admin->second_passed([this] {
+    std::uint64_t turns = 0;
+    for (const auto& loop : loops) turns += loop->turns.load(std::memory_order_relaxed);
+    return turns;
+  });
+}
+
 void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   name_this_thread(fmt::format("tarry-shard-{}", index));
   try {
     auto& shard = broker->shard(index);
-    run_turns(loop.context, broker->clock(), shard.turns, shard.busy_turns);
+    run_turns(loop.context, broker->clock(), shard.turns, shard.busy_turns, thread_time,
+              &loop.turns);
   } catch (const std::exception& e) {
     // An exception from a request ends its session.  This comes from the shard's own work, and no
     // other shard can take over its partitions.

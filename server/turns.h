@@ -11,8 +11,12 @@
 //
 // The CPU time of long turns is measured too: it says how much a turn had to do, on a machine that
 // other processes use as well.
+//
+// The turns are counted, for others to see without waking the shard whether it had anything to do.
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 
 #include <boost/asio/io_context.hpp>
 
@@ -25,8 +29,10 @@ using ThreadTime = std::chrono::nanoseconds (*)();
 std::chrono::nanoseconds thread_time();  // The CPU time of the calling thread.
 
 // Until the context is stopped or has no more work, as its run() does.  `busy` gets the CPU time of
-// the turns that lasted a millisecond or longer, to about a millisecond.
+// the turns that lasted a millisecond or longer, to about a millisecond; `count`, if not null, one
+// more after each turn.
 void run_turns(boost::asio::io_context& context, const Clock& clock, WindowedHistogram& turns,
-               WindowedHistogram& busy, ThreadTime thread_time = server::thread_time);
+               WindowedHistogram& busy, ThreadTime thread_time = server::thread_time,
+               std::atomic<std::uint64_t>* count = nullptr);
 
 }  // namespace tarry::server

@@ -206,8 +206,14 @@ function decades(most) {
 
 const gap_ms = 5000;
 // The lengths of time that are shown, in seconds, and between the ticks on them.
-const lengths = [60, 120, 300, 600];
-const steps = [15, 30, 60, 120, 300, 600];
+const lengths = [60, 120, 300, 600, 3600];
+const steps = [15, 30, 60, 120, 300, 600, 1200];
+// The longest that somebody wants to see, of all lines.
+let most_ms = 600_000;
+export const shownLength = () => most_ms;
+export function showLength(ms) {
+  most_ms = ms;
+}
 const label_width = 62;  // With the space to the next one.
 
 // Round times of the clock, as many as there is room for.
@@ -220,10 +226,10 @@ function timeTicks(from, to, width) {
   return { ticks, text: step < 60_000 ? timeOf : minuteOf };
 }
 
-// Lines over the last minutes: series are [{name, colour, read(point), fill}].
+// Lines over the last minutes, or the last hour: series are [{name, colour, read(point), fill}].
 export class Lines {
-  constructor({ label, series, text = compact, isLogarithmic = false, least = 1, window_ms = 600_000 }) {
-    Object.assign(this, { series, text, isLogarithmic, least, window_ms, label, points: [] });
+  constructor({ label, series, text = compact, isLogarithmic = false, least = 1 }) {
+    Object.assign(this, { series, text, isLogarithmic, least, label, points: [] });
     this.canvas = el("canvas", { "aria-hidden": "true" });
     this.node = el("div", { class: "chart lines", role: "img", "aria-label": label, on: { pointerleave: () => this.tip.hide() } }, this.canvas);
     this.tip = new Tip(this.node);
@@ -241,9 +247,10 @@ export class Lines {
     all.add(this);
   }
 
-  update(points, now) {
+  update(history, now) {
+    const points = history.filter(({ at }) => at >= now - most_ms);
     // No line is drawn over a time that nobody watched.
-    this.points = points.flatMap((point, place) => (place && point.at - points[place - 1].at > gap_ms ? [{ at: points[place - 1].at + 1, isGap: true }, point] : [point]));
+    this.points = points.flatMap((point, place) => (place && !point.follows && point.at - points[place - 1].at > gap_ms ? [{ at: points[place - 1].at + 1, isGap: true }, point] : [point]));
     this.now = now;
     this.paint();
   }
@@ -257,7 +264,7 @@ export class Lines {
 
   paint() {
     if (!this.now) return;
-    const { chart, points, now, window_ms } = this;
+    const { chart, points, now } = this;
     const floor = this.least;
     this.series.forEach(({ name, colour, read, fill }, place) => {
       const paintOf = css(colour);
@@ -272,8 +279,8 @@ export class Lines {
     });
     const values = points.flatMap((point) => this.series.map(({ read }) => read(point) ?? 0));
     const most = Math.max(floor, ...values);
-    const seen = points.length ? Math.max(60_000, now - points[0].at) : window_ms;
-    const shown = (lengths.find((seconds) => seconds * 1000 >= Math.min(seen, window_ms)) ?? lengths.at(-1)) * 1000;
+    const seen = points.length ? Math.max(60_000, now - points[0].at) : most_ms;
+    const shown = (lengths.find((seconds) => seconds * 1000 >= Math.min(seen, most_ms)) ?? lengths.at(-1)) * 1000;
     const { ticks, text } = timeTicks(now - shown, now, this.node.clientWidth - 50);
     chart.options.scales = {
       x: axis({

@@ -1,9 +1,15 @@
-// What the broker sends while the page is open: one event stream, and the figures of the last ten
-// minutes that are made of it.
+// What the broker sends while the page is open: one event stream, and the figures of the last hour: those that the broker has noted
+// before, and those that are made of the stream.
 
 import { loggedIn, refusalOf } from "./api.js";
 
-const history_ms = 600_000;
+const history_ms = 3_600_000;
+// Older points are as far apart as the broker keeps them.
+const recent_ms = 600_000;
+const older_apart_ms = 10_000;
+// The broker notes a point each second while something moves, and each five seconds while something is pending; in a longer time
+// nothing has moved until its last second.
+const quiet_ms = 10_000;
 // The broker sends something every second; after this silence the connection counts as lost.
 const silence_ms = 8000;
 // A stream takes one of the browser's six connections to the broker: a hidden page gives it back.
@@ -20,8 +26,8 @@ class Live extends EventTarget {
   // The status before the last one, and the seconds between them; null if no rate can be told.
   before = null;
   seconds = null;
-  // Points {at, pending, overdue, p50, p99, max, delivered, requests, received, sent, appended, journal, fsyncs, cpu, free}; rates are per second, null
-  // where they are not known.
+  // Points {at, follows, pending, overdue, p50, p99, max, delivered, requests, received, sent, appended, journal, fsyncs, cpu, free}; rates are per second, null
+  // where they are not known.  `follows`: the broker has watched since the point before, however long that is.
   history = [];
   // live, lost, or paused while the page is hidden; since when, by the browser's clock.
   state = "connecting";
@@ -147,15 +153,18 @@ class Live extends EventTarget {
   #takeHistory(points) {
     const known = this.history.map((point) => point.at);
     const [first, last] = [known[0] ?? Infinity, known.at(-1) ?? -Infinity];
-    const made = points.map((point, place) => {
+    const made = points.flatMap((point, place) => {
       const before = points[place - 1];
-      const seconds = before ? (point.at_ms - before.at_ms) / 1000 : 0;
-      const rate = (name) => (seconds > 0 && seconds < 30 && point[name] >= before[name] ? (point[name] - before[name]) / seconds : null);
-      return {
-        at: point.at_ms, pending: point.pending, overdue: point.overdue, ...point.lag_ms,
+      const passed_ms = before ? point.at_ms - before.at_ms : 0;
+      const seconds = passed_ms > quiet_ms ? 1 : passed_ms / 1000;
+      const rate = (name) => (seconds > 0 && point[name] >= before[name] ? (point[name] - before[name]) / seconds : null);
+      const noted = {
+        at: point.at_ms, follows: place > 0, pending: point.pending, overdue: point.overdue, ...point.lag_ms,
         delivered: rate("delivered_total"), requests: rate("requests_total"), received: rate("received_bytes_total"), sent: rate("sent_bytes_total"),
         appended: rate("appended_records_total"), journal: rate("journal_bytes_total"), fsyncs: rate("fsyncs_total"), cpu: rate("cpu_seconds"), free: point.free_bytes ?? null,
       };
+      const still = { ...noted, pending: before?.pending, overdue: before?.overdue, ...before?.lag_ms, ...Object.fromEntries(["delivered", "requests", "received", "sent", "appended", "journal", "fsyncs", "cpu"].map((name) => [name, 0])) };
+      return passed_ms > quiet_ms ? [{ ...still, at: before.at_ms + 1000 }, { ...still, at: point.at_ms - 1000 }, noted] : [noted];
     });
     this.history = [...made.filter(({ at }) => at < first), ...this.history, ...made.filter(({ at }) => at > last && last > 0)];
     this.#forget();
@@ -163,9 +172,19 @@ class Live extends EventTarget {
   }
 
   #forget() {
-    const oldest = this.now() - history_ms;
-    const keep = this.history.findIndex((point) => point.at >= oldest);
-    if (keep > 0) this.history.splice(0, keep);
+    const now = this.now();
+    const end = this.history.findIndex(({ at }) => at >= now - recent_ms);
+    if (end <= 0) return;
+    const older = [];
+    for (const point of this.history.slice(0, end)) {
+      const last = older.at(-1);
+      if (point.at < now - history_ms) continue;
+      if (!last || point.at - last.at >= older_apart_ms) older.push(point);
+      else if (point.overdue > last.overdue) older[older.length - 1] = { ...last, overdue: point.overdue };
+    }
+    this.history.splice(0, end, ...older);
+    // Now they are further apart than points that nobody watched in between.
+    for (let place = 1; place <= older.length; ++place) this.history[place].follows ||= this.history[place].at - this.history[place - 1].at < 2 * older_apart_ms;
   }
 }
 

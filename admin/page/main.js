@@ -6,7 +6,7 @@ import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
 import { bytes, duration, integer, milliseconds, rate, timeOf } from "./format.js";
 import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
-import { isDiskShort } from "./parts.js";
+import { isDiskShort, tightest } from "./parts.js";
 import { redraw } from "./charts.js";
 import { pendingView } from "./view_pending.js";
 import { overdueView } from "./view_overdue.js";
@@ -91,7 +91,7 @@ function head() {
   figure("delivered", rate(lastRate("delivered")));
   figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
   const { storage } = status;
-  figure("disk", `${bytes(storage.bytes)}, ${bytes(storage.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
+  figure("disk", `${bytes(storage.bytes)}, ${bytes(tightest(storage)?.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
 }
@@ -154,7 +154,7 @@ function help() {
       row(["/"], "search"), row(["Esc"], "close the record, clear the search"), row(["↑", "↓"], "move from record to record"), row(["Enter"], "open a record, pick a bar"),
       row(["←", "→"], "move along the bars of a chart"), row(["m", "d", "c"], "in a record: move, deliver now, cancel"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
-      [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic"],
+      [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic; with partition:2 one partition"], ["recurring:yes", "records that recur; or recurring:no"],
         ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
         .map(([term, text]) => [el("dt", {}, el("code", {}, term)), el("dd", {}, text)])),
     // No form: the content security policy forbids sending one, to a dialog too.

@@ -8,7 +8,7 @@ import { duration, fullTime, integer, isoTime, parseMoment, plural } from "./for
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { MoveFields } from "./record.js";
-import { spanText } from "./search.js";
+import { parseSpan, spanText } from "./search.js";
 
 const shown = 100;
 const most_first = 1000;  // Of "at most": those that are shown are changed one by one.
@@ -18,20 +18,34 @@ const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], delive
 
 // `records`: some that the search has found.
 export function openMany(search, records, onChange) {
-  const view = new ManyView(guessed(search, records), onChange);
+  const view = new ManyView(selectionOf(search, records), onChange);
   const update = () => view.showTopics();
   live.addEventListener("topics", update);
   panel.open({ name: "many", title: "Many at once", content: view.node, closed: () => live.removeEventListener("topics", update) });
   view.node.querySelector("input, select").focus();
 }
 
-// Words of a search may be a part of ids, keys or topics' names; a selection has a pattern for each of them.
-function guessed(search, records) {
+// Words of a search may be a part of ids, keys or topics' names, or a time; a selection has one pattern for each name, and one time.  `lost`
+// says what of the search no condition of a selection can say: without it the selection would have records that the search does not find.
+// `fewer` says that it does not have all of them.
+export function selectionOf(search, records) {
   const { words } = search;
-  if (!words || search.id || search.key) return search;
+  if (search.wrong) return { ...search, lost: `The search cannot be read, so it is not known which records are meant. ${search.wrong}` };
+  if (search.recurring !== null) return { ...search, lost: `The search has recurring:${search.recurring ? "yes" : "no"}, which is not among the conditions below: a selection is of all records, whether they recur or not.` };
+  if (!words) return search;
+  const lost = (why) => ({ ...search, lost: `The search has “${visible(words)}”, which is not among the conditions below: ${why}` });
+  if (words.startsWith("@")) return lost("a handle names one record. Open that record to change it.");
+  if (/[*?]/.test(words)) return lost("there * and ? stand for other characters.");
   const count = (name) => records.filter((record) => record[name]?.toLowerCase().includes(words.toLowerCase())).length;
-  const most = ["id", "key", ...(search.topic ? [] : ["topic"])].reduce((best, name) => (count(name) > count(best) ? name : best));
-  return { ...search, [most]: `*${words}*` };
+  const free = ["id", "key", "topic"].filter((name) => !search[name]);
+  const most = free.reduce((best, name) => (count(name) > (best ? count(best) : 0) ? name : best), null);
+  const span = most || !records.length || search.span ? null : parseSpan(words, live.now());
+  if (span) return { ...search, span };
+  // What finds nothing selects nothing.
+  const name = most ?? (records.length ? null : free.find((each) => each !== "topic"));
+  if (!name) return lost("each of them has one pattern, and the search has two for the same.");
+  const others = records.length - count(name);
+  return { ...search, [name]: `*${words}*`, fewer: others ? `Only records whose ${name} contains “${visible(words)}” are selected; the search finds others, too: ${integer(others)} of those that it lists.` : null };
 }
 
 const pendingTopics = () => (live.topics?.topics ?? []).filter(({ pending }) => pending > 0);
@@ -43,6 +57,8 @@ class ManyView {
     const only = topics.length === 1 ? topics[0].name : "";
     const input = (name, value, placeholder) => el("input", { name, value: value ?? "", placeholder, type: "text", autocomplete: "off", spellcheck: "false" });
     this.topic = el("input", { name: "topic", list: "many-topics", value: search.topic ?? only, placeholder: "a topic, orders-* or * for all", type: "text", "aria-describedby": "many-topic-hint", autocomplete: "off", spellcheck: "false" });
+    this.partition = input("partition", search.partition, "all");
+    this.partition.inputMode = "numeric";
     this.id = input("id", search.id, "order-*");
     this.key = input("key", search.key, "47*");
     const text = (ms) => (ms === null || ms === undefined ? "" : isoTime(ms));
@@ -56,10 +72,13 @@ class ManyView {
       el("label", {}, el("input", { type: "radio", name: "what", value: action }), verb)));
     this.errorPlace = el("div", { "aria-live": "assertive" });
     this.result = el("div", { class: "preview" });
-    this.preview = el("button", { type: "submit", class: "primary", data: { action: "preview" } }, "Preview");
+    this.preview = el("button", { type: "submit", class: "primary", disabled: Boolean(search.lost), data: { action: "preview" } }, "Preview");
+    this.lost = search.lost ? el("div", { class: "trouble-line", role: "alert", data: { field: "lost" } }, search.lost,
+      el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "without" }, on: { click: () => this.#selectWithout() } }, "Select without it"))) : null;
     const field = (name, control) => el("label", { class: "field" }, el("span", {}, name), control);
     this.form = el("form", { class: "many", novalidate: true, on: { submit: (event) => this.#preview(event), input: () => this.#changed() } },
-      field("Topic", this.topic), this.names = el("datalist", { id: "many-topics" }),
+      this.lost, search.fewer ? el("p", { class: "hint", data: { field: "fewer" } }, search.fewer) : "",
+      el("div", { class: "pair with-partition" }, field("Topic", this.topic), field("Partition", this.partition)), this.names = el("datalist", { id: "many-topics" }),
       this.topics = el("div", { class: "quick many-topics", role: "group", "aria-label": "Topics with pending records" }),
       el("p", { class: "hint", id: "many-topic-hint" }, "One topic, or a pattern such as orders-*; * means every topic. The broker changes one topic after the other, so a change of several is not made at one moment."),
       field("Id", this.id), field("Key", this.key),
@@ -84,6 +103,14 @@ class ManyView {
   #choose(name) {
     this.topic.value = name;
     this.#changed();
+  }
+
+  // Somebody has read what is missing, and means the conditions as they are.
+  #selectWithout() {
+    this.lost.remove();
+    this.lost = null;
+    this.preview.disabled = false;
+    this.preview.focus();
   }
 
   // The names that are meant: a name that is not listed is asked for as it is.
@@ -121,6 +148,12 @@ class ManyView {
       body[name] = Math.round(at);
     }
     if (Object.keys(body).length === 0) return "Choose records by an id, a key or a time. The id * selects all records that have an id.";
+    const partition = this.partition.value.trim();
+    if (partition) {
+      if (!/^\d+$/.test(partition)) return `“${visible(partition)}” is not the number of a partition. Leave it empty for all partitions.`;
+      if (/[*?]/.test(this.topic.value)) return "A partition belongs to one topic: type its whole name, or leave the partition empty.";
+      body.partition = Number(partition);
+    }
     if (!this.action) return "Choose what to do: cancel, move or deliver. The preview changes nothing.";
     body.action = this.action;
     if (body.action === "move") {
@@ -134,6 +167,7 @@ class ManyView {
 
   async #preview(event) {
     event.preventDefault();
+    if (this.lost) return;
     clearError();
     this.result.replaceChildren();
     const body = this.#selection();
@@ -167,7 +201,7 @@ class ManyView {
     const [verb, done] = verbs[body.action];
     const matched = found.reduce((sum, each) => sum + each.matched, 0);
     const what = plural(matched, "record");
-    const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}`;
+    const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}${body.partition === undefined ? "" : `, partition ${body.partition}`}`;
     const where = body.action === "move" ? ` ${whereTo(body)}` : "";
     const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, first ?? shown);
     const telling = (count) => confirmation.setLabel(`${integer(count)} ${done}…`);
@@ -221,6 +255,7 @@ function onlyFirst(found, first) {
 function searchOfMoved(body, found, records, matched) {
   const quoted = (text) => (/\s/.test(text) ? `"${text}"` : text);
   const terms = found.length === 1 ? [`topic:${found[0].topic}`] : [];
+  if (body.partition !== undefined) terms.push(`partition:${body.partition}`);
   for (const name of ["id", "key"]) if (body[name]) terms.push(`${name}:${quoted(body[name])}`);
   const dues = records.map((record) => movedTo(body, record));
   const [from, to] = [dues.reduce((a, b) => Math.min(a, b)), dues.reduce((a, b) => Math.max(a, b)) + 1];

@@ -1,6 +1,7 @@
 // What several views are made of.
 
 import { get } from "./api.js";
+import { shownLength, showLength } from "./charts.js";
 import { el, setText, setAttribute, visible } from "./dom.js";
 
 // A row of figures: figures.set(name, text, state).
@@ -25,9 +26,12 @@ export function card(title, content, { note = null, wide = false, extra = null }
   return el("article", { class: `card${wide ? " wide" : ""}` }, el("header", { class: "card-head" }, el("h2", {}, title), note, extra), content);
 }
 
+// The one with the fewest free bytes: no records are accepted when any has less than the reserve.
+export const tightest = ({ file_systems }) => file_systems.reduce((least, each) => (least && least.free_bytes <= each.free_bytes ? least : each), null);
+
 // Soon no records are accepted, or it is so already.
 export const isDiskShort = ({ state, storage }) =>
-  state === "disk full" || (storage.free_bytes !== undefined && storage.free_bytes < 2 * (storage.reserve_bytes ?? 0));
+  state === "disk full" || storage.file_systems.some(({ free_bytes: free }) => free < 2 * (storage.reserve_bytes ?? 0));
 
 // The state of a partition of /topics/NAME, and why its records stay overdue (null: it is well).  The answer has opened the
 // first partitions, so one of them that is not open cannot be opened.
@@ -39,14 +43,32 @@ export function stateOf({ partition, open, fenced, reason }) {
   return { text: "not opened", why: null };
 }
 
-// What keeps the overdue records of a partition, as the end of a sentence about it; null: it is well, or not known.
-export async function whyOverdue({ topic, partition }, signal) {
+// What keeps the overdue records of a topic's partitions, by partition: the end of a sentence about it, or null: it is well.  Null for all: it is not known.
+export async function whysOverdue(topic, signal) {
   try {
     const { partitions } = await get(`/topics/${encodeURIComponent(topic)}`, { signal });
-    return stateOf(partitions[partition]).why;
+    return new Map(partitions.map((each) => [each.partition, stateOf(each).why]));
   } catch {
     return null;
   }
+}
+
+export const whyOverdue = async ({ topic, partition }, signal) => (await whysOverdue(topic, signal))?.get(partition) ?? null;
+
+// Who sent the last batch that was refused.
+export const senderOf = ({ client, principal, address }) => (address ? `${visible(client || "(no client id)")}, ${visible(principal)}, ${visible(address)}` : "not known");
+
+// Buttons for the length of time that all charts over time show at most.
+export function lengthChoice(draw) {
+  const buttons = [["10 minutes", 600_000], ["1 hour", 3_600_000]].map(([text, ms]) => el("button", { type: "button", data: { length: ms }, on: { click: () => {
+    showLength(ms);
+    draw();
+  } } }, text));
+  return {
+    node: el("div", { class: "bar lengths" }, el("div", { class: "segmented", role: "group", "aria-label": "Length of time of the charts" }, buttons)),
+    // It may have been chosen in another view.
+    update: () => buttons.forEach((button) => setAttribute(button, "aria-pressed", String(Number(button.dataset.length) === shownLength()))),
+  };
 }
 
 // A part of a whole, as a bar behind a number.

@@ -13,21 +13,30 @@ const patience_ms = 15_000;
 // The event stream lists so many topics at most.
 const listed_topics = 200;
 
-// topic:NAME id:GLOB key:GLOB partition:N due:TIME, due:A..B, due:<1h, and words that are part of an id, a key or a topic's
+// topic:NAME id:GLOB key:GLOB partition:N recurring:yes due:TIME, due:A..B, due:<1h, and words that are part of an id, a key or a topic's
 // name, or a time.  Quotes keep spaces together.
 export function parseSearch(text, now) {
-  const search = { topic: null, id: null, key: null, partition: null, span: null, words: "", wrong: null };
+  const search = { topic: null, id: null, key: null, partition: null, recurring: null, span: null, words: "", wrong: null };
   const words = [];
-  for (const [piece, name, quoted, plain] of text.matchAll(/(?:(topic|id|key|partition|due):)?(?:"([^"]*)"?|(\S+))/g)) {
+  for (const [piece, name, quoted, plain] of text.matchAll(/(?:(topic|id|key|partition|recurring|due):)?(?:"([^"]*)"?|(\S+))/g)) {
     const value = quoted ?? plain ?? "";
     if (!name) words.push(quoted ?? piece);
     else if (name === "due") {
       search.span = parseSpan(value, now);
       if (!search.span && value) search.wrong = `“${visible(value)}” is not a time. Examples: due:18:30, due:2026-12-24, due:<1h, due:10:00..12:00.`;
+    } else if (name === "recurring") {
+      search.recurring = value === "yes" ? true : value === "no" ? false : null;
+      if (search.recurring === null && value) search.wrong = `“${visible(value)}” is neither yes nor no. Examples: recurring:yes, recurring:no.`;
     } else search[name] = value || null;
   }
   search.words = words.join(" ").trim();
+  if (search.partition !== null && !search.wrong) search.wrong = wrongPartition(search);
   return search;
+}
+
+function wrongPartition({ topic, partition }) {
+  if (!/^\d+$/.test(partition)) return `“${visible(partition)}” is not the number of a partition. Example: topic:orders partition:2.`;
+  return topic ? null : "A partition belongs to a topic, so partition: needs one. Example: topic:orders partition:2.";
 }
 
 export function parseSpan(text, now) {
@@ -80,6 +89,7 @@ export function describe(search, now) {
   if (search.id) parts.push(`id ${visible(search.id)}`);
   if (search.key) parts.push(`key ${visible(search.key)}`);
   if (search.partition) parts.push(`partition ${visible(search.partition)}`);
+  if (search.recurring !== null) parts.push(search.recurring ? "recurring" : "not recurring");
   if (search.span) parts.push(spanWords(search.span, now));
   return parts.join(", ");
 }
@@ -107,7 +117,7 @@ const counted_one_by_one = 100_000;
 // {total, bars: {from, bucket_ms, counts} or null, peak: {unit, at, count} or null}; null: that cannot be told at once.
 export async function count(search, signal) {
   const { span, topic, id, key, partition } = search;
-  if (search.words) return null;
+  if (search.words || search.recurring !== null) return null;
   if (span && span.from !== null && span.to !== null && !id && !key && !partition) return countSpan(span, topic, signal);
   if (topic && !span && !id && !key && !partition) return { total: (await get(`/delayed/count${query({ topic })}`, { signal })).total, bars: null, peak: null };
   // Every pending record of the topic is looked at.
@@ -140,12 +150,12 @@ async function countSpan(span, topic, signal) {
   return { total: finest.total, bars, peak: peak && { unit: byMinute ? "minute" : "hour", at: peak.from, count: peak.count } };
 }
 
-const isEmpty = (search) => !search.words && !search.topic && !search.id && !search.key && !search.partition && !search.span;
+const isEmpty = (search) => !search.words && !search.topic && !search.id && !search.key && !search.partition && search.recurring === null && !search.span;
 export { isEmpty };
 
 function parameters(search, extra) {
   return query({
-    topic: search.topic, id: search.id, key: search.key, partition: search.topic ? search.partition : null,
+    topic: search.topic, id: search.id, key: search.key, partition: search.partition, recurring: search.recurring,
     from: search.span?.from ?? null, to: search.span?.to ?? null, limit: page_size, ...extra,
   });
 }

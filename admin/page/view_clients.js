@@ -3,7 +3,7 @@
 import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, duration, integer, nearTime, rate } from "./format.js";
 import { live } from "./live.js";
-import { card, opening } from "./parts.js";
+import { card, opening, senderOf } from "./parts.js";
 
 export function clientsView(section) {
   // The clients of the event before, by address, for rates; and the seconds since then.
@@ -25,8 +25,8 @@ export function clientsView(section) {
     { head: "Connected for", class: "number", cell: ({ connected_ms }) => duration(Math.max(0, live.now() - connected_ms)) },
     { head: "Requests/s", class: "number", cell: perSecond("requests", rate) },
     { head: "Requests", class: "number", cell: ({ requests }) => integer(requests) },
-    { head: "Sent", class: "number", hint: "By the client, since it connected", cell: ({ bytes_in }) => bytes(bytes_in) },
-    { head: "Received", class: "number", hint: "By the client, since it connected", cell: ({ bytes_out }) => bytes(bytes_out) },
+    { head: "Sent", class: "number", hint: "Bytes that the client has sent since it connected", cell: ({ bytes_in }) => bytes(bytes_in) },
+    { head: "Received", class: "number", hint: "Bytes that the client has received since it connected", cell: ({ bytes_out }) => bytes(bytes_out) },
     { head: "Shard", class: "number", cell: ({ shard }) => shard },
   ], { key: ({ address }) => address, caption: "Connected clients" });
   const refusals = new Table([
@@ -34,6 +34,7 @@ export function clientsView(section) {
     { head: "Topic", class: "name", cell: ({ name, refused_batches: { last } }) => `${visible(name)}/${last.partition}` },
     { head: "Batches", class: "number", hint: "Since the start of the broker", cell: ({ refused_batches: { total } }) => integer(total) },
     { head: "Reason", cell: ({ refused_batches: { last } }) => last.reason.replaceAll("_", " ") },
+    { head: "From", class: "sender", hint: "Client id, principal and address of the client that sent the batch", cell: ({ refused_batches: { last } }) => senderOf(last) },
     { head: "What the producer was sent", class: "message", cell: ({ refused_batches: { last } }) => visible(last.message) },
   ], { key: ({ name }) => name, caption: "Topics that have refused batches", after: opening(({ name }) => { location.hash = `#topics/${encodeURIComponent(name)}`; }) });
   const elsewhere = el("span", { class: "card-note" });
@@ -49,7 +50,7 @@ export function clientsView(section) {
     refusals.update(refusing);
     setHidden(refusalsCard, refusing.length === 0);
     const isCut = (live.topics?.topics_total ?? 0) > (live.topics?.topics.length ?? 0);
-    setText(elsewhere, `the last one of each topic; the log has the client's address${isCut ? `; of the ${integer(live.topics.topics.length)} topics with most pending records` : ""}`);
+    setText(elsewhere, `the last one of each topic${isCut ? `; of the ${integer(live.topics.topics.length)} topics with most pending records` : ""}`);
   }
 
   function draw() {

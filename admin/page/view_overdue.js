@@ -6,12 +6,12 @@ import { el, reconcile, setHidden, setText, visible } from "./dom.js";
 import { decimal, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live, stuck_ms } from "./live.js";
 import * as panel from "./panel.js";
-import { Figures, Poll, card, whyOverdue } from "./parts.js";
+import { Figures, Poll, card, lengthChoice, whysOverdue } from "./parts.js";
 import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
 
 const shown = 100;
-// Partitions that are named with what is wrong; each topic is asked for that once in a while, since the log has a line for each time.
+// Partitions that are named with what is wrong.  Each topic is asked for that once in a while, for all of its partitions: the answer is as long as the topic.
 const listed_troubles = 8;
 const why_again_ms = 60_000;
 
@@ -19,7 +19,7 @@ export function overdueView(section) {
   const figures = new Figures([
     ["overdue-now", "Overdue", "Due, but not in the log yet"], ["oldest", "Oldest", "How long the oldest of them has been due"],
     ["delivered-rate", "Delivered"], ["delivered-total", "In total", "Delivered since the start of the broker"],
-    ["lag-p50", "Their lag p50", "Of records that were delivered in the last five minutes: from the due time until the record was durable in the log. A record that is overdue counts when it is delivered"], ["lag-p99", "p99"], ["lag-max", "max"],
+    ["lag-p50", "Their lag p50", "The time from a record's due time until it was durable in the log, of the records that were delivered in the last five minutes. A record that is overdue counts when it is delivered"], ["lag-p99", "p99"], ["lag-max", "max"],
     ["early", "Early", "Deliveries before the due time: there must be none"],
   ]);
   const lagSeries = [
@@ -37,7 +37,8 @@ export function overdueView(section) {
   const troubles = el("ul", { class: "troubles", role: "status", "aria-label": "Partitions with overdue records" });
   const empty = el("p", { class: "empty-note" }, "No record is overdue: every record that was due is in its log.");
   const summary = el("p", { class: "summary", role: "status" });
-  section.append(figures.node, troubles,
+  const lengths = lengthChoice(draw);
+  section.append(figures.node, troubles, lengths.node,
     el("div", { class: "cards three" },
       card("Lag", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
       card("Overdue", el("div", { class: "chart-holder" }, overdue.node)),
@@ -62,7 +63,7 @@ export function overdueView(section) {
   }
 
   // Those whose oldest record waits for longer than a busy broker lets it wait.
-  const asked = new Map();
+  const asked = new Map();  // By topic: {at, whys}.
   function sayWhy(records, hasMore) {
     const now = live.now();
     const stuck = new Map();
@@ -73,15 +74,17 @@ export function overdueView(section) {
       stuck.set(name, known);
     }
     const named = [...stuck.values()].filter((each) => now - each.oldest > stuck_ms).slice(0, listed_troubles);
-    for (const each of named) {
-      const known = asked.get(each.name);
+    for (const topic of new Set(named.map((each) => each.topic))) {
+      const known = asked.get(topic);
       if (known && now - known.at < why_again_ms) continue;
-      asked.set(each.name, { at: now, why: known?.why });
-      whyOverdue(each).then((why) => asked.set(each.name, { at: now, why }));
+      asked.set(topic, { at: now, whys: known?.whys });
+      whysOverdue(topic).then((whys) => asked.set(topic, { at: now, whys }));
     }
-    for (const name of asked.keys()) if (!stuck.has(name)) asked.delete(name);
-    reconcile(troubles, named, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { name, topic, partition, count, oldest: first }) => {
-      const why = asked.get(name)?.why;
+    const stuckTopics = new Set([...stuck.values()].map(({ topic }) => topic));
+    for (const topic of asked.keys()) if (!stuckTopics.has(topic)) asked.delete(topic);
+    reconcile(troubles, named, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { topic, partition, count, oldest: first }) => {
+      const whys = asked.get(topic)?.whys;
+      const why = whys ? whys.get(partition) ?? null : undefined;
       setText(node, `${visible(topic)}, partition ${partition}: ${integer(count)}${hasMore ? " or more" : ""} overdue, the oldest for ${duration(now - first)}. ${
         why ? `The partition ${why}.` : live.status?.state === "disk full" ? "The disk is full." : why === null ? "Nothing is wrong with the partition: the broker is behind." : ""}`);
     });
@@ -112,6 +115,7 @@ export function overdueView(section) {
     figures.set("delivered-total", integer(delayed.delivered_total));
     figures.set("early", decimal(delayed.early_total), delayed.early_total ? "warn" : "");
     const now = live.now();
+    lengths.update();
     for (const chart of [lag, overdue, delivered]) chart.update(live.history, now);
   }
   return {

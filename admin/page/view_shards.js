@@ -4,11 +4,13 @@ import { Lines, legend } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { lastRate, live } from "./live.js";
-import { Figures, card, isDiskShort, meter } from "./parts.js";
+import { Figures, card, isDiskShort, lengthChoice, meter, tightest } from "./parts.js";
 
 // A trend is told from so many minutes on, and if the disk would be full within a year.
 const trend_ms = 120_000;
 const far_ms = 365 * 86_400_000;
+// Beyond this part of the limit large requests wait for memory.
+const short_memory = 7 / 8;
 
 // When no records are accepted any more if it goes on as in the last minutes.
 function fullIn(points, reserve) {
@@ -22,9 +24,9 @@ function fullIn(points, reserve) {
 
 export function shardsView(section) {
   const figures = new Figures([
-    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "Of one core"], ["memory", "Memory", "Resident"],
+    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"], ["client-memory", "For clients", "The memory that clients make the broker hold, and its limit, tarry.memory.bytes: close to it the connections that hold the most are closed"],
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The size of the store's compressed files. They include cancelled records whose space is not freed yet, but not the records that only the journal has"],
-    ["free", "Free on disk", "On the file system of the data directory"],
+    ["free", "Free on disk", "On the file system that has the fewest free bytes, of those with the data directory and log.dirs"],
   ]);
   const disk = el("div", { class: "disk" });
   const bytesSeries = [
@@ -70,7 +72,8 @@ export function shardsView(section) {
   const refusedCard = card("Refused batches", refused.node, { wide: true, note: el("span", { class: "card-note" }, "since the start, by reason: ", el("a", { href: "#clients" }, "which topics, and what was sent")) });
   const about = el("dl", { class: "facts" });
 
-  section.append(figures.node, disk,
+  const lengths = lengthChoice(draw);
+  section.append(figures.node, disk, lengths.node,
     el("div", { class: "cards spans" }, charts.map(([title, chart, extra]) => card(title, el("div", { class: "chart-holder" }, chart.node), { extra }))),
     card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
 
@@ -83,19 +86,24 @@ export function shardsView(section) {
     const cpu = lastRate("cpu");
     figures.set("cpu", cpu === null ? "–" : `${Math.round(cpu * 100)} %`);
     figures.set("memory", bytes(process.rss_bytes));
+    const { client_memory_bytes: held, client_memory_limit_bytes: most } = status;
+    figures.set("client-memory", `${bytes(held)} of ${bytes(most)}`, held > most * short_memory ? "warn" : "");
     figures.set("files", integer(process.open_fds));
     figures.set("journal", lastRate("journal") === null ? "–" : `${bytes(lastRate("journal"))}/s`);
     figures.set("round", storage.journal_round_ms?.count ? milliseconds(storage.journal_round_ms.p99) : "–");
     figures.set("stored", bytes(storage.bytes));
     figures.set("pending-stored", bytes(storage.pending_blob_bytes + storage.pending_table_bytes));
     const isShort = isDiskShort(status);
-    figures.set("free", bytes(storage.free_bytes), isShort ? "warn" : "");
-    if (storage.total_bytes) {
-      const used = storage.total_bytes - storage.free_bytes;
-      disk.replaceChildren(meter(used, storage.total_bytes,
-        `${Math.round(100 * used / storage.total_bytes)} % used, ${fullIn(live.history, storage.reserve_bytes ?? 0)}: ${status.data} has ${bytes(storage.bytes)}; ${bytes(storage.free_bytes)} of ${bytes(storage.total_bytes)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`, isShort ? "--warn" : "--series-0"));
-    }
+    figures.set("free", bytes(tightest(storage)?.free_bytes), isShort ? "warn" : "");
+    disk.replaceChildren(...storage.file_systems.map(({ directory, free_bytes: free, total_bytes: total }) => {
+      const used = total - free;
+      const isOfData = directory === status.data;
+      return meter(used, total,
+        `${Math.round(100 * used / Math.max(1, total))} % used${isOfData ? `, ${fullIn(live.history, storage.reserve_bytes ?? 0)}: ${directory} has ${bytes(storage.bytes)}` : `: ${directory}, the logs of partitions`}; ${bytes(free)} of ${bytes(total)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`,
+        free < 2 * (storage.reserve_bytes ?? 0) ? "--warn" : "--series-0");
+    }));
     const now = live.now();
+    lengths.update();
     for (const [, chart] of charts) chart.update(live.history, now);
     table.update(status.shards);
     const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);

@@ -7,7 +7,7 @@ import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, fullTime, integer, plural } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
-import { meter, opening, stateOf } from "./parts.js";
+import { meter, opening, senderOf, stateOf } from "./parts.js";
 
 // Those with most pending, as in the pictures, have a colour of their own.
 const coloured = 12;
@@ -100,7 +100,7 @@ async function showTopic(name, onKnown) {
     const configs = Object.entries(topic.configs ?? {});
     const last = (what) => (what?.total ? [
       el("p", {}, `${integer(what.total)} since the start.`),
-      what.last ? el("blockquote", {}, visible(what.last.message), el("footer", {}, `partition ${what.last.partition}, ${fullTime(what.last.at_ms)}`)) : null,
+      what.last ? el("blockquote", {}, visible(what.last.message), el("footer", {}, `partition ${what.last.partition}, ${fullTime(what.last.at_ms)}${what.last.address ? `, from ${senderOf(what.last)}` : ""}`)) : null,
     ] : null);
     const part = (title, nodes) => (nodes ? el("section", {}, el("h3", {}, title), nodes) : null);
     content.append(

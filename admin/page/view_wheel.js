@@ -50,7 +50,7 @@ export function wheelView(section) {
     { head: "In flight", class: "number", hint: "Being written to their logs", cell: ({ delayed }) => integer(delayed.in_flight) },
     { head: "Memory", class: "number", cell: ({ delayed }) => bytes(delayed.bytes) },
     { head: "Next due", class: "number", cell: ({ delayed }) => (delayed.next_due_ms === null ? "–" : nearTime(delayed.next_due_ms, live.now())) },
-    { head: "Deadlines", class: "number", hint: "Of requests, sessions and the shard itself", cell: (shard) => integer(shard.requests.timers) },
+    { head: "Deadlines", class: "number", hint: "Deadlines of requests, of sessions and of the shard itself", cell: (shard) => integer(shard.requests.timers) },
   ], { key: ({ shard }) => shard, caption: "Shards" });
 
   section.append(figures.node,

@@ -16,7 +16,27 @@ constexpr std::chrono::milliseconds look_every{1000};
 // RocksDB's memory is written before it gets larger than this, whatever the journals say.
 constexpr std::uint64_t max_unflushed_bytes = 32 << 20;
 
+bool is_within(const std::string& path, const std::string& directory) {
+  return path == directory || path.starts_with(directory + "/");
+}
+
 }  // namespace
+
+DiskSpace disk_space(storage::Disk& disk, const BrokerIdentity& identity) {
+  const auto free = [&disk](const std::string& directory) {
+    return Background::caught([&] { return disk.free_space(directory); });
+  };
+  DiskSpace space;
+  space.of_data = free(identity.data_directory).value_or(0);
+  space.least = space.of_data;
+  space.least_of = identity.data_directory;
+  if (is_within(identity.log_directory, identity.data_directory)) return space;
+  if (const auto logs = free(identity.log_directory); logs && *logs < space.least) {
+    space.least = *logs;
+    space.least_of = identity.log_directory;
+  }
+  return space;
+}
 
 FreeSpace::FreeSpace(ShardContext& shard, std::move_only_function<void()> want_checkpoint)
     : shard_(shard), want_checkpoint_(std::move(want_checkpoint)), timer_([this] { look(); }) {}
@@ -26,8 +46,7 @@ void FreeSpace::look() {
   is_looking_ = true;
   shard_.background().run(
       [broker = &shard_.broker_context()] {
-        const auto free = [&] { return broker->disk->free_space(broker->config.data_directory); };
-        return Found{Background::caught(free), broker->pending->unflushed_bytes()};
+        return Found{disk_space(*broker->disk, broker->config), broker->pending->unflushed_bytes()};
       },
       [this](Found found) {
         is_looking_ = false;
@@ -35,19 +54,20 @@ void FreeSpace::look() {
       });
 }
 
-FreeSpace::Lack FreeSpace::lack_with(std::uint64_t free) const {
+FreeSpace::Lack FreeSpace::lack_with(const DiskSpace& space) const {
   if (shard_.lost_directory()) return Lack::directory;
-  if (free < static_cast<std::uint64_t>(shard_.config().disk_reserve_bytes)) return Lack::reserve;
+  const auto reserve = static_cast<std::uint64_t>(shard_.config().disk_reserve_bytes);
+  if (space.least < reserve) return Lack::reserve;
   if (shard_.journal().disk_is_full()) return Lack::journal_file;
   return refused_checkpoint_ ? Lack::checkpoint : Lack::none;
 }
 
-void FreeSpace::seen(std::uint64_t free, bool lost_directory) {
+void FreeSpace::seen(const DiskSpace& space, bool lost_directory) {
   if (shard_.stopping() || shard_.failed()) return;
   const bool was_lost = shard_.lost_directory();
   shard_.set_lost_directory(lost_directory);
   // At once: the look below waits for the shard's background, which may be busy for long.
-  set_lack(lack_with(free), free);
+  set_lack(lack_with(space), space);
   if (lost_directory) return;
   // The checkpoints that were not tried meanwhile.
   if (was_lost) want_checkpoint_();
@@ -56,8 +76,7 @@ void FreeSpace::seen(std::uint64_t free, bool lost_directory) {
 
 void FreeSpace::looked(const Found& found) {
   shard_.journal().retry_space();
-  const auto free = found.free.value_or(0);
-  set_lack(lack_with(free), free);
+  set_lack(lack_with(found.space), found.space);
   // The broker tells when the directory is there again.
   if (lack_ == Lack::directory) return;
   // Before the timer is armed: a checkpoint that waited for this look is tried now.
@@ -65,7 +84,7 @@ void FreeSpace::looked(const Found& found) {
   if (lack_ != Lack::none) look_again_later();
 }
 
-void FreeSpace::set_lack(Lack lack, std::uint64_t free) {
+void FreeSpace::set_lack(Lack lack, const DiskSpace& space) {
   shard_.set_has_room(lack == Lack::none);
   const auto before = std::exchange(lack_, lack);
   if (before == lack) return;  // The operator knows.
@@ -82,13 +101,13 @@ void FreeSpace::set_lack(Lack lack, std::uint64_t free) {
       log_error("broker",
                 "disk full, no space in {}: {} bytes are free, tarry.disk.reserve.bytes is {}; "
                 "shard {} accepts no records until there is more",
-                config.data_directory, free, config.disk_reserve_bytes, shard_.index());
+                space.least_of, space.least, config.disk_reserve_bytes, shard_.index());
       break;
     case Lack::journal_file:
       log_error("broker",
                 "disk full, no space for the next file of the journal in {}: {} bytes are free; "
                 "shard {} accepts no records until there is more",
-                config.data_directory, free, shard_.index());
+                config.data_directory, space.of_data, shard_.index());
       break;
     case Lack::checkpoint:
       // Both numbers: it may need more than the reserve, which alone would look like room enough.
@@ -108,7 +127,7 @@ void FreeSpace::look_again_later() {
 void FreeSpace::checkpoint_refused(const Error& error) {
   refused_checkpoint_ = error.message;
   shard_.set_has_room(false);
-  if (shard_.stopping()) return set_lack(Lack::checkpoint, 0);
+  if (shard_.stopping()) return set_lack(Lack::checkpoint, {});
   look_again_later();
   // The reserve may be short too, and then that is the reason to log.
   if (lack_ == Lack::none) look();

@@ -12,7 +12,7 @@
 //
 // There is room when all of these hold
 //   - the data directory is the one that was opened,
-//   - tarry.disk.reserve.bytes are free,
+//   - tarry.disk.reserve.bytes are free, on the disk of log.dirs too if that is elsewhere,
 //   - the journal found space for its next file,
 //   - the last checkpoint was not given up for want of space.
 //
@@ -35,11 +35,25 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "broker/settings/broker_config.h"
+#include "storage/file.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::broker {
 
 class ShardContext;
+
+// How much is free where the broker writes.
+struct DiskSpace {
+  std::uint64_t of_data = 0;  // The data directory.
+  // That or log.dirs: the one with less.
+  std::uint64_t least = 0;
+  std::string least_of = {};
+};
+
+// Blocks.  A disk that cannot be asked has nothing free; but without log.dirs its partitions cannot
+// be opened, and say so.
+DiskSpace disk_space(storage::Disk& disk, const BrokerIdentity& identity);
 
 class FreeSpace {
  public:
@@ -61,7 +75,7 @@ class FreeSpace {
 
   // What the broker has seen: for each shard, once a second while something is wrong, and once when
   // it is over.
-  void seen(std::uint64_t free, bool lost_directory);
+  void seen(const DiskSpace& space, bool lost_directory);
 
   // A checkpoint was given up for want of space: no records are accepted until one succeeds.
   void checkpoint_refused(const Error& error);
@@ -76,12 +90,12 @@ class FreeSpace {
   // The reason why there is no room.
   enum class Lack { none, directory, reserve, journal_file, checkpoint };
   struct Found {
-    Result<std::uint64_t> free;
+    DiskSpace space;
     std::uint64_t unflushed;  // Bytes that RocksDB holds in memory.
   };
   void looked(const Found& found);
-  Lack lack_with(std::uint64_t free) const;
-  void set_lack(Lack lack, std::uint64_t free);
+  Lack lack_with(const DiskSpace& space) const;
+  void set_lack(Lack lack, const DiskSpace& space);
   void look_again_later();
 
   ShardContext& shard_;

@@ -87,6 +87,22 @@ Appended failed_append(ErrorCode code, std::string why = {}) {
   return failed;
 }
 
+// No partition is there to refuse the batch, so the refusal is counted and noted for it.
+Appended refuse_unopened(Shard& shard, const TopicPartition& id, ErrorCode error,
+                         const Terms& terms) {
+  // The topic is not there, or not any more.
+  if (error != ErrorCode::kafka_storage_error) return failed_append(error);
+  const std::string* why = shard.partitions().unopened_reason(id);
+  Appended out =
+      failed_append(error, why != nullptr ? fmt::format("the partition cannot be opened: {}", *why)
+                                          : std::string(ShardContext::lost_directory_text));
+  out.reason = why != nullptr ? "cannot_be_opened" : "out_of_service";
+  if (!terms.are_acks_valid()) return out;  // The client only asks what is wrong with the batch.
+  shard.notes().count_refusal(out.reason);
+  shard.notes().refused(id, {shard.clock().wall(), id.partition, out.reason, out.message});
+  return out;
+}
+
 // On the item's shard: its batch takes its place in its partition's order.  A partition that has to
 // be opened first keeps the place for it.
 void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown& appended) {
@@ -94,8 +110,8 @@ void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown&
     item.result = std::move(result);
     appended.one_ended();
   };
-  const auto append = [&item, tell, &terms](Partitions::Found partition) {
-    if (!partition) return tell(failed_append(partition.error()));
+  const auto append = [&shard, &item, tell, &terms](Partitions::Found partition) {
+    if (!partition) return tell(refuse_unopened(shard, item.id, partition.error(), terms));
     try {
       delay::PendingTerms pending = terms.pending;
       pending.may_schedule = item.may_schedule;
@@ -245,6 +261,19 @@ void note_forbidden(const RequestContext& context, const ProduceItem& item) {
   (void)authorize_topic(context, AclOperation::write, name);
   item.answer->error_message = fmt::format("{}: the user also needs WRITE on the topic {}",
                                            item.result.message, printable(name));
+}
+
+// The owner of the topic is shown whose batch was refused last.
+void note_client(const RequestContext& context, const Terms& terms, const ProduceItem& item) {
+  const Appended& result = item.result;
+  if (result.error == ErrorCode::none || result.reason.empty() || !terms.are_acks_valid()) return;
+  // The note of a deleted topic is dropped, and stays so.
+  if (!context.shard.topics().find(item.id.topic)) return;
+  context.shard.notes().refused_client(
+      item.id,
+      {context.shard.clock().wall(), item.id.partition, result.reason, result.refusal_text(),
+       TopicNote::Client{std::string(context.header.client_id.value_or("")),
+                         context.connection.principal(), context.connection.peer()}});
 }
 
 std::size_t read_count(protocol::Reader& reader, bool compact) {
@@ -427,6 +456,7 @@ void finish(RequestContext& context, const Terms& terms, const ByShard<ProduceIt
     for (const ProduceItem& item : there.items) {
       fill_in(item, terms);
       note_forbidden(context, item);
+      note_client(context, terms, item);
     }
   }
   for (const auto& topic : response.responses) {
@@ -445,6 +475,7 @@ asio::awaitable<void> finish_in_steps(RequestContext& context, const Terms& term
       if (budget.spend()) co_await budget.yield();
       fill_in(item, terms);
       note_forbidden(context, item);
+      note_client(context, terms, item);
     }
   }
   for (const auto& topic : response.responses) {

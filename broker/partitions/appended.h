@@ -32,6 +32,11 @@ struct Appended {
   // The reason of a refusal by the partition: a label of /metrics.  A literal.
   std::string_view reason;
   std::vector<records::BadRecord> bad_records;
+  // The first bad record says more than "3 records are not valid".
+  std::string refusal_text() const {
+    if (bad_records.empty()) return message;
+    return "record " + std::to_string(bad_records[0].index) + ": " + bad_records[0].message;
+  }
 
   Offset base_offset = -1;            // -n: all n records are delayed.
   std::int64_t log_append_time = -1;  // Set for topics with LogAppendTime.

@@ -353,10 +353,8 @@ void Partition::note(const Appended& appended, bool only_checked) {
   auto& notes = host_.notes();
   notes.count_refusal(appended.reason);
   if (appended.reason == topic_deleted) return;  // Its note is dropped, and stays so.
-  const auto& bad = appended.bad_records;
-  notes.refused(id_, {shard_.clock().wall(), id_.partition, appended.reason,
-                      bad.empty() ? appended.message
-                                  : fmt::format("record {}: {}", bad[0].index, bad[0].message)});
+  notes.refused(id_,
+                {shard_.clock().wall(), id_.partition, appended.reason, appended.refusal_text()});
 }
 
 Appended Partition::append_or_refuse(const Arrival& arrival, Verdict verdict, Parts parts,

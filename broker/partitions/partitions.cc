@@ -164,6 +164,11 @@ std::vector<Partitions::OutOfService> Partitions::out_of_service(std::size_t mos
   return some;
 }
 
+const std::string* Partitions::unopened_reason(const TopicPartition& tp) const {
+  const auto found = unopened_.find(tp);
+  return found == unopened_.end() ? nullptr : &found->second;
+}
+
 void Partitions::note_out_of_service(const Partition& partition) {
   out_of_service_[partition.id()] = *partition.fence_reason();
 }

@@ -60,6 +60,8 @@ class Partitions {
   // At most `most` of them.
   std::vector<OutOfService> out_of_service(std::size_t most) const;
   void note_out_of_service(const Partition& partition);
+  // Why it was not opened when that was last tried; null: it was, or nobody has tried.
+  const std::string* unopened_reason(const TopicPartition& tp) const;
 
   // Their topic is deleted: those of this shard in [from, until).
   void drop(const storage::Topic& topic, PartitionIndex from, PartitionIndex until);

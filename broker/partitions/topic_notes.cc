@@ -5,10 +5,23 @@
 #include "base/log.h"
 
 namespace tarry::broker {
+namespace {
+
+// Within a millisecond one refusal is noted twice: the note with its client says more.
+bool is_later(const TopicNote::Refusal& one, const TopicNote::Refusal& other) {
+  if (one.at != other.at) return one.at > other.at;
+  return one.client && !other.client;
+}
+
+void cut_text(std::string& text, std::size_t most) {
+  if (text.size() > most) text.resize(most);
+}
+
+}  // namespace
 
 void TopicNote::add(const TopicNote& other) {
   refused += other.refused;
-  if (other.last_refusal && (!last_refusal || last_refusal->at < other.last_refusal->at))
+  if (other.last_refusal && (!last_refusal || is_later(*other.last_refusal, *last_refusal)))
     last_refusal = other.last_refusal;
   dead_letters += other.dead_letters;
   if (other.last_dead_letter &&
@@ -28,10 +41,20 @@ void TopicNotes::dead_lettered(const TopicPartition& partition, WallTime now,
 
 void TopicNotes::refused(const TopicPartition& partition, TopicNote::Refusal refusal) {
   // A client chooses the text, and it is kept as long as the topic.
-  if (refusal.message.size() > max_message_bytes) refusal.message.resize(max_message_bytes);
+  cut_text(refusal.message, max_message_bytes);
   TopicNote& note = notes_[partition.topic];
   ++note.refused;
   note.last_refusal = std::move(refusal);
+}
+
+void TopicNotes::refused_client(const TopicPartition& partition, TopicNote::Refusal refusal) {
+  cut_text(refusal.message, max_message_bytes);
+  if (refusal.client) {
+    for (std::string* text :
+         {&refusal.client->id, &refusal.client->principal, &refusal.client->address})
+      cut_text(*text, max_client_bytes);
+  }
+  notes_[partition.topic].last_refusal = std::move(refusal);
 }
 
 void TopicNotes::slipped(const TopicPartition& partition, std::string_view topic_name,

@@ -3,7 +3,12 @@
 // TopicNotes: what the producers of a topic got wrong, for its owner to see.
 //
 //   Partition --refused(), slipped()--> note of its topic --copied--> views/topic_note.h: all
-//   shards
+//   shards                                     ^
+//   Produce handler: refused_client() ---------'
+//
+// A partition does not know the client, whose connection may be on another shard.  So the handler
+// notes the refusal once more on the connection's shard, with the client, and the later of the two
+// is shown.
 //
 // A shard has a note for each topic of which one of its partitions had something to note, and drops
 // it with the topic; a note is of bounded size.
@@ -28,11 +33,17 @@
 namespace tarry::broker {
 
 struct TopicNote {
+  struct Client {
+    std::string id;  // As it calls itself.
+    std::string principal;
+    std::string address;
+  };
   struct Refusal {
     WallTime at{};
     PartitionIndex partition = 0;
     std::string_view reason;  // A literal.
     std::string message;
+    std::optional<Client> client = std::nullopt;  // Empty: not known.
   };
   std::uint64_t refused = 0;  // Batches.
   std::optional<Refusal> last_refusal;
@@ -46,8 +57,9 @@ struct TopicNote {
 
 class TopicNotes {
  public:
-  // The limit of a message that is kept.
+  // The limits of a message, and of each text about a client, that are kept.
   static constexpr std::size_t max_message_bytes = 1000;
+  static constexpr std::size_t max_client_bytes = 255;
 
   explicit TopicNotes(OncePerTopic& slips_logged) : slips_logged_(slips_logged) {}
 
@@ -60,6 +72,8 @@ class TopicNotes {
   void count_refusal(std::string_view reason) { ++refusals_[reason]; }
   const std::map<std::string_view, std::uint64_t>& refusals() const { return refusals_; }
   void refused(const TopicPartition& partition, TopicNote::Refusal refusal);
+  // The same refusal, which its partition has counted, with its client.
+  void refused_client(const TopicPartition& partition, TopicNote::Refusal refusal);
 
   // A batch was accepted without these, which are in the topic of dead letters.
   void dead_lettered(const TopicPartition& partition, WallTime now,

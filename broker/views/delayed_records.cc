@@ -256,6 +256,7 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
 
 // The conditions that the store cannot check, because it does not look into records.
 bool matches(const DelayedQuery& query, const DelayedRecord& record) {
+  if (query.recurring && record.recurrence.has_value() != *query.recurring) return false;
   if (!query.key.empty() && !(record.key && matches_glob(query.key, as_text(*record.key))))
     return false;
   return query.text.empty() || record.id.contains(query.text) ||
@@ -315,7 +316,7 @@ bool is_delayed_cursor(std::string_view text) {
 // here, so a page may have fewer records than its limit, and a next one all the same.
 asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, DelayedQuery query,
                                                   bool written) {
-  const bool looks_through = !query.key.empty() || !query.text.empty();
+  const bool looks_through = !query.key.empty() || !query.text.empty() || query.recurring;
   storage::PendingQuery asked_for;
   if (query.topic) asked_for.topic = query.topic->id;
   asked_for.partition = query.partition;

@@ -77,6 +77,7 @@ struct DelayedQuery {
   std::string id;                    // A pattern with * and ?; empty: any, with id or without.
   std::string key;                   // The same, of keys.
   std::string text;                  // A part of the id or of the key; empty: any.
+  std::optional<bool> recurring;     // Whether it recurs; empty: either.
   std::size_t limit = 100;
   std::optional<std::string> after;  // DelayedPage::next of the previous page.
 };

@@ -96,6 +96,32 @@ TEST_SUITE("delayed routes") {
                                           "id-7", "id-8", "id-9"});
   }
 
+  TEST_CASE("recurring records and the others are found apart, on every page and by their id") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    for (int n = 0; n < 6; ++n)
+      send_delayed(admin, "t", 0, "v", std::to_string(3'600'000 + n), "once-" + std::to_string(n));
+    for (const char* id : {"again-0", "again-1"}) {
+      const auto batch = broker::test::batch_of(
+          admin.world.clock.wall(), {{"v", {{"x-every", "2h"}, {"x-schedule-id", id}}}});
+      REQUIRE(produce(admin.world, "t", 0, batch).error_code == protocol::ErrorCode::none);
+    }
+    using Ids = std::vector<std::string>;
+    CHECK(ids_of(admin.get_json("/delayed?recurring=true")) == Ids{"again-0", "again-1"});
+    CHECK(ids_of(admin.get_json("/delayed?recurring=true&q=once-1")).empty());
+    CHECK(ids_of(admin.get_json("/delayed?recurring=true&q=again-1")) == Ids{"again-1"});
+    CHECK(ids_of(admin.get_json("/delayed?recurring=true&id=*-0")) == Ids{"again-0"});
+    Ids others;
+    for (std::string after;;) {
+      const auto page = admin.get_json("/delayed?recurring=false&limit=4" + after);
+      for (const auto& id : ids_of(page)) others.push_back(id);
+      if (page["next"].is_null()) break;
+      after = "&after=" + page["next"].get<std::string>();
+    }
+    CHECK(others == Ids{"once-0", "once-1", "once-2", "once-3", "once-4", "once-5"});
+    CHECK(admin.get("/delayed?recurring=maybe").status == 400);
+  }
+
   TEST_CASE("times may be given from now on, by the broker's clock") {
     Admin admin;
     create_topic(admin.world, "t");

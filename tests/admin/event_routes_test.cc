@@ -187,7 +187,106 @@ TEST_SUITE("events") {
     });
   }
 
-  TEST_CASE("nothing is computed while no stream is open, and once for all that are") {
+  // Each point's seconds since `start` and its overdue records, without those of the stream itself.
+  std::vector<std::pair<std::int64_t, int>> past(Admin & admin, WallTime start) {
+    admin.world.pass(1s);
+    const auto now = to_ms(admin.world.clock.wall());
+    const Json points = admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send(ask_for_events(admin));
+      connection.read_head();
+      return Events(connection).next("history")["points"];
+    });
+    std::vector<std::pair<std::int64_t, int>> found;
+    for (const auto& point : points) {
+      const auto at = point["at_ms"].get<std::int64_t>();
+      if (at < now) found.emplace_back((at - to_ms(start)) / 1000, point["overdue"].get<int>());
+    }
+    return found;
+  }
+
+  TEST_CASE(
+      "without a stream no event is computed, but the past is noted while something moves or is "
+      "pending, and not while the broker has nothing to do") {
+    AdminOptions options;
+    options.event_interval = 10min;
+    Admin admin(options);
+    create_topic(admin.world, "t");
+    const auto start = admin.world.clock.wall();
+    std::uint64_t turns = 0;
+    const auto seconds = [&](int count, std::uint64_t moved) {
+      for (int i = 0; i < count; ++i) {
+        turns += moved;
+        admin.world.pass(1s);
+        admin.server->second_passed([&] { return turns; });
+        admin.world.run();
+      }
+    };
+    seconds(2, 1);
+    seconds(1, 1000);
+    seconds(10, 0);
+    schedule(admin, "t", 30s);
+    seconds(10, 1);
+    seconds(2, 500);
+    const auto topic = admin.world.shard().topics().find("t");
+    const TopicPartition partition{topic->id, 0};
+    admin.world.broker().shard_of(partition).partitions().find(partition)->fence("its log is cut");
+    seconds(25, 1);
+    CHECK(admin.server->event_rounds() == 0);
+    CHECK(past(admin, start) == std::vector<std::pair<std::int64_t, int>>{{3, 0},
+                                                                          {14, 0},
+                                                                          {19, 0},
+                                                                          {24, 0},
+                                                                          {25, 0},
+                                                                          {30, 0},
+                                                                          {35, 0},
+                                                                          {40, 0},
+                                                                          {45, 1},
+                                                                          {50, 1}});
+  }
+
+  TEST_CASE(
+      "of the older past a point in ten seconds is kept: that with the most overdue records") {
+    AdminOptions options;
+    options.event_interval = 10min;
+    for (const auto apart : {1s, 12s}) {
+      CAPTURE(apart.count());
+      Admin admin(options);
+      create_topic(admin.world, "t");
+      schedule(admin, "t", 5'500ms);
+      const auto topic = admin.world.shard().topics().find("t");
+      const TopicPartition partition{topic->id, 0};
+      admin.world.broker().shard_of(partition).partitions().find(partition)->fence("cut");
+      const auto start = admin.world.clock.wall();
+      std::uint64_t turns = 0;
+      for (int i = 0; i < (apart == 1s ? 700 : 1000); ++i) {
+        if (i < 10) {
+          admin.world.pass(apart);
+        } else {
+          admin.world.clock.now_mono += apart;
+          admin.world.clock.now_wall += apart;
+        }
+        turns += 1000;
+        admin.server->second_passed([&] { return turns; });
+        admin.world.run();
+      }
+      const auto points = past(admin, start);
+      if (apart == 1s) {
+        REQUIRE(points.size() == 610);
+        CHECK(points[0] == std::pair<std::int64_t, int>{6, 1});
+        CHECK(points[1] == std::pair<std::int64_t, int>{11, 1});
+        CHECK(points[9] == std::pair<std::int64_t, int>{91, 1});
+        CHECK(points[10].first == 101);
+        CHECK(points.back().first == 700);
+      } else {
+        REQUIRE(points.size() == 900);
+        CHECK(points[0].first == 101 * 12);
+        CHECK(points.back().first == 1000 * 12);
+      }
+    }
+  }
+
+  TEST_CASE("no event is computed while no stream is open, and once for all that are") {
     Admin admin(quick());
     const auto rounds = [&] { return admin.server->event_rounds(); };
     for (int i = 0; i < 20; ++i) admin.get("/healthz");

@@ -192,6 +192,27 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.value("tarry_storage_reserve_bytes") == 4711);
   }
 
+  TEST_CASE("the memory that clients make the broker hold is reported with its limit") {
+    Admin admin({}, {.configure = [](broker::BrokerConfig& config) {
+                  config.memory_bytes = std::int64_t{64} << 20;
+                }});
+    const auto figures = [&] {
+      const Scrape scrape(admin.get("/metrics").body);
+      const auto status = admin.get_json("/status");
+      CHECK(scrape.value("tarry_broker_client_memory_limit_bytes") == 64 << 20);
+      CHECK(status["client_memory_limit_bytes"] == 64 << 20);
+      const auto used = status["client_memory_bytes"].get<double>();
+      CHECK(scrape.value("tarry_broker_client_memory_bytes") == used);
+      return used;
+    };
+    CHECK(figures() == 0);
+    broker::Charge charge(admin.world.shard().ledger(), nullptr);
+    charge.set(8 << 20);
+    CHECK(figures() == 8 << 20);
+    charge.set(0);
+    CHECK(figures() == 0);
+  }
+
   TEST_CASE("the buckets of a histogram are cumulative, and the last one, +Inf, is its count") {
     Admin admin;
     create_topic(admin.world, "t");

@@ -22,6 +22,22 @@ TEST_SUITE("routes") {
     CHECK(admin.get("/%73tatus").status == 200);
   }
 
+  TEST_CASE("the answer to an unknown path names every path that a person can type") {
+    Admin admin;
+    const auto error = admin.get("/nowhere").error();
+    const auto list = error.substr(error.find("the paths are ") + 14) + ", ";
+    for (const char* path :
+         {"/",        "/session",     "/login",         "/logout",        "/healthz",
+          "/readyz",  "/proof",       "/status",        "/wheel",         "/purgatory",
+          "/metrics", "/topics",      "/groups",        "/clients",       "/delayed",
+          "/events",  "/delayed/due", "/delayed/count", "/delayed/trace", "/delayed/select",
+          "/backup"}) {
+      CAPTURE(path);
+      CHECK((", " + list).find(std::string(", ") + path + ", ") != std::string::npos);
+    }
+    CHECK(error.find("NAME") == std::string::npos);
+  }
+
   TEST_CASE("a method that a path does not have gets 405 and those that it has") {
     Admin admin;
     const auto posted = admin.ask("POST", "/status");

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -106,6 +108,11 @@ TEST_SUITE("topic routes") {
     CHECK(refused["last"]["reason"] == "due_time_out_of_range");
     const std::string message = refused["last"]["message"];
     CHECK(message.starts_with("record 1: x-delay: \"9000000000000000\" leads to a due time after"));
+    // Whichever shards the partition and the connection are on.
+    CHECK(before["last"]["client"] == "test");
+    CHECK(refused["last"]["client"] == "test");
+    CHECK(refused["last"]["principal"] == "User:ANONYMOUS");
+    CHECK(refused["last"]["address"] == "127.0.0.1:1");
     const auto metrics = admin.get("/metrics").body;
     CHECK(metrics.find("tarry_broker_refused_batches_total{reason=\"unreadable_value\"} 4\n") !=
           std::string::npos);
@@ -117,6 +124,60 @@ TEST_SUITE("topic routes") {
     CHECK(by_reason.size() == 2);
     CHECK(by_reason["unreadable_value"] == 4);
     CHECK(by_reason["due_time_out_of_range"] == 1);
+  }
+
+  TEST_CASE("the client of a refused batch is cut, and a deleted topic forgets it") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    const auto topic = admin.world.shard().topics().find("t");
+    const auto at = admin.world.clock.wall();
+    const TopicPartition partition{topic->id, 1};
+    const std::string long_text(10'000, 'x');
+    auto& notes = admin.world.shard().notes();
+    notes.refused_client(partition, {at, 1, "bad_record", long_text,
+                                     broker::TopicNote::Client{long_text, long_text, long_text}});
+    const auto* note = notes.find(topic->id);
+    REQUIRE(note != nullptr);
+    CHECK(note->refused == 0);
+    CHECK(note->last_refusal->message.size() == broker::TopicNotes::max_message_bytes);
+    const auto& client = note->last_refusal->client;
+    REQUIRE(client.has_value());
+    for (const auto* text : {&client->id, &client->principal, &client->address})
+      CHECK(text->size() == broker::TopicNotes::max_client_bytes);
+    // A refusal of the same moment without its client is the same one.
+    broker::TopicNote sum = *note, other;
+    other.last_refusal = broker::TopicNote::Refusal{at, 1, "bad_record", "m"};
+    sum.add(other);
+    CHECK(sum.last_refusal->client.has_value());
+    other.last_refusal->at = at + std::chrono::milliseconds{1};
+    sum.add(other);
+    CHECK_FALSE(sum.last_refusal->client.has_value());
+    admin.remove("/topics/t");
+    CHECK(notes.find(topic->id) == nullptr);
+  }
+
+  TEST_CASE("a partition that cannot be opened refuses with a reason, which is counted and told") {
+    Admin admin;
+    create_topic(admin.world, "t");
+    const auto logs = admin.world.directory() + "/data/logs";
+    std::filesystem::create_directories(logs);
+    std::ofstream(logs + "/t-0") << "no directory";
+    const auto batch = batch_of(admin.world.clock.wall(), {{"v"}});
+    for (int i = 0; i < 3; ++i) {
+      const auto answer = produce(admin.world, "t", 0, batch);
+      CHECK(answer.error_code == protocol::ErrorCode::kafka_storage_error);
+      CHECK(answer.error_message.value_or("").starts_with("the partition cannot be opened: "));
+      CHECK(answer.error_message.value_or("").find("t-0") != std::string::npos);
+    }
+    CHECK(admin.get_json("/status")["refused_batches"] == Json{{"cannot_be_opened", 3}});
+    const auto refused = admin.get_json("/topics/t")["refused_batches"];
+    CHECK(refused["total"] == 3);
+    CHECK(refused["last"]["reason"] == "cannot_be_opened");
+    CHECK(refused["last"]["message"].get<std::string>().starts_with("the partition cannot be"));
+    // A batch that is only checked is refused, too, and not counted.
+    admin.world.call<protocol::ProduceResponse>(broker::test::produce_request("t", 0, batch, 17),
+                                                9);
+    CHECK(admin.get_json("/topics/t")["refused_batches"]["total"] == 3);
   }
 
   TEST_CASE("every refusal has a reason, and one that was only asked for is not noted") {

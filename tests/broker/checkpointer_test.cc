@@ -113,6 +113,36 @@ TEST_SUITE("checkpointer") {
     CHECK_FALSE(world.turn());
   }
 
+  TEST_CASE("a full disk with log.dirs alone refuses records, and the log names that directory") {
+    CrowdedDisk disk;
+    std::string logs;
+    World world({.shards = 1,
+                 .configure =
+                     [&logs](BrokerConfig& config) {
+                       config.disk_reserve_bytes = 1000;
+                       config.log_directory = logs = config.data_directory + "-elsewhere";
+                     },
+                 .disk = &disk});
+    CapturedLog log;
+    create_topic(world, "t");
+    disk.roomy = "/data";
+    disk.free = 999;
+    world.broker().look_at_disk();
+    world.run();
+    const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), {{"x"}}));
+    CHECK(refused.error_message.value_or("").starts_with("disk full"));
+    CHECK(log.count("no space in " + logs + ": 999 bytes are free") == 1);
+    // The shard's own look finds the same: it does not take the other disk for this one.
+    world.pass(5s);
+    CHECK_FALSE(world.shard().has_room());
+    CHECK(log.count("there is space on the disk again") == 0);
+    disk.make_room();
+    world.broker().look_at_disk();
+    world.pass(2s);
+    CHECK(world.shard().has_room());
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"x"}})).base_offset == 0);
+  }
+
   TEST_CASE(
       "a broker whose data directory is moved away refuses records and makes no checkpoint, and "
       "goes on where it was when the directory is back") {

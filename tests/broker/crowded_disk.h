@@ -16,6 +16,7 @@ namespace tarry::broker::test {
 class CrowdedDisk final : public storage::Disk {
  public:
   std::uint64_t free = std::uint64_t{1} << 40;
+  std::string roomy;     // All is free where paths end so; empty: nowhere.
   std::string full_for;  // Paths that end so cannot be opened for writing; empty: none.
 
   // No room for another file of the journal, nor for a checkpoint, which would free one.
@@ -60,7 +61,11 @@ class CrowdedDisk final : public storage::Disk {
   Result<> sync_directory(const std::string& directory) override {
     return disk_.sync_directory(directory);
   }
-  Result<std::uint64_t> free_space(const std::string&) override { return ++asked, free; }
+  Result<std::uint64_t> free_space(const std::string& directory) override {
+    ++asked;
+    if (!roomy.empty() && directory.ends_with(roomy)) return std::uint64_t{1} << 40;
+    return free;
+  }
 
  private:
   storage::PosixDisk disk_;

@@ -6,11 +6,13 @@ import atexit
 import contextlib
 import datetime
 import json
+import os
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
+import time
 
 import wire
 from harness import Skip, case, eventually, now_ms
@@ -279,6 +281,30 @@ def _(ctx):
         page.wait(lambda: page.text('[data-span="day"] .card-note').split()[-1] in page.js("return document.activeElement.getAttribute('aria-valuetext')").split(": ")[0], "the end of the last bar")
 
 
+@case("where one bar would flatten the others the picture has a logarithmic scale and says so, unless somebody chooses another")
+def _(ctx):
+    broker = ctx.broker()
+    minute = (int(now_ms()) // 60_000 + 10) * 60_000
+    with broker.client() as client, page_of(broker) as page:
+        topic = client.create_topic(ctx.topic())
+        for n in range(3):
+            client.schedule(topic, f"id-{n}", x_deliver_at=minute + n * 10 * 60_000)
+        page.open()
+        total = lambda: page.text('[data-span="hour"] .card-figure')
+        scale = lambda: (found := page.shown('[data-span="hour"] .chart-scale')) and found.text
+        choose = lambda name: page.js("[...document.querySelectorAll('.segmented button')].find((each) => each.textContent === arguments[0]).click()", name)
+        page.wait(lambda: total() == "3", "three bars of one record")
+        assert scale() is None
+        client.produce(topic, [wire.record("v", key="k", x_deliver_at=minute + n) for n in range(100)])
+        page.wait(lambda: total() == "103" and scale() == "log scale", "the scale of a bar of 101")
+        choose("linear")
+        assert scale() is None
+        choose("log")
+        assert scale() == "log scale"
+        choose("auto")
+        assert scale() == "log scale"
+
+
 @case("the wheel's view draws which buckets are in use, in memory and on disk")
 def _(ctx):
     broker = ctx.broker()
@@ -374,6 +400,7 @@ def _(ctx):
         topic, other = client.create_topic(ctx.topic("payments"), partitions=2), client.create_topic(ctx.topic("mails"))
         client.schedule(topic, "order-4711", 1, key="customer-9", x_deliver_at=due, value='{"big":12345678901234567890,"a":[1]}', mine="yes")
         client.schedule(topic, "order-4712", key="customer-8")
+        client.produce(topic, [wire.record("v", key="customer-7", x_schedule_id="daily", x_every="1d")])
         client.schedule(other, "mail-1", key="customer-9")
     handle, mail = handles_by_id(broker, topic), handles_by_id(broker, other)["mail-1"]
     with page_of(broker) as page:
@@ -387,6 +414,8 @@ def _(ctx):
         page.finds(f"topic:{topic} due:<2h", [handle["order-4712"]])
         local = datetime.datetime.fromtimestamp(due / 1000, datetime.timezone(datetime.timedelta(hours=5, minutes=30)))
         page.finds(local.strftime("%Y-%m-%d %H:%M"), [handle["order-4711"]])
+        page.finds(f"recurring:yes topic:{topic}", [handle["daily"]])
+        page.finds(f"recurring:no topic:{topic}", [handle["order-4711"], handle["order-4712"]])
         page.finds("no such thing", [])
         page.finds("order-4711", [handle["order-4711"]])
         page.open_record(handle["order-4711"])
@@ -569,6 +598,60 @@ def _(ctx):
         page.wait(lambda: page.text('[data-figure="pending"]') == "4" and page.text('[data-figure="sum"]').startswith("4 pending"), "the new figures", within=3)
 
 
+@case("many at once takes over every condition of the search, and names what it cannot take over before anything can be chosen")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for partition in range(3):
+            for n in range(2):
+                client.schedule(topic, f"x-{partition}{n}", partition, key=f"customer-{n}")
+    with page_of(broker) as page:
+        page.open()
+        value = lambda name: page.js("return document.querySelector(`#panel input[name=${arguments[0]}]`).value", name)
+        can_preview = lambda: page.js("return !document.querySelector('#panel [data-action=preview]').disabled")
+
+        def many(text, found):
+            page.js("document.querySelector('#panel [data-action=close]')?.click()")
+            page.search(text)
+            page.says('[data-view="pending"] .list-head', found)
+            page.click('[data-action="many"]')
+            page.one("#panel input[name=topic]")
+
+        def preview(matched):
+            page.click("#panel input[value=cancel]")
+            page.click('[data-action="preview"]')
+            page.wait(lambda: page.text('[data-figure="matched"]') == str(matched), "the number")
+
+        many(f"topic:{topic} partition:2 id:x*", "2 records: ")
+        assert (value("topic"), value("partition"), value("id")) == (topic, "2", "x*")
+        preview(2)
+        page.says(".confirmation", f"Cancel these 2 records of {topic}, partition 2?")
+        page.confirm(token_of(broker))
+        page.says("#panel .outcome", "2 records cancelled.")
+        assert sorted(row["partition"] for row in broker.pending(topic)) == [0, 0, 1, 1]
+        # Words go to the name that has no pattern yet.
+        many(f"topic:{topic} id:x-* customer-1", "2 records: “customer-1”")
+        assert (value("id"), value("key"), can_preview()) == ("x-*", "*customer-1*", True)
+        # Both would be patterns of the id.
+        many(f"topic:{topic} id:x-* -01", "1 record: “-01”")
+        page.says('[data-field="lost"]', "“-01”")
+        assert not can_preview()
+        page.click('[data-action="without"]')
+        assert not page.all('[data-field="lost"]') and can_preview()
+        preview(4)
+        many(f"topic:{topic} id:x-* due:>30d", "Not searched")
+        page.says('[data-field="lost"]', "cannot be read")
+        assert not can_preview()
+        many("-0", "3 records: “-0”")
+        page.type("#panel input[name=partition]", "1")
+        page.type("#panel input[name=topic]", "*")
+        page.click("#panel input[value=cancel]")
+        page.click('[data-action="preview"]')
+        page.says('[data-field="error"]', "A partition belongs to one topic")
+        assert len(broker.pending(topic)) == 4
+
+
 @case("the page moves and delivers many records at once")
 def _(ctx):
     broker = ctx.broker()
@@ -688,6 +771,29 @@ def _(ctx):
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
 
 
+@case("with log.dirs on another disk the page, /status and /metrics show the free bytes of both, and the head those of the smaller")
+def _(ctx):
+    here, other = os.stat(ctx.directory).st_dev, "/dev/shm"
+    if not os.access(other, os.W_OK) or os.stat(other).st_dev == here:
+        raise Skip("there is no second file system to write to")
+    with tempfile.TemporaryDirectory(prefix="tarry-logs.", dir=other) as logs:
+        broker = ctx.broker(settings={"log.dirs": logs})
+        both = broker.get("/status")["storage"]["file_systems"]
+        assert [each["directory"] for each in both] == [str(broker.data.resolve()), logs], both
+        assert all(0 < each["free_bytes"] <= each["total_bytes"] for each in both), both
+        metrics = broker.get("/metrics")
+        assert all(f'tarry_storage_free_bytes{{directory="{each["directory"]}"}}' in metrics for each in both), metrics
+        with page_of(broker) as page:
+            page.open("#shards")
+            page.wait(lambda: len(page.all('[data-view="shards"] .disk .meter')) == 2, "both disks")
+            shown = page.text('[data-view="shards"] .disk')
+            assert str(broker.data) in shown and f"{logs}, the logs of partitions" in shown, shown
+            least = min(both, key=lambda each: each["free_bytes"])["directory"]
+            free = lambda: re.search(re.escape(least) + r"[^;]*; (\S+ \S+) of ", page.text('[data-view="shards"] .disk'))[1]
+            page.wait(lambda: page.text('[data-figure="disk"]').endswith(f", {free()} free") and page.text('[data-figure="free"]') == free(), "the free bytes of the smaller one")
+        assert broker.stop() == 0
+
+
 @case("the page shows an overdue record as overdue, in the list, the head and the record, says why, and offers to deliver it now")
 def _(ctx):
     broker = ctx.broker(shards=1)
@@ -741,6 +847,57 @@ def _(ctx):
         assert re.match("Deliver “later” now, instead of in 59m", page.text(".confirmation")), page.text(".confirmation")
 
 
+@case("the page asks once for a topic of which several partitions keep their overdue records, and says of each why, and shows when it began")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for partition in range(3):
+            client.produce(topic, [wire.record("now")], partition)
+            client.schedule(topic, f"late-{partition}", partition, x_delay="1500ms")
+    assert broker.stop() == 0
+    for partition in range(3):
+        log = broker.data / f"logs/{topic}-{partition}"
+        shutil.rmtree(log)
+        log.touch()
+    broker.start()
+    eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 3, "the overdue records")
+    time.sleep(6)  # A point is noted each five seconds.
+    with page_of(broker) as page:
+        page.open("#overdue")
+        lines = lambda: page.js("return [...document.querySelectorAll('[data-view=overdue] .troubles li')].map((each) => each.textContent)")
+        page.wait(lambda: [f"{topic}, partition {n}: 1 overdue" in line and "The partition cannot be opened" in line for n, line in enumerate(sorted(lines()))] == [True] * 3, "why, of each")
+        assert page.js("return performance.getEntriesByType('resource').filter(({ name }) => name.endsWith(`/topics/${arguments[0]}`)).length", topic) == 1
+        # The page was opened after it began.
+        opened = page.js("return performance.timeOrigin")
+        past = page.driver.execute_async_script("""
+            const done = arguments[0];
+            import("/page/live.js").then(({ live }) => done(live.history), (error) => done(String(error)));""")
+        assert any(point["overdue"] == 3 for point in past if point["at"] < opened), past
+
+
+@case("a page that is opened after an incident shows it: the overdue records and the deliveries from before")
+def _(ctx):
+    broker = ctx.broker(shards=2)
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("v", key="k", x_delay="3s") for _ in range(50)])
+        eventually(lambda: client.end_offset(topic) == 50, "the deliveries")
+    time.sleep(2.5)
+    with page_of(broker) as page:
+        opened = now_ms()
+        page.open("#overdue")
+        past = page.driver.execute_async_script("""
+            const done = arguments[0];
+            import("/page/live.js").then(({ live }) => done(live.history), (error) => done(String(error)));""")
+        before = [point for point in past if point["at"] < opened]
+        assert any((point["delivered"] or 0) > 0 for point in before) and before[-1]["pending"] == 0, before
+        page.click('[data-view="overdue"] [data-length="3600000"]')
+        page.wait(lambda: page.js("return document.querySelector('[data-view=overdue] [aria-pressed=true]').textContent") == "1 hour", "the choice")
+        page.go("shards")
+        page.wait(lambda: page.js("return document.querySelector('[data-view=shards] [data-length][aria-pressed=true]')?.textContent") == "1 hour", "the same in the other view")
+
+
 @case("the page shows a group with its lag, members and offsets, and a topic with its refusals, dead letters and slips, as text")
 def _(ctx):
     broker = ctx.broker(settings={"group.initial.rebalance.delay.ms": 0})
@@ -776,16 +933,18 @@ def _(ctx):
             page.go(f"topics/{strict}")
             page.says("#panel", "Refused batches")
             assert hostile in page.text("#panel blockquote"), page.text("#panel")
+            assert re.search(r"from integration, User:ANONYMOUS, 127\.0\.0\.1:\d+$", page.text("#panel blockquote footer")), page.text("#panel blockquote")
             # The same among the clients, and a mark in the list of topics.
             page.says('[data-view="topics"] tbody', "1 refused")
             page.go("clients")
             page.says('[data-part="refusals"] tbody', hostile)
             row = page.text('[data-part="refusals"] tbody tr')
-            assert f"{strict}/0" in row and "unreadable value" in row, row
+            assert f"{strict}/0" in row and "unreadable value" in row and "integration, User:ANONYMOUS, 127.0.0.1:" in row, row
             page.click('[data-part="refusals"] tbody tr')
             page.says("#panel", "Refused batches")
             page.go("shards")
             page.wait(lambda: re.search(r"\d [kM]?B/s", page.text('[data-view="shards"] tbody')), "the bytes of a shard")
+            page.wait(lambda: re.fullmatch(r"[\d.]+ [KM]?i?B of 512 MiB", page.text('[data-figure="client-memory"]')), "the memory for clients, of its limit")
             assert "owned" not in page.driver.title and not page.all("main img, #panel img")
     finally:
         running.terminate()
@@ -900,6 +1059,13 @@ def _(ctx):
         page.keys(*" due:>30d")
         page.says('[data-view="pending"]', "Not searched")
         assert page.handles() == []
+        # A partition alone would be one of every topic.
+        page.search("key-")
+        page.wait(lambda: len(page.handles()) == 3, "what is found")
+        page.search("partition:0")
+        page.says('[data-field="error"]', "A partition belongs to a topic")
+        assert page.handles() == []
+        page.finds(f"topic:{topic} partition:0", list(handles_by_id(broker, topic).values()))
 
 
 @case("a bar opens the records that are due then, with their exact number, when in it they are due, and the minute with most")
@@ -1010,6 +1176,15 @@ READ = [
     ("search.parseSpan('2026-12-24T12:00Z..2026-12-24T13:00Z', 0)", {"from": 1798113600000, "to": 1798117200000}),
     ("search.parseSpan('<1h', 5)", {"from": 5, "to": HOUR + 5}),
     ("(({ topic, key, words }) => [topic, key, words])(search.parseSearch('topic:orders key:\"a b\" 47 11', 0))", ["orders", "a b", "47 11"]),
+    ("search.parseSearch('topic:orders partition:2', 0).wrong", None),
+    ("search.parseSearch('partition:2', 0).wrong", "A partition belongs to a topic, so partition: needs one. Example: topic:orders partition:2."),
+    ("search.parseSearch('topic:orders partition:two', 0).wrong", "“two” is not the number of a partition. Example: topic:orders partition:2."),
+    # A selection has patterns: what no pattern can say is told.
+    ("['yes', 'no', 'may'].map((text) => search.parseSearch(`recurring:${text}`, 0)).map(({ recurring, wrong }) => [recurring, wrong !== null])", [[True, False], [False, False], [None, True]]),
+    ("many.selectionOf(search.parseSearch('47', 0), []).id", "*47*"),
+    ("many.selectionOf(search.parseSearch('47', 0), [{ id: 'a', key: '47', topic: 't' }]).key", "*47*"),
+    ("many.selectionOf(search.parseSearch('2026-12-24', 0), [{ id: 'a', key: null, topic: 't' }]).span.from", 1798050600000),
+    ("['@7Vb', 'a*b', 'id:a key:b 47', 'id:a recurring:yes'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True] * 4),
     ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
     ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
@@ -1023,7 +1198,7 @@ def _(ctx):
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom", "slots"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots]) => {
+            Promise.all(["format", "search", "value", "dom", "slots", "many"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])
