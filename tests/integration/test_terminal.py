@@ -345,6 +345,37 @@ def _(ctx):
     broker.start()
 
 
+@case("tarry doctor takes a relative directory, looks at log.dirs, and says which listener of a running broker is open to all and how many connections it serves")
+def _(ctx):
+    binary, nowhere = ctx.options.binary, {"TARRY_BROKERS": "", "TARRY_ADMIN": ""}
+    ports = ("--set", "listeners=127.0.0.1:0", "--set", "tarry.admin.listener=off")
+
+    def before_start(*words):
+        done = run(binary, "doctor", *ports, *words, "--json", check=False, cwd=ctx.directory, env=nowhere)
+        return done, [(row["check"], row["result"], row["detail"]) for row in json_lines(done)]
+
+    done, rows = before_start("--data", "not-there")
+    assert done.returncode == 0 and ("data directory", "ok", "not-there: does not exist yet; the broker will create it") in rows, done
+    assert ("log directory" not in {check for check, _, _ in rows}) and [result for check, result, _ in rows if check == "disk space"] == ["ok"], rows
+    done, rows = before_start("--data", "not-there", "--set", "log.dirs=logs/below")
+    assert done.returncode == 0 and ("log directory", "ok", "logs/below") in rows and len([1 for check, _, _ in rows if check == "disk space"]) == 1, rows
+    # Root may write there, by its mode, and has no space there.
+    done, rows = before_start("--data", "not-there", "--set", "log.dirs=/proc/nope")
+    assert any(check in ("log directory", "disk space") and result == "problem" and "/proc/nope" in detail for check, result, detail in rows), rows
+    one_line(done, 1)
+    assert not (ctx.directory / "not-there").exists() and not (ctx.directory / "logs").exists()
+
+    broker = ctx.broker(settings={"listeners": "INTERNAL://127.0.0.1:0,PLAINTEXT://0.0.0.0:0",
+                                  "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT", "max.connections": 2_000_000_000})
+    rows = [(row["check"], row["result"], row["detail"]) for row in json_lines(broker.cli("doctor", "--json"))]
+    (result, detail), = [row[1:] for row in rows if row[0] == "access"]
+    assert result == "warning" and "0.0.0.0:" in detail and "full access" in detail, rows
+    (result, detail), = [row[1:] for row in rows if row[0] == "open files"]
+    assert result == "warning" and "max.connections=2000000000" in detail, rows
+    rows = {row["check"]: row["result"] for row in json_lines(ctx.broker().cli("doctor", "--json"))}
+    assert rows["access"] == "ok" and "open files" in rows, rows
+
+
 @case("tarry doctor loads the certificates of a broker to be started, and says which listener is open to all and what the memory settings allow")
 def _(ctx):
     authority, binary, fresh = Authority(ctx.directory / "ca"), ctx.options.binary, ctx.directory / "data"
