@@ -134,8 +134,8 @@ Finding check_deliveries(const Json& status) {
   if (overdue > 0 && oldest && at - *oldest > long_overdue) {
     return {
         "deliveries", at - *oldest > stuck_overdue ? Level::problem : Level::warning,
-        fmt::format("{} overdue, the first since {}; `tarry top` shows what is due, and the "
-                    "broker's log why it is not delivered",
+        fmt::format("{} overdue, the first since {}; `tarry delayed list --to now` shows them, "
+                    "and the broker's log why they are not delivered",
                     counted(overdue, "record is", "records are"), rough_duration(at - *oldest))};
   }
   if (lag > late_ms) {

@@ -300,6 +300,28 @@ def _(ctx):
     one_line(broker.cli("top", "--once", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False), 1, "127.0.0.1:1")
 
 
+@case("tarry top lists what is due next, and not the records that are stuck")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    stuck, topic = ctx.topic(), ctx.topic("other")
+    for name in (stuck, topic):
+        broker.cli("topic", "create", name)
+        broker.cli("produce", name, "-v", "now")
+    broker.cli("produce", stuck, "-k", "k", "-v", "x", "-v", "y", "--delay", "1500ms")
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "the-next")
+    assert broker.stop() == 0
+    # Its partition cannot be opened, so the records stay overdue.
+    log = broker.data / f"logs/{stuck}-0"
+    shutil.rmtree(log)
+    log.touch()
+    broker.start()
+    eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 2, "the overdue records")
+    figures, = json_lines(broker.cli("top", "--json", "--every", "200ms"))
+    assert [each["name"] for each in figures["due"]] == ["the-next"] and figures["overdue"] == 2 and "appended_per_s" in figures, figures
+    shown = broker.cli("top", "--once", "--every", "200ms").stdout
+    assert re.search(r"^pending 3, overdue 2 since \d+s, next in 59m$", shown, re.M), shown
+
+
 @case("tarry doctor distinguishes a healthy broker from one that cannot start, and changes nothing")
 def _(ctx):
     broker = ctx.broker()
