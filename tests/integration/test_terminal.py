@@ -196,6 +196,12 @@ def _(ctx):
     shown = "\n".join(at_terminal(broker, "delayed", "get", topic, "i" * 60, columns=200, env={**zone, "NO_COLOR": "1"}))
     assert re.search(rf"^due +{re.escape(local.replace('+', '.000+'))}, in 2d23h$", shown, re.M), shown
     assert "in in" not in re.sub(" +", " ", shown), shown
+    explained = "\n".join(at_terminal(broker, "explain", f"x-deliver-at={due}", f"x-expire-at={due + 1000}", columns=200, env={**zone, "NO_COLOR": "1"}))
+    with_ms = re.escape(local.replace("+", ".000+"))
+    assert re.search(rf"^due +{with_ms} \(UTC\)$", explained, re.M) and "local time" not in explained, explained
+    assert "Z" not in re.search("^expires .*$", explained, re.M)[0], explained
+    by_day = at_terminal(broker, "delayed", "count", topic, "--by", "day", columns=200, env={**zone, "NO_COLOR": "1"})
+    assert "T03:30:00.000+03:30" in by_day[-1], by_day
     for words in (["--from", "now", "--to", "in 4d"], ["--from", "+2d"], ["--from", "-10m"], ["--from", "10m ago"]):
         assert len(json_lines(broker.cli("delayed", "list", topic, *words, "--json"))) == 1, words
     assert broker.cli("delayed", "list", topic, "--to", "in 1h").stdout == ""
