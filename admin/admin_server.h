@@ -42,11 +42,13 @@ struct AdminOptions : web::HttpOptions {
   std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
 };
 
-// The addresses where Kafka's clients connect.
+// Where and how many of Kafka's clients connect.
 struct KafkaFacts {
-  std::string address;    // The first listener's.
-  std::string listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
-  std::size_t max_connections;
+  std::string address;                      // The first listener's.
+  std::string listeners;                    // All: "INTERNAL://127.0.0.1:9092,...".
+  std::vector<std::string> open_listeners;  // The addresses beyond loopback without a login.
+  // max.connections as it is now, and how many of them the limit of open files allows.
+  std::function<std::size_t()> wanted_connections, max_connections;
 };
 
 class AdminServer {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "admin/pauses.h"
 #include "admin/sessions.h"
@@ -37,9 +38,11 @@ using namespace web;
 
 // Facts about the program that the broker does not know.
 struct ProgramFacts {
-  std::string kafka_address;    // The first listener's.
-  std::string kafka_listeners;  // All: "INTERNAL://127.0.0.1:9092,...".
-  std::size_t max_kafka_connections;
+  std::string kafka_address;                // The first listener's.
+  std::string kafka_listeners;              // All: "INTERNAL://127.0.0.1:9092,...".
+  std::vector<std::string> open_listeners;  // The addresses beyond loopback without a login.
+  // max.connections as it is now, and how many of them the limit of open files allows.
+  std::function<std::size_t()> wanted_kafka_connections, max_kafka_connections;
   std::string admin_address;
 };
 

@@ -140,7 +140,9 @@ asio::awaitable<Json> status_json(Context& context) {
   all.memory.report(totals);
   for (const auto& shard : shards) shard.counters.report(totals);
   totals.put_into(body);
-  body["max_connections"] = context.facts.max_kafka_connections;
+  body["max_connections"] = context.facts.max_kafka_connections();
+  body["wanted_connections"] = context.facts.wanted_kafka_connections();
+  body["open_listeners"] = context.facts.open_listeners;
   body["produce_errors"] = produce_errors_json(shards);
   body["refused_batches"] = refused_batches_json(shards);
   body["out_of_service"] = out_of_service_json(context, shards);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -45,18 +46,31 @@ const purgatory::Kind init_producer_id_kind{"init_producer_id"};
 // The time for which clients wait for an answer by default.
 constexpr std::chrono::seconds producer_ids_timeout{30};
 
-// The directory of log.dirs, which is made with the first partition: it, or what it will be made
-// in, has to be a directory that we may write.
+std::error_code try_file_in(const std::filesystem::path& directory) {
+  std::string name = (directory / ".tarry-XXXXXX").string();
+  const int file = ::mkstemp(name.data());
+  if (file < 0) return {errno, std::generic_category()};
+  ::close(file);
+  ::unlink(name.c_str());
+  return {};
+}
+
+// The directory of log.dirs, which is made with the first partition.  It is made and written here
+// too, and what was made is taken away again: modes say little, because root may write in /proc by
+// them, and a mount may be read-only.
 Result<> check_writable(const std::string& path) {
-  std::error_code failed;
-  auto there = std::filesystem::absolute(path, failed);
-  while (there.has_relative_path() && !std::filesystem::exists(there, failed) && !failed)
-    there = there.parent_path();
-  if (!failed && !std::filesystem::is_directory(there, failed) && !failed)
-    failed = std::make_error_code(std::errc::not_a_directory);
-  if (!failed && ::access(there.c_str(), W_OK | X_OK) != 0)
-    failed = std::error_code(errno, std::generic_category());
-  if (!failed) return {};
+  namespace fs = std::filesystem;
+  std::error_code failed, ignored;
+  const auto directory = fs::absolute(path, failed);
+  std::vector<fs::path> missing;  // The deepest first.
+  for (auto each = directory; !failed && each.has_relative_path() && !fs::exists(each, failed);
+       each = each.parent_path())
+    missing.push_back(each);
+  if (!failed) fs::create_directories(directory, failed);
+  if (!failed) failed = try_file_in(directory);
+  for (const auto& each : missing) fs::remove(each, ignored);
+  // A full disk may get room while the broker runs, and what is stored can be read meanwhile.
+  if (!failed || failed == std::errc::no_space_on_device) return {};
   return fail(Errc::io, fmt::format("log.dirs={} cannot be written: {}; choose another directory, "
                                     "or let the user that runs Tarry write to it",
                                     path, failed.message()));

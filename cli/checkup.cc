@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -27,6 +28,9 @@ constexpr std::chrono::days renewal_time{30};
 constexpr double max_memory_share = 0.9;
 // The lateness up to which a delivery is still useful to most.
 constexpr double late_ms = 1000;
+// A burst, or what was due during a pause, may take so long; a record that is overdue for longer
+// waits for something that somebody has to do.  (As in packaging/alerts.yml.)
+constexpr std::chrono::seconds long_overdue{30}, stuck_overdue{300};
 
 struct FileSystem {
   std::uint64_t type;
@@ -124,6 +128,16 @@ Finding check_deliveries(const Json& status) {
             fmt::format("{} delivered before the due time; check the machine's clock",
                         counted(early, "record", "records"))};
   }
+  // The lag is that of records that were delivered, and those that are stuck are not among them.
+  const auto oldest = time_at(status, "/delayed/next_due");
+  const auto at = from_ms(static_cast<std::int64_t>(number_at(status, "/at_ms")));
+  if (overdue > 0 && oldest && at - *oldest > long_overdue) {
+    return {
+        "deliveries", at - *oldest > stuck_overdue ? Level::problem : Level::warning,
+        fmt::format("{} overdue, the first since {}; `tarry delayed list --to now` shows them, "
+                    "and the broker's log why they are not delivered",
+                    counted(overdue, "record is", "records are"), rough_duration(at - *oldest))};
+  }
   if (lag > late_ms) {
     return {
         "deliveries", Level::warning,
@@ -143,6 +157,32 @@ Finding check_connections(const Json& status) {
   if (limit == 0 || now * 10 < limit * 9) return {"connections", Level::ok, text};
   return {"connections", Level::warning,
           text + "; raise max.connections and the limit of open files, or use fewer"};
+}
+
+// The broker tells how many connections its limit of open files allows.
+Finding check_served(const Json& status) {
+  const auto served = number_at(status, "/max_connections");
+  const auto wanted = number_at(status, "/wanted_connections");
+  if (served >= wanted) {
+    return {"open files", Level::ok,
+            fmt::format("the limit is enough for {} connections", grouped(served))};
+  }
+  return {"open files", Level::warning,
+          fmt::format("the limit is enough for {} connections, not max.connections={}; raise it if "
+                      "you need so many connections (`ulimit -n`, LimitNOFILE=)",
+                      grouped(served), wanted)};
+}
+
+std::vector<Finding> check_open_listeners(const Json& status) {
+  std::vector<Finding> findings;
+  for (const auto& address : part_of(status, "open_listeners"))
+    if (address.is_string())
+      findings.push_back(check_access(address.get<std::string>(), false, false));
+  if (findings.empty()) {
+    findings.push_back(
+        {"access", Level::ok, "beyond this machine, clients log in to every listener"});
+  }
+  return findings;
 }
 
 }  // namespace
@@ -279,6 +319,11 @@ std::vector<Finding> check_status(std::string_view status_text) {
   findings.push_back(check_deliveries(status));
   findings.push_back(check_refusals(status));
   findings.push_back(check_connections(status));
+  // The relay has no listeners.
+  if (status.contains("open_listeners")) {
+    findings.push_back(check_served(status));
+    for (auto& finding : check_open_listeners(status)) findings.push_back(std::move(finding));
+  }
   return findings;
 }
 

@@ -24,42 +24,21 @@
 // librdkafka's queues; with cancels four bytes more.
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "base/result.h"
-#include "cli/delayed_flow.h"
-#include "cli/kafka/settings.h"
-#include "cli/latency_histogram.h"
+#include "cli/bench_producers.h"
 
 namespace tarry::cli {
 
 enum class BenchGoal : std::uint8_t { deliver, fill, cancel };
 
-struct DelayedBenchOptions {
-  KafkaSettings kafka;
-  std::string topic;       // It exists.
-  std::uint64_t run = 0;   // Tells this run's records from others in the topic.
-  FlowPlan plan;           // The plan of the delayed records; `first` has no meaning.
-  std::size_t size = 100;  // Bytes of a value, at least min_record_size.
-  unsigned clients = 1;    // Producers.
-  bool has_ids = false;    // Each delayed record has a schedule id.
+struct DelayedBenchOptions : BenchLoad {
   BenchGoal goal = BenchGoal::deliver;
   std::chrono::milliseconds floor{0};  // For how long the floor is measured; 0: it is not.
-};
-
-// A value begins with the run and the number.
-inline constexpr std::size_t min_record_size = 16;
-
-struct FlowResult {
-  FlowFigures figures;
-  std::uint64_t sent = 0;
-  std::uint64_t refused = 0;
-  std::int64_t accepted_in_us = 0;  // From the first record's time to the last acknowledgement.
-  LatencyHistogram accept;          // From when a record was to be sent to its acknowledgement.
 };
 
 struct ReadAgain {

@@ -44,8 +44,8 @@ void FlowFigures::add(const FlowFigures& other) {
 DelayedFlow::DelayedFlow(const FlowPlan& plan)
     : plan_(plan),
       group_size_(static_cast<std::uint64_t>(std::max(1.0, plan.rate / max_groups_per_second))),
-      accepted_(plan.count),
-      arrived_(plan.count) {}
+      accepted_(plan.is_tracked ? plan.count : 0),
+      arrived_(plan.is_tracked ? plan.count : 0) {}
 
 std::int64_t DelayedFlow::planned(std::uint64_t number) const {
   if (plan_.rate <= 0) return began();
@@ -73,14 +73,14 @@ std::int64_t DelayedFlow::last_due() const {
 void DelayedFlow::accept(std::uint64_t number, std::int64_t now) {
   // A count alone: nobody concludes from it that other memory can be read.
   if (plan_.is_delayed && now > due(number)) accepted_late_.fetch_add(1, std::memory_order_relaxed);
-  if (accepted_.insert(number - plan_.first))
+  if (!plan_.is_tracked || accepted_.insert(number - plan_.first))
     accepted_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void DelayedFlow::arrive(std::uint64_t number, std::int64_t now) {
   const std::int64_t lag = now - due(number);
   if (plan_.is_delayed && lag < 0) ++early_;
-  if (!arrived_.insert(number - plan_.first)) {
+  if (plan_.is_tracked && !arrived_.insert(number - plan_.first)) {
     ++twice_;
     return;
   }

@@ -14,8 +14,8 @@
 //
 // Invariants
 //   - Each record counts once as delivered; every further arrival counts as twice.
-//   - `lost` is exact: accepted, due, and not arrived.  It takes two bits a record, and nothing
-//     else here grows with their number.
+//   - `lost` is exact: accepted, due, and not arrived.  It takes two bits a record (none if the
+//     plan does not track them), and nothing else here grows with their number.
 //
 // Threads: accept() on any; arrive() on one; the questions on any, and figures() when all others
 // have ended.  Times are microseconds of the wall clock.
@@ -40,6 +40,8 @@ struct FlowPlan {
   std::chrono::milliseconds spread{0};
   bool is_burst = false;  // All are due in one millisecond, `delay` after the first is sent.
   std::uint64_t seed = 0;
+  // False: records are counted and not told apart, and `lost` is 0.  It takes no memory then.
+  bool is_tracked = true;
 };
 
 // The outcome of one flow, or the sum of several.

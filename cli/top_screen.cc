@@ -87,14 +87,13 @@ class TopText {
                      cell(now_.state), rough_duration(now_.uptime), local_time(now_.at, false)),
          Style::bold);
     if (!layout_.problem.empty()) line(layout_.problem, Style::red);
-    line(
-        fmt::format("pending {}, overdue {}, next {}", grouped(now_.pending), grouped(now_.overdue),
-                    now_.next_due ? rough_distance(*now_.next_due - now_.at) : "-"),
-        now_.overdue == 0 ? Style::plain : Style::red);
+    line(fmt::format("pending {}, overdue {}{}, next {}", grouped(now_.pending),
+                     grouped(now_.overdue), overdue_since(), next()),
+         now_.overdue == 0 ? Style::plain : Style::red);
     const TopSample none;
     const TopSample& before = before_ == nullptr ? none : *before_;
     line(fmt::format("per second: {} requests, {} records appended, {} delivered, {} cancelled",
-                     rate(now_.requests, before.requests), rate(records(now_), records(before)),
+                     rate(now_.requests, before.requests), rate(now_.appended, before.appended),
                      rate(now_.delivered, before.delivered),
                      rate(now_.cancelled, before.cancelled)));
     line(fmt::format("lag of the last {}: p50 {}, p99 {}, max {}", rough_duration(now_.window),
@@ -111,10 +110,15 @@ class TopText {
                      counted(now_.connections, "connection", "connections")));
   }
 
-  static std::uint64_t records(const TopSample& sample) {
-    std::uint64_t sum = 0;
-    for (const auto& topic : sample.topics) sum += topic.records;
-    return sum;
+  std::string overdue_since() const {
+    if (now_.overdue == 0 || !now_.next_due || *now_.next_due >= now_.at) return {};
+    return " since " + rough_duration(now_.at - *now_.next_due);
+  }
+  // Of the records that are not overdue.
+  std::string next() const {
+    if (!now_.due.empty()) return rough_distance(now_.due.front().due - now_.at);
+    if (now_.overdue > 0 || !now_.next_due) return "-";
+    return rough_distance(*now_.next_due - now_.at);
   }
 
   // The lists share the lines that are left; what one does not need the others have.
@@ -156,7 +160,11 @@ class TopText {
                  cell(record.topic), cell(record.name), cell(record.key)},
                 record.due < now_.at ? Style::red : Style::plain);
     }
-    if (count == 0) table.row({"nothing is pending", "", "", "", ""}, Style::dim);
+    if (count == 0) {
+      table.row(
+          {now_.pending == 0 ? "nothing is pending" : "nothing else is pending", "", "", "", ""},
+          Style::dim);
+    }
     table.print(to_.output());
   }
 

@@ -37,12 +37,12 @@ struct TopSample {
   std::string version, state, admin;
   std::chrono::milliseconds uptime{}, window{};
   std::uint64_t pending = 0, overdue = 0, connections = 0, memory_bytes = 0, disk_bytes = 0;
-  std::optional<WallTime> next_due;
+  std::optional<WallTime> next_due;  // That of the first overdue record, if there is one.
   double lag_p50 = 0, lag_p99 = 0, lag_max = 0;  // Milliseconds, of the last `window`.
   // They only grow, until a restart.
-  std::uint64_t requests = 0, delivered = 0, cancelled = 0;
+  std::uint64_t requests = 0, appended = 0, delivered = 0, cancelled = 0;
   double cpu_seconds = 0;
-  std::vector<Due> due;  // In due order.
+  std::vector<Due> due;  // In due order; none that was overdue already.
   std::vector<Topic> topics;
   std::vector<Group> groups;
 };

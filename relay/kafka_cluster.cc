@@ -49,8 +49,14 @@ constexpr milliseconds max_standstill{500};
 // librdkafka takes what begins with ^ for a regular expression.
 std::string regex_of(std::string_view glob) {
   std::string regex = "^";
-  for (const char c : glob) {
-    if (c == '*') {
+  for (std::size_t i = 0; i < glob.size(); ++i) {
+    const char c = glob[i];
+    if (const auto end = glob_class_end(glob, i); end != 0) {
+      // A class of a pattern is one of POSIX, which has one sign only for any other character.
+      regex += glob[i + 1] == '!' ? "[^" : std::string{'[', glob[i + 1]};
+      regex += glob.substr(i + 2, end - i - 2);
+      i = end - 1;
+    } else if (c == '*') {
       regex += ".*";
     } else if (c == '?') {
       regex += '.';

@@ -290,7 +290,7 @@ std::vector<ConfigKey> storage_keys() {
 
 // The keys that clients can change while the broker runs, besides the defaults of topics.  The
 // others are read once: what is made from them is there for the life of the process.
-constexpr std::array<std::string_view, 31> dynamic_keys = {
+constexpr std::array<std::string_view, 34> dynamic_keys = {
     "auto.create.topics.enable",
     "connections.max.idle.ms",
     "delete.topic.enable",
@@ -303,11 +303,14 @@ constexpr std::array<std::string_view, 31> dynamic_keys = {
     "log.retention.ms",
     "log.roll.ms",
     "max.connection.creation.rate",
+    "max.connections",
+    "max.connections.per.ip",
     "num.partitions",
     "offset.metadata.max.bytes",
     "offsets.commit.timeout.ms",
     "offsets.retention.check.interval.ms",
     "offsets.retention.minutes",
+    "producer.id.expiration.ms",
     "socket.request.max.bytes",
     "tarry.connection.max.bytes",
     "tarry.connection.max.requests",

@@ -42,9 +42,15 @@ std::size_t OpenConnections::count() const {
   return count_;
 }
 
-void OpenConnections::set_max_of_address(std::size_t max) {
+void OpenConnections::set_limits(std::size_t max, std::size_t max_of_address) {
   const std::lock_guard lock(mutex_);
-  max_of_address_ = max;
+  max_ = max;
+  max_of_address_ = max_of_address;
+}
+
+std::size_t OpenConnections::max() const {
+  const std::lock_guard lock(mutex_);
+  return max_;
 }
 
 }  // namespace tarry::server

@@ -19,21 +19,24 @@ class OpenConnections {
   OpenConnections(std::size_t max, std::size_t max_of_address)
       : max_(max), max_of_address_(max_of_address) {}
 
+  // Connections above a lower limit stay open until they end by themselves.
+  void set_limits(std::size_t max, std::size_t max_of_address);
+  std::size_t max() const;
+
   // Empty: the connection of `peer` ("127.0.0.1:40312") counts from now on, until ended().  A text:
   // the reason why it may not be.
   std::string begin(std::string_view peer);
   void ended(std::string_view peer);
 
   std::size_t count() const;
-  void set_max_of_address(std::size_t max);
 
  private:
   static std::string_view address_of(std::string_view peer) {
     return peer.substr(0, peer.rfind(':'));
   }
 
-  const std::size_t max_;
   mutable std::mutex mutex_;  // Guards what follows.
+  std::size_t max_;
   std::size_t max_of_address_;
   std::size_t count_ = 0;
   std::map<std::string, std::size_t, std::less<>> of_address_;  // None of them is 0.

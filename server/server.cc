@@ -166,6 +166,7 @@ struct Server::Parts {
   std::vector<std::unique_ptr<FrontEnd>> front_ends;
   std::unique_ptr<OpenConnections> connections;
   std::vector<Entrance> entrances;  // One a listener, in their order; constant once it runs.
+  std::vector<std::string> open_listeners;    // Addresses beyond loopback without a login.
   std::unique_ptr<admin::AdminServer> admin;  // Null: off.
   std::unique_ptr<TlsHandshakes> handshakes;  // Null: no listener has TLS.
   std::atomic<std::size_t> next_shard{0};     // The shard of the next connection.
@@ -177,6 +178,9 @@ struct Server::Parts {
   // The present value; `config` has that of the start.
   std::atomic<std::chrono::milliseconds> shutdown_timeout{};
   SessionLimits limits;
+  // max.connections and max.connections.per.ip.
+  std::atomic<std::size_t> wanted_connections = 0;
+  std::size_t wanted_of_address = 0;
   bool running = false;
   std::vector<std::future<void>> ending;  // One a shard, once its sessions are closed.
 
@@ -204,6 +208,8 @@ struct Server::Parts {
 Server::Server(Config config, std::function<void(const Error&)> on_failure)
     : parts_(std::make_unique<Parts>()) {
   parts_->config = std::move(config);
+  parts_->wanted_connections = parts_->config.max_connections;
+  parts_->wanted_of_address = parts_->config.max_connections_per_ip;
   parts_->on_failure = std::move(on_failure);
 }
 
@@ -236,13 +242,14 @@ broker::Broker& Server::broker() {
 
 std::size_t Server::Parts::connection_limit() const {
   const auto open_files = open_files_limit();
-  const auto limit = connections_within(open_files, config.max_connections, config.shards);
-  if (limit < config.max_connections) {
+  const std::size_t wanted = wanted_connections;
+  const auto limit = connections_within(open_files, wanted, config.shards);
+  if (limit < wanted) {
     log_warn("server",
              "at most {} connections are served, not max.connections={}: the limit of open files "
              "is {}, and the broker keeps some for its own files; raise the limit (`ulimit -n`, "
              "LimitNOFILE=)",
-             limit, config.max_connections, open_files);
+             limit, wanted, open_files);
   }
   return limit;
 }
@@ -301,6 +308,7 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
                "clients connect to {}, which is not loopback: anyone who can reach the port has "
                "full access",
                entrance.address.text());
+      open_listeners.push_back(entrance.address.text());
     }
     entrance.rates = std::make_unique<ConnectionRates>(std::nullopt, rates);
     entrance.listener = std::make_unique<Listener>(
@@ -440,6 +448,14 @@ void Server::Parts::settings_changed(const Config& now) {
   use_certificates(read_certificates(now.listeners));
   read_rates(now);
   if (rates) set_rates();
+  const bool is_other_limit =
+      wanted_connections.exchange(now.max_connections) != now.max_connections;
+  wanted_of_address = now.max_connections_per_ip;
+  if (connections) {
+    // The limit of open files is looked at, and complained about, once for each change.
+    connections->set_limits(is_other_limit ? connection_limit() : connections->max(),
+                            wanted_of_address);
+  }
   // There are none before the threads run; they are made with these limits.
   for (auto& front_end : front_ends) {
     asio::post(front_end->loop.context,
@@ -477,9 +493,9 @@ Result<> Server::start() {
     parts.front_ends.push_back(std::make_unique<Parts::FrontEnd>(
         *parts.loops[i], *parts.broker, parts.broker->shard(i), parts.limits));
   }
-  const std::size_t max_connections = parts.connection_limit();
+  // With what clients have changed: the broker has recovered that above.
   parts.connections =
-      std::make_unique<OpenConnections>(max_connections, parts.config.max_connections_per_ip);
+      std::make_unique<OpenConnections>(parts.connection_limit(), parts.wanted_of_address);
   parts.make_listeners(std::move(*bound));
   if (std::ranges::any_of(parts.entrances, [](const auto& entrance) { return !!entrance.tls; })) {
     parts.handshakes = std::make_unique<TlsHandshakes>(
@@ -510,10 +526,13 @@ Result<> Server::start() {
       disk_look_interval, [&parts] { parts.look_around(); }, "tarry-disk");
   const auto listening = run_on(parts.loops[0]->context, [&]() -> Result<> {
     if (parts.admin) {
-      if (auto begun = parts.admin->start(*parts.broker, {parts.entrances.front().address.text(),
-                                                          parts.listeners_text(), max_connections});
-          !begun)
-        return begun;
+      admin::KafkaFacts facts;
+      facts.address = parts.entrances.front().address.text();
+      facts.listeners = parts.listeners_text();
+      facts.open_listeners = parts.open_listeners;
+      facts.wanted_connections = [&parts] { return parts.wanted_connections.load(); };
+      facts.max_connections = [&parts] { return parts.connections->max(); };
+      if (auto begun = parts.admin->start(*parts.broker, std::move(facts)); !begun) return begun;
     }
     // Last, so that clients find everything else at work.
     for (auto& entrance : parts.entrances) {

@@ -184,11 +184,11 @@ void ProducerStates::restore(std::vector<Row> rows) {
   changed_ = !forgotten_.empty();
 }
 
-std::size_t ProducerStates::expire(WallTime now) {
+std::size_t ProducerStates::expire(WallTime now, std::chrono::milliseconds expiration) {
   std::size_t gone = 0;
   // Uses are in the order of time but for steps of the wall clock, which only delay an end.
   for (ByUse* list : {&newcomers_, &established_}) {
-    while (!list->empty() && now - list->front().entries.back().answered.at >= limits_.expiration) {
+    while (!list->empty() && now - list->front().entries.back().answered.at >= expiration) {
       forget(list->begin());
       ++gone;
     }

@@ -26,7 +26,7 @@
 // Rows may be ahead of the journal's checkpoint, so replay() of a batch that is known already, or
 // that an epoch or sequence shows to be older than what is known, changes nothing.
 //
-// Bounds: `max_producers` a partition; `expiration` after a producer's last append by wall clock
+// Bounds: `max_producers` a partition; a time after a producer's last append by wall clock
 // (not by the records' timestamps, which clients make up).
 //
 // A client that takes new producer ids all the time must not push out the others:
@@ -98,7 +98,6 @@ class ProducerStates {
 
   struct Limits {
     std::size_t max_producers = 10'000;
-    std::chrono::milliseconds expiration{86'400'000};  // producer.id.expiration.ms
   };
 
   ProducerStates();
@@ -120,8 +119,8 @@ class ProducerStates {
   // Rows of an earlier incarnation, before any replay().
   void restore(std::vector<Row> rows);
 
-  // Forgets producers that have not appended since `now` - expiration; returns how many.
-  std::size_t expire(WallTime now);
+  // Forgets producers that have not appended since `now` - `expiration`; returns how many.
+  std::size_t expire(WallTime now, std::chrono::milliseconds expiration);
 
   // The rows that differ from the last call; they have only answers that are durable at `durable`.
   std::vector<Row> changes(Lsn durable);

@@ -45,7 +45,7 @@ void Retention::look() {
   for (auto& [tp, partition] : partitions_.all()) {
     // The files of a partition that is out of service are the operator's.
     if (partition->fenced()) continue;
-    partition->expire_producers(now);
+    partition->expire_producers(now, shard_.config().producer_id_expiration);
     const auto next = remove_old_segments(*partition);
     any = any || next.has_value() || partition->may_expire();
     // A segment is to be closed before it can go.

@@ -148,7 +148,9 @@ class Partition {
 
   // The segments that retention removes now; the log has forgotten them.
   storage::RetentionPlan plan_retention(WallTime now);
-  void expire_producers(WallTime now) { producers_.expire(now); }
+  void expire_producers(WallTime now, std::chrono::milliseconds expiration) {
+    producers_.expire(now, expiration);
+  }
   // Time alone may change what it holds.
   bool may_expire() const { return log_.size_bytes() > 0 || producers_.size() > 0; }
   // The files of one whose topic is deleted.

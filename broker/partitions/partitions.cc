@@ -47,9 +47,7 @@ Result<std::unique_ptr<Partition>> Partitions::load(const Loading& loading) cons
   if (!log) return std::unexpected(log.error());
   auto rows = storage::load_producer_states(*broker.meta, loading.tp);
   if (!rows) return std::unexpected(rows.error());
-  storage::ProducerStates::Limits limits;
-  limits.expiration = broker.config.producer_id_expiration;
-  storage::ProducerStates producers(limits);
+  storage::ProducerStates producers;
   producers.restore(std::move(*rows));
   auto partition =
       std::make_unique<Partition>(shard_, host_, loading.tp, loading.topic_name, loading.config,

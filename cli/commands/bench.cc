@@ -10,6 +10,7 @@
 
 #include "cli/command_tree.h"
 #include "cli/commands/bench_delayed.h"
+#include "cli/commands/bench_load.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
 #include "cli/io/number_text.h"
@@ -134,8 +135,9 @@ void add_bench(CLI::App& program, Chosen& chosen) {
       [options, &chosen] { chosen.run = [options] { return run_timers(*options); }; });
   add_examples(*command,
                {"tarry bench timers", "tarry bench timers --pending 10000000 --threads 1"});
+  add_bench_load(*group, chosen);
   add_bench_delayed(*group, chosen);
-  add_examples(*group, {"tarry bench timers", "tarry bench delayed --rate 50000"});
+  add_examples(*group, {"tarry bench produce --duration 5s", "tarry bench delayed --rate 50000"});
 }
 
 }  // namespace tarry::cli

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -14,9 +13,8 @@
 
 #include "base/log.h"
 #include "base/time_text.h"
-#include "cli/admin_choice.h"
-#include "cli/admin_client.h"
 #include "cli/command_tree.h"
+#include "cli/commands/bench_common.h"
 #include "cli/delayed_bench.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/interrupt.h"
@@ -25,8 +23,6 @@
 #include "cli/io/output.h"
 #include "cli/io/progress.h"
 #include "cli/io/table.h"
-#include "cli/io/text.h"
-#include "cli/kafka/admin.h"
 #include "cli/options.h"
 
 namespace tarry::cli {
@@ -35,10 +31,6 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t max_records = 1'000'000'000;  // A quarter of a gigabyte of memory.
-constexpr std::uint64_t max_rate = 10'000'000;
-constexpr std::size_t max_size = 1'000'000;
-constexpr unsigned max_clients = 64;
 constexpr milliseconds max_floor = 10s;
 // None is due before it is cancelled.
 constexpr milliseconds delay_of_cancelled = 1h;
@@ -49,12 +41,11 @@ constexpr std::uint64_t burst_accept_rate = 50'000;
 
 struct Options {
   BrokerOptions broker;
+  LoadOptions load;
   std::optional<std::string> topic;
   std::int32_t partitions = 1;
-  std::optional<std::uint64_t> rate, count, burst;
-  std::optional<std::string> duration, delay, spread, floor;
-  std::size_t size = 100;
-  unsigned clients = 1;
+  std::optional<std::uint64_t> burst;
+  std::optional<std::string> delay, spread, floor;
   bool has_ids = false;
   bool fills = false;
   bool cancels = false;
@@ -72,11 +63,9 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     return std::unexpected("--fill: the records stay pending; give their topic with --topic");
   }
   DelayedBenchOptions bench;
-  std::random_device random;
-  // Tells the records of this run from others in the topic.
-  bench.run = std::uint64_t{random()} << 32 | random();
-  bench.size = options.size;
-  bench.clients = options.clients;
+  bench.run = random_run();
+  bench.size = options.load.size;
+  bench.clients = options.load.clients;
   // A cancel names its record by an id.
   bench.has_ids = options.has_ids || options.cancels;
   if (options.fills) bench.goal = BenchGoal::fill;
@@ -86,7 +75,7 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   plan.is_delayed = true;
   // Without a seed every run has other due times, and prints the one that it took.
   plan.seed = options.seed.value_or(bench.run);
-  const std::uint64_t rate = options.rate.value_or(options.burst ? 0 : 20'000);
+  const std::uint64_t rate = options.load.rate.value_or(options.burst ? 0 : 20'000);
   plan.rate = static_cast<double>(rate);
   milliseconds longest{0};
   if (options.burst) {
@@ -99,16 +88,15 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
     plan.delay = duration_of(
         options.delay, 5s + milliseconds{static_cast<std::int64_t>(plan.count * 1000 / accepted)});
   } else {
-    if (rate == 0 && !options.count)
+    if (rate == 0 && !options.load.count)
       return std::unexpected("--rate: with rate 0, give the number of records with --count");
-    const milliseconds duration = duration_of(options.duration, 10s);
-    const double seconds = std::chrono::duration<double>(duration).count();
-    if (!options.count && (plan.rate * seconds < 1 || plan.rate * seconds > max_records)) {
-      return std::unexpected(fmt::format(
-          "--duration: {} at {} records a second are {:.0f} records; give 1 to {} records",
-          format_duration(duration), rate, plan.rate * seconds, max_records));
+    if (options.load.count) {
+      plan.count = *options.load.count;
+    } else {
+      const auto records = records_in(duration_of(options.load.duration, 10s), rate);
+      if (!records) return std::unexpected(records.error());
+      plan.count = *records;
     }
-    plan.count = options.count.value_or(static_cast<std::uint64_t>(plan.rate * seconds));
     plan.delay = duration_of(options.delay, options.cancels ? delay_of_cancelled : 5s);
     plan.spread = duration_of(options.spread, 1s);
     // The floor is measured at a rate, and only where deliveries are measured.
@@ -127,27 +115,6 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   if (bench.floor > 0ms && rate == 0)
     return std::unexpected("--floor: the floor is measured at a rate; give --rate");
   return bench;
-}
-
-double in_ms(std::int64_t us) {
-  return static_cast<double>(us) / 1000;
-}
-
-Json percentiles(const LatencyHistogram& histogram) {
-  // Null and not 0, which would read as the best result of all.
-  if (histogram.count() == 0) return nullptr;
-  return {{"min", in_ms(histogram.min())},
-          {"p50", in_ms(histogram.quantile(0.5))},
-          {"p90", in_ms(histogram.quantile(0.9))},
-          {"p99", in_ms(histogram.quantile(0.99))},
-          {"p99.9", in_ms(histogram.quantile(0.999))},
-          {"max", in_ms(histogram.max())}};
-}
-
-double accept_rate(const FlowResult& flow) {
-  if (flow.accepted_in_us <= 0) return 0;
-  return static_cast<double>(flow.figures.accepted) * 1e6 /
-         static_cast<double>(flow.accepted_in_us);
 }
 
 Json json_of_flow(const FlowResult& flow, bool is_lost_known) {
@@ -193,12 +160,13 @@ Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& resul
   }
   if (plan.is_burst) {
     const auto& lag = result.delayed.figures.lag;
-    json["burst"] = {{"first_ms", lag.count() > 0 ? Json(in_ms(lag.min())) : Json(nullptr)},
-                     {"all_ms", result.read_again ? Json(in_ms(lag.max())) : Json(nullptr)}};
+    json["burst"] = {
+        {"first_ms", lag.count() > 0 ? Json(in_milliseconds(lag.min())) : Json(nullptr)},
+        {"all_ms", result.read_again ? Json(in_milliseconds(lag.max())) : Json(nullptr)}};
     json["floor"] = nullptr;
     if (result.read_again) {
-      json["floor"] = {{"first_ms", in_ms(result.read_again->first_us)},
-                       {"all_ms", in_ms(result.read_again->all_us)}};
+      json["floor"] = {{"first_ms", in_milliseconds(result.read_again->first_us)},
+                       {"all_ms", in_milliseconds(result.read_again->all_us)}};
     }
   } else {
     json["floor"] = result.floor ? json_of_flow(*result.floor, !result.error) : Json(nullptr);
@@ -207,10 +175,6 @@ Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& resul
   if (!result.first_refusal.empty()) json["first_refusal"] = result.first_refusal;
   if (result.error) json["error"] = result.error->message;
   return json;
-}
-
-std::string ms_text(std::int64_t us) {
-  return fmt::format("{:.2f} ms", in_ms(us));
 }
 
 class Report {
@@ -312,52 +276,6 @@ std::string failure_reason(const DelayedBenchResult& result) {
   return {};
 }
 
-// A topic for this run alone, deleted with what may be pending in it.
-class OwnTopic {
- public:
-  static Result<OwnTopic> create(const BrokerOptions& broker, std::uint64_t run,
-                                 std::int32_t partitions) {
-    auto admin = KafkaAdmin::open(broker.kafka());
-    if (!admin) return std::unexpected(admin.error());
-    std::string name = fmt::format("tarry-bench-delayed-{:016x}", run);
-    if (auto created = admin->create(name, partitions, {}); !created)
-      return std::unexpected(created.error());
-    return OwnTopic(broker, std::move(*admin), std::move(name));
-  }
-
-  const std::string& name() const { return name_; }
-
-  Result<> remove() {
-    auto removed = admin_.remove(name_);
-    if (removed || removed.error().code != Errc::in_use) return removed;
-    // Records are pending in it, so it takes the admin's force.
-    BrokerOptions broker = broker_;
-    // -b's default counts as given, so that only an admin of the same broker deletes the topic.
-    broker.brokers_given = broker.brokers_given || !broker.admin_given;
-    auto admin = choose_admin(broker, AdminUse::changes);
-    if (!admin) return fail(Errc::in_use, left_over(admin.error().reason));
-    // The name of a topic of this run needs no escapes.
-    const auto forced = admin->remove(fmt::format("/topics/{}?force=true", name_));
-    if (!forced) return fail(Errc::in_use, left_over(forced.error().message));
-    return {};
-  }
-
- private:
-  OwnTopic(const BrokerOptions& broker, KafkaAdmin admin, std::string name)
-      : broker_(broker), admin_(std::move(admin)), name_(std::move(name)) {}
-
-  std::string left_over(const std::string& why) const {
-    return fmt::format(
-        "the topic {} still has pending records and could not be deleted ({}); delete it with "
-        "`tarry topic delete {} --force`",
-        name_, why, name_);
-  }
-
-  const BrokerOptions& broker_;
-  KafkaAdmin admin_;
-  std::string name_;
-};
-
 int measure(const Options& options, const DelayedBenchOptions& bench, std::int32_t partitions,
             Output& out) {
   Progress progress(bench.goal == BenchGoal::deliver ? "records delivered" : "records accepted");
@@ -389,43 +307,20 @@ int run(const Options& options) {
   if (!bench) return usage_error(bench.error());
   Output out;
   end_in_order_on_signals();
-  if (options.topic) {
-    bench->topic = *options.topic;
-    auto admin = KafkaAdmin::open(bench->kafka);
-    if (!admin) return failure(admin.error().message);
-    const auto topic = admin->topic(bench->topic);
-    if (!topic) return failure(topic.error().message);
-    return out.end(
-        measure(options, *bench, static_cast<std::int32_t>(topic->partitions.size()), out));
-  }
-  auto topic = OwnTopic::create(options.broker, bench->run, options.partitions);
-  if (!topic) return failure(topic.error().message);
-  bench->topic = topic->name();
-  const int status = measure(options, *bench, options.partitions, out);
-  // The topic goes after an error or an interrupt too, because nobody else knows it.
-  const auto removed = topic->remove();
-  if (!removed && status == done) return out.end(failure(removed.error().message));
-  if (!removed) complain(removed.error().message);
-  return out.end(status);
+  TopicWish wish{.name = options.topic};
+  // A topic that is named has its own number.
+  if (!options.topic) wish.partitions = options.partitions;
+  return out.end(with_bench_topic(options.broker, "delayed", bench->run, wish,
+                                  [&](const auto& topic, auto partitions) {
+                                    bench->topic = topic;
+                                    return measure(options, *bench, partitions, out);
+                                  }));
 }
 
-void add_load_options(CLI::App& command, Options& options) {
-  command
-      .add_option("--rate", options.rate,
-                  "Records a second (default 20000; 0: as fast as the broker accepts them)")
-      ->option_text("N")
-      ->check(CLI::Range(std::uint64_t{0}, max_rate))
-      ->take_last();
-  auto* duration =
-      command.add_option("--duration", options.duration, "How long to send records (default 10s)")
-          ->option_text("D")
-          ->check(is_duration)
-          ->take_last();
-  auto* count = command.add_option("--count", options.count, "The number of records to send")
-                    ->option_text("N")
-                    ->check(CLI::Range(std::uint64_t{1}, max_records))
-                    ->take_last()
-                    ->excludes(duration);
+void add_schedule_options(CLI::App& command, Options& options) {
+  const auto [duration, count] =
+      add_load_options(command, options.load,
+                       "Records a second (default 20000; 0: as fast as the broker accepts them)");
   command
       .add_option("--delay", options.delay,
                   "The shortest time from sending a record to its due time (default 5s; longer for "
@@ -443,7 +338,7 @@ void add_load_options(CLI::App& command, Options& options) {
       .add_option("--burst", options.burst,
                   "Sends this many records that are all due in one millisecond")
       ->option_text("N")
-      ->check(CLI::Range(std::uint64_t{1}, max_records))
+      ->check(CLI::Range(std::uint64_t{1}, max_bench_records))
       ->take_last()
       ->excludes(duration)
       ->excludes(count)
@@ -457,7 +352,7 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
       group, chosen, "delayed",
       "Measures how late delayed records are delivered; ends with one line of JSON", run);
   add_data_option(*command, options->broker);
-  add_load_options(*command, *options);
+  add_schedule_options(*command, *options);
   command
       ->add_option(
           "--floor", options->floor,
@@ -465,14 +360,6 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
           "delayed ones (default: as long as those are sent, at most 10s; 0: not at all)")
       ->option_text("D")
       ->check(is_duration)
-      ->take_last();
-  command->add_option("--size", options->size, "Bytes in a record's value (default 100)")
-      ->option_text("BYTES")
-      ->check(CLI::Range(min_record_size, max_size))
-      ->take_last();
-  command->add_option("--clients", options->clients, "The number of producers (default 1)")
-      ->option_text("N")
-      ->check(CLI::Range(1U, max_clients))
       ->take_last();
   auto* partitions =
       command

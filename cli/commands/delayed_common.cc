@@ -69,7 +69,8 @@ void add_time_range(CLI::App& command, DelayedOptions& options) {
 
 void add_selection(CLI::App& command, DelayedOptions& options) {
   add_time_range(command, options);
-  add_glob(command, "--id", options.glob, "Only ids that match: * is any text, ? one character");
+  add_glob(command, "--id", options.glob,
+           "Only ids that match: * is any text, ? one byte, [ab] one of these");
   add_glob(command, "--key", options.key_glob, "Only keys that match");
 }
 

@@ -96,6 +96,34 @@ std::optional<std::string> file_of_another(const std::string& directory, uid_t o
   return std::nullopt;
 }
 
+// The directory, or the nearest one above it that exists: a start makes what is missing.
+std::filesystem::path nearest_existing(const std::string& directory) {
+  std::error_code ignored;
+  // Absolute, because the first part of a relative path has nothing above it.
+  auto path = std::filesystem::absolute(directory, ignored);
+  while (!std::filesystem::exists(path, ignored) && path != path.parent_path())
+    path = path.parent_path();
+  return path;
+}
+
+// The reason why a start could not make the directory; empty: it could.
+std::optional<std::string> problem_of_writing(const std::string& directory) {
+  const auto nearest = nearest_existing(directory);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(nearest, ignored) &&
+      ::access(nearest.c_str(), W_OK | X_OK) == 0)
+    return std::nullopt;
+  return fmt::format("{}: {} is not writable; let the user that runs the broker write to it",
+                     cell(directory), cell(nearest.string()));
+}
+
+bool is_on_one_file_system(const std::string& a, const std::string& b) {
+  struct stat of_a {
+  }, of_b{};
+  return ::stat(nearest_existing(a).c_str(), &of_a) == 0 &&
+         ::stat(nearest_existing(b).c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
+}
+
 class Doctor {
  public:
   explicit Doctor(const DoctorOptions& options) : options_(options) {}
@@ -113,6 +141,7 @@ class Doctor {
     if (!is_running_) {
       check_ports();
       check_data_directory();
+      check_log_directory();
     }
     // Without settings it is not known which those of a running broker are.
     if (config_ && (!is_running_ || has_settings())) {
@@ -346,26 +375,35 @@ class Doctor {
                              "empty directory",
                              cell(*directory_), name));
     }
-    // A start creates what is missing, so the nearest directory that exists has to be writable.
-    fs::path nearest = path;
-    while (!fs::exists(nearest, ignored) && nearest.has_parent_path() &&
-           nearest != nearest.parent_path())
-      nearest = nearest.parent_path();
-    if (!fs::is_directory(nearest, ignored) || ::access(nearest.c_str(), W_OK | X_OK) != 0) {
-      return add("data directory", Level::problem,
-                 fmt::format("{}: {} is not writable; let the user that runs the broker write to "
-                             "it, or give --data another directory",
-                             cell(*directory_), cell(nearest.string())));
-    }
+    if (const auto wrong = problem_of_writing(*directory_))
+      return add("data directory", Level::problem, *wrong + ", or give --data another directory");
     add("data directory", Level::ok,
         fmt::format("{}: does not exist yet; the broker will create it", cell(*directory_)));
   }
 
+  // log.dirs; empty: the logs are in the data directory.
+  std::string log_directory() const {
+    return config_ && (!is_running_ || has_settings()) ? config_->broker.log_directory : "";
+  }
+
+  void check_log_directory() {
+    const std::string logs = log_directory();
+    if (logs.empty()) return;
+    if (const auto wrong = problem_of_writing(logs))
+      return add("log directory", Level::problem, *wrong + ", or give log.dirs another one");
+    add("log directory", Level::ok, cell(logs));
+  }
+
   void check_machine() {
-    if (directory_) check_disk_of(*directory_);
+    if (directory_) check_disk_of(*directory_, true);
+    // The findings of one file system would be the same again.
+    if (const auto logs = log_directory();
+        !logs.empty() && !(directory_ && is_on_one_file_system(*directory_, logs)))
+      check_disk_of(logs, false);
     check_token();
     rlimit files{};
-    // The hard limit counts, to which `tarry serve` raises its own.
+    // The hard limit counts, to which `tarry serve` raises its own.  A broker that runs has told
+    // how many connections its limit allows.
     if (config_ && !is_running_ && ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
       findings_.push_back(check_open_files(
           files.rlim_max, config_->max_connections,
@@ -385,11 +423,8 @@ class Doctor {
     }
   }
 
-  void check_disk_of(const std::string& directory) {
-    std::error_code ignored;
-    std::filesystem::path path = directory;
-    while (!std::filesystem::exists(path, ignored) && path != path.parent_path())
-      path = path.parent_path();
+  void check_disk_of(const std::string& directory, bool has_journals) {
+    const std::filesystem::path path = nearest_existing(directory);
     struct statfs disk {};
     if (::statfs(path.c_str(), &disk) != 0) {
       return add(
@@ -405,7 +440,7 @@ class Doctor {
     facts.total_inodes = disk.f_files;
     facts.reserve_bytes =
         config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0;
-    if (config_ && (!is_running_ || has_settings())) {
+    if (has_journals && config_ && (!is_running_ || has_settings())) {
       facts.journal_bytes =
           config_->shards * static_cast<std::uint64_t>(config_->broker.journal_max_bytes);
     }

@@ -45,21 +45,23 @@ void print(const Explanation& explanation, WallTime at, Output& out) {
   Table table({{""}, {""}});
   table.row({"result", explanation.result});
   table.row({"meaning", meaning_of(explanation.result)});
+  const bool is_terminal = out.is_terminal();
   if (explanation.due) {
-    table.row({"due", format_time(*explanation.due)});
-    // The time is shown in UTC, as logs have it, and as the clock on the wall has it: most slips
-    // are of an hour or two.
-    if (const auto local = local_text(*explanation.due); !local.empty())
-      table.row({"local time", local});
+    const auto local = local_text(*explanation.due);
+    // A program gets UTC, as logs have it, and the clock on the wall in a row of its own: most
+    // slips are of an hour or two.
+    const bool is_local = is_terminal && !local.empty();
+    table.row({"due", is_local ? local : format_time(*explanation.due)});
+    if (!is_terminal && !local.empty()) table.row({"local time", local});
     table.row({"in", format_duration(*explanation.due - at)});
   }
   if (explanation.expires) {
-    table.row({"expires", format_time(*explanation.expires)});
+    table.row({"expires", shown_time(*explanation.expires, is_terminal)});
     table.row({"expires in", format_duration(*explanation.expires - at)});
   }
   if (!explanation.id.empty()) table.row({"id", cell(explanation.id)});
   if (!explanation.recurrence.empty()) table.row({"recurring", cell(explanation.recurrence)});
-  for (const WallTime run : explanation.upcoming) table.row({"run", format_time(run)});
+  for (const WallTime run : explanation.upcoming) table.row({"run", shown_time(run, is_terminal)});
   for (const auto& [name, meant] : explanation.slips)
     table.row({"ignored", fmt::format("{}: did you mean {}?", cell(name), meant)});
   table.print(out);

@@ -52,11 +52,6 @@ struct ProduceOptions {
   std::string acks = "all";
 };
 
-Acks acks_of(const std::string& word) {
-  if (word == "0") return Acks::none;
-  return word == "1" ? Acks::leader : Acks::all;
-}
-
 // The headers of every record: first those that were given, then those that schedule it.
 std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
   std::vector<KafkaHeader> headers;

@@ -62,7 +62,8 @@ class Sampler {
                                number_at(topic, "/pending"), number_at(topic, "/offsets"),
                                number_at(topic, "/bytes")});
     }
-    const auto due = asked(fmt::format("/delayed?limit={}", due_asked));
+    // Without a beginning, records that are stuck would be all that it lists.
+    const auto due = asked(fmt::format("/delayed?from=now&limit={}", due_asked));
     if (!due) return std::unexpected(due.error());
     for (const auto& record : list_in(*due, "records")) {
       const auto id = text_at(record, "/id");
@@ -105,6 +106,7 @@ class Sampler {
     sample.lag_p99 = figure_at(status, "/delayed/lag_ms/p99");
     sample.lag_max = figure_at(status, "/delayed/lag_ms/max");
     sample.requests = number_at(status, "/requests_total");
+    sample.appended = number_at(status, "/appended_records_total");
     sample.delivered = number_at(status, "/delayed/delivered_total");
     sample.cancelled = number_at(status, "/delayed/cancelled_total");
     sample.cpu_seconds = figure_at(status, "/process/cpu_seconds");
@@ -135,6 +137,7 @@ Json json_of(const TopSample& now, const TopSample& before) {
             {"overdue", now.overdue},
             {"next_due_ms", now.next_due ? Json(to_ms(*now.next_due)) : Json(nullptr)},
             {"requests_per_s", rate_of(now.requests, before.requests, between)},
+            {"appended_per_s", rate_of(now.appended, before.appended, between)},
             {"delivered_per_s", rate_of(now.delivered, before.delivered, between)},
             {"cancelled_per_s", rate_of(now.cancelled, before.cancelled, between)},
             {"lag_ms", {{"p50", now.lag_p50}, {"p99", now.lag_p99}, {"max", now.lag_max}}}};

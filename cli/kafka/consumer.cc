@@ -95,9 +95,13 @@ Result<> KafkaConsumer::take(milliseconds wait, const UseValues& use) {
   for (const auto& message : owned) {
     if (is_connection_error(message->err)) continue;
     connection_->mark_connected();
-    if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) continue;
+    if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+      at_end_.insert(message->partition);
+      continue;
+    }
     if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) return error_of(*message);
     mark_read(*message);
+    at_end_.erase(message->partition);
     values_.emplace_back(static_cast<const char*>(message->payload), message->len);
   }
   if (!values_.empty()) use(values_);

@@ -60,6 +60,9 @@ class KafkaConsumer {
   static constexpr std::size_t max_taken = 1000;
   Result<> take(std::chrono::milliseconds wait, const UseValues& use);
 
+  // Whether take() has reached the end of every partition that was started.
+  bool is_at_end() const { return at_end_.size() == next_.size(); }
+
   bool is_lost() const { return connection_->is_lost(); }  // The connection.
 
  private:
@@ -80,6 +83,7 @@ class KafkaConsumer {
   // record.
   std::map<PartitionIndex, Offset> next_;
   std::set<PartitionIndex> begun_;        // The partitions that have brought a record.
+  std::set<PartitionIndex> at_end_;       // Those whose end take() has reached.
   KafkaMessage last_;                     // The record that next() gave last views it.
   std::vector<std::string_view> values_;  // The values of take(), kept for their memory.
 };

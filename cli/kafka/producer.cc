@@ -49,6 +49,11 @@ KafkaHeaders make_headers(const std::vector<KafkaHeader>& headers) {
 
 }  // namespace
 
+Acks acks_of(std::string_view word) {
+  if (word == "0") return Acks::none;
+  return word == "1" ? Acks::leader : Acks::all;
+}
+
 Result<std::unique_ptr<KafkaProducer>> KafkaProducer::open(const KafkaSettings& settings,
                                                            const std::string& topic, Acks acks,
                                                            Report report) {
@@ -193,6 +198,7 @@ void KafkaProducer::on_delivered(const rd_kafka_message_t& message) {
   } else if (message.offset >= 0) {
     delivery.offset = message.offset;
   }
+  if (const auto us = rd_kafka_message_latency(&message); us >= 0) delivery.latency_us = us;
   ++reported_;
   report_(delivery);
 }

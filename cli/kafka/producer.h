@@ -35,6 +35,8 @@
 namespace tarry::cli {
 
 enum class Acks { none, leader, all };
+// "0", "1", and for all "all" or "-1".
+Acks acks_of(std::string_view word);
 
 // Name and value; an empty optional is a null value.
 using KafkaHeader = std::pair<std::string, std::optional<std::string>>;
@@ -45,6 +47,7 @@ struct Delivery {
   PartitionIndex partition = -1;
   std::optional<Offset> offset;  // Empty: delayed (it has none yet), or no answer wanted (acks 0).
   std::optional<Error> error;    // It was not accepted.
+  std::optional<std::int64_t> latency_us;  // From send() to the answer; empty: librdkafka has none.
 };
 
 class KafkaProducer {

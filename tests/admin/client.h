@@ -159,8 +159,11 @@ class Admin {
     auto opened = AdminServer::open(world.shard().executor(), options);
     REQUIRE_MESSAGE(opened.has_value(), opened.error().message);
     server = std::move(*opened);
-    const auto started =
-        server->start(world.broker(), {"127.0.0.1:9092", "PLAINTEXT://127.0.0.1:9092", 1000});
+    const auto started = server->start(world.broker(), {"127.0.0.1:9092",
+                                                        "PLAINTEXT://127.0.0.1:9092",
+                                                        {},
+                                                        [] { return std::size_t{2000}; },
+                                                        [] { return std::size_t{1000}; }});
     REQUIRE_MESSAGE(started.has_value(), started.error().message);
     port = static_cast<std::uint16_t>(
         std::stoul(server->address().substr(server->address().rfind(':') + 1)));

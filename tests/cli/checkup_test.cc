@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
 
 namespace tarry::cli {
 namespace {
@@ -99,6 +100,23 @@ TEST_CASE("a listener beyond loopback is a warning unless its clients log in") {
   CHECK(open.text.find("full access") != std::string::npos);
 }
 
+TEST_CASE(
+    "a running broker whose listener is open to all, or that serves fewer connections than it "
+    "should, is a warning") {
+  const auto closed = check_status(
+      R"({"state":"running","max_connections":100,"wanted_connections":100,"open_listeners":[]})");
+  CHECK(level_of(closed, "access") == Level::ok);
+  CHECK(level_of(closed, "open files") == Level::ok);
+  const auto open = check_status(
+      R"({"state":"running","max_connections":19456,"wanted_connections":100000,"open_listeners":["0.0.0.0:9092"]})");
+  CHECK(level_of(open, "access") == Level::warning);
+  CHECK(finding_of(open, "access")->text.find("0.0.0.0:9092 is not loopback") != std::string::npos);
+  CHECK(level_of(open, "open files") == Level::warning);
+  CHECK(finding_of(open, "open files")->text.find("max.connections=100000") != std::string::npos);
+  // A member of the relay has no listeners.
+  CHECK(finding_of(check_status(R"({"state":"running"})"), "access") == nullptr);
+}
+
 TEST_CASE("settings that allow nearly all of the machine's memory are a warning") {
   constexpr std::uint64_t gib = std::uint64_t{1} << 30;
   CHECK(check_memory(7 * gib, 8 * gib).level == Level::ok);
@@ -134,6 +152,18 @@ TEST_CASE("a broker that refuses, is late or was early is distinguished from a h
   const auto& named = finding_of(damaged, "partitions")->text;
   CHECK(named.find("a-1 (the log is cut)") != std::string::npos);
   CHECK(named.find("hidden") == std::string::npos);
+
+  // Nothing was delivered late, because nothing is delivered.
+  const auto stuck = [](const char* next_due) {
+    return check_status(fmt::format(
+        R"({{"state":"running","at_ms":1700000600000,"delayed":{{"overdue":3,"next_due":{},"lag_ms":{{"p99":0.2}}}}}})",
+        next_due));
+  };
+  CHECK(level_of(stuck("1700000599000"), "deliveries") == Level::ok);
+  CHECK(level_of(stuck("1700000560000"), "deliveries") == Level::warning);
+  CHECK(level_of(stuck("1700000000000"), "deliveries") == Level::problem);
+  CHECK(finding_of(stuck("1700000000000"), "deliveries")
+            ->text.starts_with("3 records are overdue, the first since 10m"));
 
   CHECK(level_of(check_status(R"({"state":"running","delayed":{"early_total":1}})"),
                  "deliveries") == Level::problem);

@@ -93,7 +93,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic", "create", "t", "--partitions", "many"}, "many");
   check_refused({"topic", "create", "t", "--partitions", "0"}, "--partitions");
   check_refused({"topic", "create", "t", "--config", "novalue"}, "novalue");
-  check_refused({"bench"}, "timers, delayed");
+  check_refused({"bench"}, "timers, produce, consume, e2e, delayed");
   check_refused({"bench", "timers", "--pending", "0"}, "--pending");
   check_refused({"bench", "timers", "--pending", "many"}, "many");
   check_refused({"bench", "timers", "--threads", "1000"}, "1000");
@@ -110,6 +110,15 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"bench", "delayed", "--duration", "9s", "--count", "9"}, "--count");
   check_refused({"bench", "delayed", "--topic", "t", "--partitions", "2"}, "--partitions");
   check_refused({"bench", "delayed", "--delay", "99999d"}, "99999d");
+  check_refused({"bench", "produce", "--duration", "0"}, "--duration");
+  check_refused({"bench", "produce", "--rate", "1", "--duration", "500ms"}, "--duration");
+  check_refused({"bench", "produce", "--duration", "9s", "--count", "9"}, "--count");
+  check_refused({"bench", "produce", "--bytes", "15"}, "15");
+  check_refused({"bench", "produce", "--acks", "two"}, "two");
+  check_refused({"bench", "e2e", "--rate", "0"}, "--rate");
+  check_refused({"bench", "consume"}, "--topic");
+  check_refused({"bench", "consume", "--topic", "t", "--from", "7"}, "7");
+  check_refused({"bench", "consume", "--topic", "t", "--from", "end"}, "--from end");
   check_refused({"explain"}, "HEADER");
   check_refused({"explain", "x-delay"}, "x-delay=30m");
   check_refused({"explain", "x-delay=1s", "--at", "noon"}, "noon");
@@ -206,6 +215,10 @@ TEST_CASE(
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"bench", "delayed", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"bench", "produce", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  check_refused({"bench", "produce", "--topic", "t", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  check_refused({"bench", "consume", "--topic", "t", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  check_refused({"bench", "e2e", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"dump", "segment", "/no/such/file"}, "/no/such/file", 1);
 }
 

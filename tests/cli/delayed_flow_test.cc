@@ -44,6 +44,19 @@ TEST_CASE("records are to be sent at their rate, in groups when the rate is high
   CHECK(fast.planned(50'100) == start + 1'000 * ms);
 }
 
+TEST_CASE("a flow that tracks no record counts what was accepted and knows of none that is lost") {
+  // So many bits would not fit into the memory of any machine.
+  DelayedFlow flow({.count = std::uint64_t{1} << 50, .is_tracked = false});
+  flow.begin(start);
+  for (const std::uint64_t number : {0, 1, 7}) flow.accept(number, start);
+  flow.arrive(7, start + 3 * ms);
+  const auto figures = flow.figures(never);
+  CHECK(figures.accepted == 3);
+  CHECK(figures.delivered == 1);
+  CHECK(figures.lost == 0);
+  CHECK(figures.not_due == 0);
+}
+
 TEST_CASE("due times are whole milliseconds, spread over the whole window and no further") {
   DelayedFlow flow(delayed(3000));
   flow.begin(start);

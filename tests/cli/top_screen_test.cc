@@ -42,12 +42,16 @@ TEST_CASE("rates are those between two looks, and a broker that has started agai
   TopSample before = sample_at(noon), now = sample_at(noon + 2s);
   before.topics = {{"orders", 1, 0, 1000, 0}};
   now.topics = {{"orders", 1, 7, 3400, 1024}, {"new", 1, 9, 5, 0}};
+  // A topic's records are those of its open partitions, so it may have more from one look to the
+  // next without any that was appended.
+  before.appended = 100;
+  now.appended = 148;
   before.delivered = 10;
   now.delivered = 20;
   before.requests = 500;
   now.requests = 3;
   const auto text = top_text(now, &before, {});
-  CHECK(text.find("per second: 0 requests, 1 203 records appended, 5 delivered, 0 cancelled") !=
+  CHECK(text.find("per second: 0 requests, 24 records appended, 5 delivered, 0 cancelled") !=
         std::string::npos);
   CHECK(text.find("max 5.51 s") != std::string::npos);
   CHECK(top_text(now, nullptr, {}).find("per second: - requests") != std::string::npos);
@@ -103,10 +107,13 @@ TEST_CASE("overdue records and the next due time are shown, and why figures are 
   now.pending = 12'345;
   now.overdue = 1;
   now.next_due = noon - 3s;
-  now.due = {{"orders", "order\n1", "", noon - 3s}};
+  now.due = {{"orders", "order\n1", "", noon + 5min}};
   const auto text = top_text(now, nullptr, {0, 0, true, "no answer"});
-  CHECK(text.find("pending 12 345, overdue 1, next 3s ago") != std::string::npos);
+  CHECK(text.find("pending 12 345, overdue 1 since 3s, next in 5m") != std::string::npos);
   CHECK(text.find("order\\n1") != std::string::npos);
+  now.due.clear();
+  CHECK(top_text(now, nullptr, {}).find("overdue 1 since 3s, next -") != std::string::npos);
+  CHECK(top_text(now, nullptr, {}).find("nothing else is pending") != std::string::npos);
   CHECK(text.find("\x1b[31mno answer\x1b[0m") != std::string::npos);
   CHECK(top_text(now, nullptr, {0, 0, false, "no answer"}).find('\x1b') == std::string::npos);
 }

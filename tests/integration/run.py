@@ -40,6 +40,7 @@ import test_operator  # noqa: E402,F401
 import test_package  # noqa: E402,F401
 import test_page  # noqa: E402,F401
 import test_protocol  # noqa: E402,F401
+import test_quickstart  # noqa: E402,F401
 import test_quotas  # noqa: E402,F401
 import test_relay  # noqa: E402,F401
 import test_repair  # noqa: E402,F401

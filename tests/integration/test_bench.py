@@ -1,4 +1,4 @@
-"""tarry bench delayed, against brokers that keep the promises and some that do not."""
+"""tarry bench produce, consume, e2e and delayed, against brokers that keep the promises and some that do not."""
 
 import json
 import signal
@@ -119,6 +119,75 @@ def _(ctx):
     assert told["not_due"] + told["delivered"] == told["accepted"] == told["sent"], told
     assert time.monotonic() - began < 10
     assert broker.cli("topic", "list").stdout == "" and broker.get("/status")["delayed"]["pending"] == 0
+
+
+def in_order(times):
+    return [times[name] for name in ("min", "p50", "p90", "p99", "p99.9", "max")] == sorted(times.values())
+
+
+@case("bench produce sends what it was asked for to a topic that it makes, and bench consume reads the same records and bytes")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    words = ("bench", "produce", "--topic", topic, "--partitions", "3", "--bytes", "200", "--clients", "2")
+    rows, told = result_of(broker.cli(*words, "--count", "20000"))
+    assert (told["bench"], told["topic"], told["partitions"], told["clients"], told["acks"]) == ("produce", topic, 3, 2, "all"), told
+    assert told["sent"] == told["records"] == told["count"] == 20000 and told["errors"] == 0, told
+    assert told["bytes"] == 4_000_000 and told["records_per_s"] > 0 and told["mb_per_s"] > 0, told
+    assert abs(told["records_per_s"] * told["seconds"] - 20000) < 200, told
+    assert in_order(told["ack_ms"]) and told["ack_ms"]["max"] < 30_000, told
+    assert {"records accepted", "records a second", "MB a second", "accepted after, p99.9"} <= {row.split("\t")[0] for row in rows}, rows
+    read, = json_lines(broker.cli("bench", "consume", "--topic", topic, "--json"))
+    assert (read["records"], read["bytes"], read["partitions"], read["from"]) == (20000, 4_000_000, 3, "start"), read
+    assert 0 < read["first_ms"] <= read["seconds"] * 1000 and read["records_per_s"] > 0 and read["mb_per_s"] > 0, read
+    some, = json_lines(broker.cli("bench", "consume", "--topic", topic, "--count", "700", "--json"))
+    assert (some["records"], some["bytes"]) == (700, 140_000), some
+    # A topic that is named stays, and is not another one than was asked for.
+    one_line(broker.cli(*words[:4], "--partitions", "4", "--count", "1", check=False), 1, topic, "3 partitions")
+    assert topic in broker.cli("topic", "list").stdout
+
+
+@case("bench produce at a rate counts from the schedule, by a duration as well, and leaves no topic that nobody named")
+def _(ctx):
+    broker = ctx.broker()
+    rows, told = result_of(broker.cli("bench", "produce", "--rate", "500", "--duration", "2s"))
+    assert told["sent"] == told["records"] == 1000 and 1.9 < told["seconds"] < 10, told
+    assert in_order(told["ack_ms"]) and told["ack_ms"]["min"] > 0, told
+    fast, = json_lines(broker.cli("bench", "produce", "--duration", "500ms", "--acks", "1", "-X", "linger.ms=1", "--json"))
+    assert fast["count"] is None and fast["records"] == fast["sent"] > 0 and fast["acks"] == "1", fast
+    assert broker.cli("topic", "list").stdout == "", "its topic is left"
+
+
+@case("bench e2e counts every record from its schedule to a consumer, and reports one that a topic with a delay keeps")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    rows, told = result_of(broker.cli("bench", "e2e", "--rate", "400", "--count", "800", "--partitions", "2", "--clients", "2"))
+    assert told["bench"] == "e2e" and told["sent"] == told["accepted"] == told["records"] == 800, told
+    assert (told["lost"], told["twice"], told["errors"], told["unconfirmed"]) == (0, 0, 0, 0), told
+    assert in_order(told["latency_ms"]) and 0 < told["latency_ms"]["p50"] < 5000, told
+    assert in_order(told["ack_ms"]) and told["rate"] == 400, told
+    assert {"records read", "lost", "twice", "read after, p50"} <= {row.split("\t")[0] for row in rows}, rows
+    assert broker.cli("topic", "list").stdout == "", "its topic is left"
+    broker.cli("topic", "create", topic, "--config", "tarry.delay.ms=3600000")
+    held = broker.cli("bench", "e2e", "--count", "10", "--topic", topic, "--timeout", "1s", check=False)
+    one_line(held, 1, topic, "tarry.delay.ms")
+
+
+@case("Ctrl-C ends bench produce and bench consume in order, with the figures so far; a broker that is away is one line")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("bench", "produce", "--topic", topic, "--count", "1000")
+    for words in (("produce", "--topic", topic, "--rate", "100", "--duration", "1h"), ("consume", "--topic", topic, "--count", "1000000")):
+        with subprocess.Popen([broker.binary, "bench", *words, "-b", broker.brokers, "--json"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(1.5)  # Long enough that either has sent or read something; nothing outside tells when.
+            process.send_signal(signal.SIGINT)
+            out, said = process.communicate(timeout=30)
+        told = json.loads(out)
+        assert process.returncode == 0 and said == "", (process.returncode, said)
+        assert told["interrupted"] and told["records"] > 0, told
+    away = "127.0.0.1:1"
+    for words in (("produce",), ("consume", "--topic", topic), ("e2e",)):
+        one_line(run(broker.binary, "bench", *words, "-b", away, check=False), 1, away)
 
 
 @case("the program behind the table of figures measures its steps with brokers of its own, finds all records there, and leaves nothing")

@@ -184,6 +184,8 @@ def _(ctx):
     assert [line["done"] for line in lines[-2:]] == [1_000, 1_500]
     hours = sorted((row["due_ms"] - row["accepted_ms"]) // HOUR for row in broker.pending(topic))
     assert set(hours) <= {11, 12}, set(hours)
+    assert broker.cli("delayed", "cancel", topic, "--key", "k[13]", "--dry-run").stdout.startswith("300 records would be cancelled\n")
+    assert broker.cli("delayed", "cancel", topic, "--key", "k[!0-8]", "--dry-run").stdout.startswith("150 records would be cancelled\n")
     assert broker.cli("delayed", "deliver", topic, "--key", "k3").stdout == "150 records delivered\n"
     with broker.client() as client:
         assert sum(client.end_offset(topic, partition) for partition in range(3)) == 150
@@ -191,6 +193,7 @@ def _(ctx):
     ids = "".join(row["id"] + "\n" for row in broker.pending(topic)[:3])
     broker.cli("delayed", "cancel", topic, "-", stdin=ids)
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 747
+    # Unlike an id that is unknown: a pattern names no record that should be there.
     assert broker.cli("delayed", "cancel", topic, "--id", "nobody*").stdout == "0 records cancelled\n"
     for words in (["cancel", topic], ["cancel", topic, "a", "--id", "b"], ["move", topic, "a"], ["cancel", topic, "a", "--dry-run"]):
         wrong = broker.cli("delayed", *words, check=False)

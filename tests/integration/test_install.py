@@ -11,7 +11,8 @@ def install(ctx):
     if not (build / "cmake_install.cmake").exists():
         raise Skip(f"{ctx.options.binary} does not lie in the directory it was built in")
     prefix = ctx.directory / "prefix"
-    run("cmake", "--install", build, "--prefix", prefix)
+    # As the README and docs/operating.md have it.
+    run("cmake", "--install", build, "--strip", "--prefix", prefix)
     return prefix
 
 
@@ -19,6 +20,7 @@ def install(ctx):
 def _(ctx):
     prefix = install(ctx)
     properties = prefix / "etc/tarry/tarry.properties"
+    assert b".debug_info" not in (prefix / "bin/tarry").read_bytes(), "the debug symbols are installed"
     keys = run(prefix / "bin/tarry", "serve", "--help-config").stdout
     assert properties.read_text() == keys, f"{properties} is not what --help-config prints"
     directory = ctx.directory / "installed"

@@ -118,6 +118,13 @@ def _(ctx):
         broker.data, broker.settings = broker.directory / "data", {"log.dirs": logs}
         check_refused(broker, f"log.dirs={logs}", "Not a directory")
         assert not broker.data.exists(), "a bad log.dirs made the data directory"
+    # Its mode lets root write there, and nothing can be made there.
+    broker.settings = {"log.dirs": "/proc/nope"}
+    check_refused(broker, "log.dirs=/proc/nope", "cannot be written")
+    assert not broker.data.exists()
+    broker.data, broker.settings = broker.directory / "file" / "data", {"log.dirs": broker.directory / "new" / "logs"}
+    check_refused(broker, broker.data)
+    assert not (broker.directory / "new").exists(), "a start that was refused has left the directory for logs"
 
 
 @case("a directory that may not be written is refused with its path, new or full of records")

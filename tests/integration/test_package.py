@@ -267,6 +267,10 @@ def _(ctx):
     mount = re.search(r"--mount=type=bind,from=(\w+),source=(\S+),target=(\S+)", " ".join(rest for word, rest in final if word == "RUN"))
     assert mount[1] in build[0][1].split(" AS ")[1:], (mount[0], build[0])
     assert mount[2] == "/src/build/package", "scripts/package writes build/package"
+    # podman's own format of images has no HEALTHCHECK.
+    for name in ("Containerfile", "docs/operating.md"):
+        builds = re.findall(r"podman build.*", (ROOT / name).read_text())
+        assert builds and all("--format docker" in line for line in builds), (name, builds)
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not set(copied) & set(ignored) and not {"scripts", "packaging", "docs", "CHANGELOG.md"} & set(ignored), ignored
 

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import re
+import socket
 import subprocess
 
 import wire
@@ -36,6 +37,40 @@ def described(client, key, name="1"):
         return None
     assert answer.string() == key
     return answer.string(), bool(answer.i8()), answer.i8()
+
+
+@case("the limits of connections that a client changes hold for the next connection, and end none that is open")
+def _(ctx):
+    broker = ctx.broker()
+
+    def is_refused():
+        with socket.create_connection(broker.address, timeout=5) as more, contextlib.suppress(ConnectionResetError):
+            # The broker closes it, or waits for a request.
+            more.settimeout(1)
+            try:
+                return more.recv(1) == b""
+            except TimeoutError:
+                return False
+        return True
+
+    def limits():
+        status = broker.get("/status")
+        return status["max_connections"], status["wanted_connections"]
+
+    assert limits() == (100_000, 100_000) or limits()[0] < limits()[1] == 100_000, "this machine may allow fewer open files"
+    with broker.client() as client:
+        assert not is_refused()
+        assert alter(client, {"max.connections.per.ip": "1"}) == (0, None)
+        eventually(is_refused, "a second connection from this address is refused")
+        assert alter(client, {"max.connections": "1", "max.connections.per.ip": None}) == (0, None)
+        assert limits() == (1, 1) and is_refused()
+        assert described(client, "max.connections") == ("1", False, 2)
+        assert alter(client, {"max.connections": None, "producer.id.expiration.ms": "3600000"}) == (0, None)
+        eventually(lambda: not is_refused(), "a second connection is served")
+    broker.kill()
+    broker.start()
+    with broker.client() as client:
+        assert described(client, "producer.id.expiration.ms") == ("3600000", False, 2)
 
 
 @case("a setting that a client changes is in effect at once, overrides the file after kill -9, and is gone when it is deleted")

@@ -196,6 +196,12 @@ def _(ctx):
     shown = "\n".join(at_terminal(broker, "delayed", "get", topic, "i" * 60, columns=200, env={**zone, "NO_COLOR": "1"}))
     assert re.search(rf"^due +{re.escape(local.replace('+', '.000+'))}, in 2d23h$", shown, re.M), shown
     assert "in in" not in re.sub(" +", " ", shown), shown
+    explained = "\n".join(at_terminal(broker, "explain", f"x-deliver-at={due}", f"x-expire-at={due + 1000}", columns=200, env={**zone, "NO_COLOR": "1"}))
+    with_ms = re.escape(local.replace("+", ".000+"))
+    assert re.search(rf"^due +{with_ms} \(UTC\)$", explained, re.M) and "local time" not in explained, explained
+    assert "Z" not in re.search("^expires .*$", explained, re.M)[0], explained
+    by_day = at_terminal(broker, "delayed", "count", topic, "--by", "day", columns=200, env={**zone, "NO_COLOR": "1"})
+    assert "T03:30:00.000+03:30" in by_day[-1], by_day
     for words in (["--from", "now", "--to", "in 4d"], ["--from", "+2d"], ["--from", "-10m"], ["--from", "10m ago"]):
         assert len(json_lines(broker.cli("delayed", "list", topic, *words, "--json"))) == 1, words
     assert broker.cli("delayed", "list", topic, "--to", "in 1h").stdout == ""
@@ -300,6 +306,28 @@ def _(ctx):
     one_line(broker.cli("top", "--once", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False), 1, "127.0.0.1:1")
 
 
+@case("tarry top lists what is due next, and not the records that are stuck")
+def _(ctx):
+    broker = ctx.broker(shards=1)
+    stuck, topic = ctx.topic(), ctx.topic("other")
+    for name in (stuck, topic):
+        broker.cli("topic", "create", name)
+        broker.cli("produce", name, "-v", "now")
+    broker.cli("produce", stuck, "-k", "k", "-v", "x", "-v", "y", "--delay", "1500ms")
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "the-next")
+    assert broker.stop() == 0
+    # Its partition cannot be opened, so the records stay overdue.
+    log = broker.data / f"logs/{stuck}-0"
+    shutil.rmtree(log)
+    log.touch()
+    broker.start()
+    eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 2, "the overdue records")
+    figures, = json_lines(broker.cli("top", "--json", "--every", "200ms"))
+    assert [each["name"] for each in figures["due"]] == ["the-next"] and figures["overdue"] == 2 and "appended_per_s" in figures, figures
+    shown = broker.cli("top", "--once", "--every", "200ms").stdout
+    assert re.search(r"^pending 3, overdue 2 since \d+s, next in 59m$", shown, re.M), shown
+
+
 @case("tarry doctor distinguishes a healthy broker from one that cannot start, and changes nothing")
 def _(ctx):
     broker = ctx.broker()
@@ -343,6 +371,37 @@ def _(ctx):
     assert "db/pending" in before_start("--data", broker.data, *ports).stdout
     current.write_text(text)
     broker.start()
+
+
+@case("tarry doctor takes a relative directory, looks at log.dirs, and says which listener of a running broker is open to all and how many connections it serves")
+def _(ctx):
+    binary, nowhere = ctx.options.binary, {"TARRY_BROKERS": "", "TARRY_ADMIN": ""}
+    ports = ("--set", "listeners=127.0.0.1:0", "--set", "tarry.admin.listener=off")
+
+    def before_start(*words):
+        done = run(binary, "doctor", *ports, *words, "--json", check=False, cwd=ctx.directory, env=nowhere)
+        return done, [(row["check"], row["result"], row["detail"]) for row in json_lines(done)]
+
+    done, rows = before_start("--data", "not-there")
+    assert done.returncode == 0 and ("data directory", "ok", "not-there: does not exist yet; the broker will create it") in rows, done
+    assert ("log directory" not in {check for check, _, _ in rows}) and [result for check, result, _ in rows if check == "disk space"] == ["ok"], rows
+    done, rows = before_start("--data", "not-there", "--set", "log.dirs=logs/below")
+    assert done.returncode == 0 and ("log directory", "ok", "logs/below") in rows and len([1 for check, _, _ in rows if check == "disk space"]) == 1, rows
+    # Root may write there, by its mode, and has no space there.
+    done, rows = before_start("--data", "not-there", "--set", "log.dirs=/proc/nope")
+    assert any(check in ("log directory", "disk space") and result == "problem" and "/proc/nope" in detail for check, result, detail in rows), rows
+    one_line(done, 1)
+    assert not (ctx.directory / "not-there").exists() and not (ctx.directory / "logs").exists()
+
+    broker = ctx.broker(settings={"listeners": "INTERNAL://127.0.0.1:0,PLAINTEXT://0.0.0.0:0",
+                                  "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT", "max.connections": 2_000_000_000})
+    rows = [(row["check"], row["result"], row["detail"]) for row in json_lines(broker.cli("doctor", "--json"))]
+    (result, detail), = [row[1:] for row in rows if row[0] == "access"]
+    assert result == "warning" and "0.0.0.0:" in detail and "full access" in detail, rows
+    (result, detail), = [row[1:] for row in rows if row[0] == "open files"]
+    assert result == "warning" and "max.connections=2000000000" in detail, rows
+    rows = {row["check"]: row["result"] for row in json_lines(ctx.broker().cli("doctor", "--json"))}
+    assert rows["access"] == "ok" and "open files" in rows, rows
 
 
 @case("tarry doctor loads the certificates of a broker to be started, and says which listener is open to all and what the memory settings allow")

@@ -124,6 +124,19 @@ TEST_SUITE("listener") {
     CHECK(fixture.peers[0].starts_with("127.0.0.1:"));
   }
 
+  TEST_CASE("other limits of connections hold for the next one, and end none that is open") {
+    OpenConnections open(2, 2);
+    CHECK(open.begin("127.0.0.1:1").empty());
+    CHECK(open.begin("127.0.0.1:2").empty());
+    open.set_limits(1, 5);
+    CHECK(open.max() == 1);
+    CHECK(open.count() == 2);
+    CHECK(contains(open.begin("10.0.0.1:1"), "max.connections,"));
+    open.set_limits(9, 2);
+    CHECK(contains(open.begin("127.0.0.1:3"), "max.connections.per.ip"));
+    CHECK(open.begin("10.0.0.1:1").empty());
+  }
+
   TEST_CASE("localhost is advertised as 127.0.0.1, loopback as itself, else the host's name") {
     CHECK(bound({"localhost", 0}).advertised().host == "127.0.0.1");
     CHECK(bound({"127.0.0.1", 0}).advertised().host == "127.0.0.1");

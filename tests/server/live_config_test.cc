@@ -77,7 +77,8 @@ TEST_SUITE("live config") {
       CHECK_FALSE(find_config_key(name)->is_dynamic);
     }
     for (const char* name : {"log.retention.ms", "message.max.bytes", "tarry.delay.max.pending",
-                             "tarry.log.level", "tarry.disk.reserve.bytes"}) {
+                             "tarry.log.level", "tarry.disk.reserve.bytes", "max.connections",
+                             "max.connections.per.ip", "producer.id.expiration.ms"}) {
       CAPTURE(name);
       CHECK(find_config_key(name)->is_dynamic);
     }
