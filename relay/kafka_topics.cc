@@ -24,7 +24,7 @@ constexpr std::int64_t least_message_bytes = 1'048'588;
 using NewTopic = KafkaOwned<rd_kafka_NewTopic_t, rd_kafka_NewTopic_destroy>;
 using NewPartitions = KafkaOwned<rd_kafka_NewPartitions_t, rd_kafka_NewPartitions_destroy>;
 using ConfigResource = KafkaOwned<rd_kafka_ConfigResource_t, rd_kafka_ConfigResource_destroy>;
-using AdminOptions = KafkaOwned<rd_kafka_AdminOptions_t, rd_kafka_AdminOptions_destroy>;
+using TopicOptions = KafkaOwned<rd_kafka_AdminOptions_t, rd_kafka_AdminOptions_destroy>;
 
 std::int64_t number_in(const std::map<std::string, std::string>& configs, const std::string& name) {
   const auto found = configs.find(name);
@@ -56,7 +56,7 @@ struct AdminAnswer {
   }
 
   KafkaQueue queue;
-  AdminOptions options;
+  TopicOptions options;
   const std::chrono::milliseconds wait;
   KafkaEvent event{};
 };

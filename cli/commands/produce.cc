@@ -260,7 +260,7 @@ class Production {
     auto sent = producer_->send(number_, key, value, headers_, options_.partition);
     if (!sent && sent.error().code != Errc::io) {
       // Only this record is wrong; the others are sent.
-      on_delivery({number_, -1, std::nullopt, sent.error()});
+      on_delivery({number_, -1, std::nullopt, sent.error(), std::nullopt});
       return {};
     }
     // Reports are taken while more is sent, but not after each record.
