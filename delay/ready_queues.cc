@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds queued_ahead{900};
 // A partition that has more due than a turn delivers is served after so many others.
 constexpr int max_in_a_row = 3;
+// A step frees so many pieces of what a burst of near records has left: a megabyte.
+constexpr std::size_t ended_pieces_a_step = 16;
 
 }  // namespace
 
@@ -113,9 +115,15 @@ NearEntry& ReadyQueues::pop(Queue& queue) {
   return first;
 }
 
+// Its partition has not heard of it.
+void ReadyQueues::forget(NearEntry& entry) {
+  near_.erase(entry);
+  if (near_.has_ended()) context_.alarm.wake();  // A step frees what a burst has left.
+}
+
 void ReadyQueues::erase(NearEntry& entry) {
   const PartitionSlot slot = entry.partition();
-  near_.erase(entry);
+  forget(entry);
   --queues_[slot].entries;
   release_if_idle(slot);
 }
@@ -347,7 +355,7 @@ bool ReadyQueues::sweep_deleted(std::size_t& budget) {
       NearEntry& first = pop(queue);
       // A leaving record is counted by the change that removes it.
       if (first.state() != NearEntry::State::abandoned) ++context_.totals.dropped_total;
-      near_.erase(first);
+      forget(first);
       --queue.entries;
     }
     if (queue.deleted) release_if_idle(deleted_.back());
@@ -356,7 +364,8 @@ bool ReadyQueues::sweep_deleted(std::size_t& budget) {
 }
 
 bool ReadyQueues::sweep() {
-  if (!sweeping_) return false;
+  const bool has_ended = near_.free_ended(ended_pieces_a_step);
+  if (!sweeping_) return has_ended;
   std::size_t budget = context_.options.step_timers;
   if (sweep_deleted(budget)) return true;
   const PendingKey horizon = context_.tier.horizon();
@@ -370,7 +379,7 @@ bool ReadyQueues::sweep() {
   });
   for (const PartitionSlot slot : emptied) release_if_idle(slot);
   if (ended) sweeping_ = std::exchange(sweep_again_, false);
-  return sweeping_;
+  return sweeping_ || near_.has_ended();
 }
 
 std::size_t ReadyQueues::overdue() const {

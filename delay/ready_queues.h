@@ -129,10 +129,9 @@ class ReadyQueues {
   std::size_t overdue() const;  // Due, not in flight.
   std::size_t bytes() const { return near_.bytes() + queued_ * sizeof(DueQueue::Item); }
   timing::TimingWheel::Stats wheel_stats() const { return near_.wheel_stats(); }
-  // The upper bound of their memory: a locator with its places in the list of free ones and in the
-  // index.
+  // Their memory: a locator with its place in the index.
   std::size_t locator_bytes() const {
-    return near_.size() * (sizeof(NearEntry) + 5 * sizeof(NearEntry*)) +
+    return near_.size() * (sizeof(NearEntry) + NearIndex::bytes_per_entry) +
            queued_ * sizeof(DueQueue::Item);
   }
 
@@ -163,6 +162,7 @@ class ReadyQueues {
   bool sweep_deleted(std::size_t& budget);
   bool is_settled(const PendingKey& key) const;
   void find_place(PartitionSlot slot, WallTime latest);
+  void forget(NearEntry& entry);
   void find_place(PartitionSlot slot) { find_place(slot, context_.time.now()); }
   void release_if_idle(PartitionSlot slot);
 
