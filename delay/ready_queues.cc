@@ -45,7 +45,7 @@ void ReadyQueues::begin_leaving(Sequence sequence) {
   switch (entry->state()) {
     case NearEntry::State::queued:
       near_.set_abandoned(*entry);
-      drop_abandoned(queues_[slot]);
+      if (!drop_abandoned(queues_[slot])) drop_later(slot);
       release_if_idle(slot);
       break;
     case NearEntry::State::waiting:
@@ -137,6 +137,7 @@ void ReadyQueues::drop(NearEntry& entry) {
 // --- Time
 
 bool ReadyQueues::advance(WallTime now) {
+  go_on_dropping();
   bool more = false;
   // Half a stride before anything has to be there.
   const auto first = near_.next_due();
@@ -194,12 +195,44 @@ bool ReadyQueues::is_settled(const PendingKey& key) const {
   return key < context_.tier.settled_before() && key.due < near_.complete_before();
 }
 
-void ReadyQueues::drop_abandoned(Queue& queue) {
-  while (!queue.items.empty()) {
-    if (queue.items.front().entry->state() != NearEntry::State::abandoned) return;
-    near_.erase(pop(queue));
+// Takes the cancelled ones off the front of a queue.  False: this step may take no more of them.
+bool ReadyQueues::drop_abandoned(Queue& queue) {
+  while (!queue.items.empty() &&
+         queue.items.front().entry->state() == NearEntry::State::abandoned) {
+    if (drops_left_ == 0) return false;
+    --drops_left_;
+    forget(pop(queue));
     --queue.entries;
   }
+  return true;
+}
+
+// The next step goes on with its queue; one that is in line or unsettled comes here in its turn.
+void ReadyQueues::drop_later(PartitionSlot slot) {
+  Queue& queue = queues_[slot];
+  if (queue.place == Place::waiting) waiting_.erase({queue.waits_until, slot});
+  if (queue.place != Place::waiting && queue.place != Place::idle) return;
+  queue.place = Place::dropping;
+  dropping_.push_back(slot);
+  context_.alarm.wake();
+}
+
+void ReadyQueues::go_on_dropping() {
+  drops_left_ = drops_a_step;
+  // Those that this step does not come to are the first of the next one.
+  for (std::size_t left = dropping_.size(); left > 0 && drops_left_ > 0; --left) {
+    const PartitionSlot slot = dropping_.front();
+    dropping_.pop_front();
+    queues_[slot].place = Place::idle;
+    // Also of one that is held or backs off: its memory is free all the same.
+    if (!drop_abandoned(queues_[slot])) {
+      drop_later(slot);
+      continue;
+    }
+    find_place(slot);
+    release_if_idle(slot);
+  }
+  if (!dropping_.empty()) context_.alarm.wake();
 }
 
 void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
@@ -208,7 +241,7 @@ void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
       queue.deleted) {
     return;
   }
-  drop_abandoned(queue);
+  if (!drop_abandoned(queue)) return drop_later(slot);
   if (queue.items.empty()) {
     queue.flooded = false;
     return;
@@ -257,8 +290,7 @@ void ReadyQueues::end_turn(PartitionSlot slot, WallTime latest) {
 
 NearEntry* ReadyQueues::take(PartitionSlot slot, WallTime latest) {
   Queue& queue = queues_[slot];
-  drop_abandoned(queue);
-  if (queue.items.empty()) return nullptr;
+  if (!drop_abandoned(queue) || queue.items.empty()) return nullptr;
   const PendingKey& first = queue.items.front().key;
   if (first.due > latest || !is_settled(first)) return nullptr;
   return &pop(queue);
