@@ -161,7 +161,7 @@ bool Homes::remove(JournalPlace at, const PendingKey& key, const TopicId& topic,
   const Place place = locate(key, location, last_removed_);
   if (place.resident == nullptr) {
     mark(home);
-    home.gone.insert(key.sequence);
+    home.gone.insert(home.gone.end(), key.sequence);  // They often come in order.
     return true;
   }
   // A month that is closed takes no marks: its place in the journal is fixed.

@@ -26,7 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_set>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -116,7 +116,7 @@ class Homes {
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
   // The records of a home that ended until it was sealed; there may be many.
   struct Removals {
-    std::unordered_set<Sequence> of_home;
+    std::set<Sequence> of_home;
     std::vector<std::vector<Sequence>> of_chunks;
   };
   // From now on nobody changes the home's tails; what is removed from them meanwhile is marked.
@@ -130,11 +130,12 @@ class Homes {
 
   // Whether records are gone that may be in chunks on the disk.
   bool has_gone(const storage::Bucket& id) const;
-  // Their sequence numbers, sorted, by which most chunks are seen to have nothing of it.
-  std::vector<Sequence> gone_of(const storage::Bucket& id) const;
-  // Takes a chunk that was loaded from the home; null: nothing of it is pending. `gone`: gone_of().
-  std::shared_ptr<const Resident> add_loaded(const storage::Bucket& id, storage::LoadedChunk chunk,
-                                             const std::vector<Sequence>& gone);
+  struct Loaded {
+    std::shared_ptr<const Resident> resident;  // Null: nothing of the chunk is pending.
+    std::size_t looked = 0;                    // Its entries, or the marks, that were looked at.
+  };
+  // Takes a chunk that was loaded from the home.
+  Loaded add_loaded(const storage::Bucket& id, storage::LoadedChunk chunk);
   // New tails of the home are at least as fine as `level`.
   void split(const storage::Bucket& id, storage::BucketLevel level);
   // The horizon was moved back from `before`: what is between is far again.
@@ -209,6 +210,7 @@ class Homes {
 
   // --- homes_disk.cc
   void evict(Home& home, const PendingKey& horizon);
+  std::size_t leave_out_gone(const storage::Bucket& id, storage::LoadedChunk& loaded) const;
   void count_back(const Home& home, const PendingKey& before, const PendingKey& horizon);
 
   const std::size_t split_from_;
