@@ -173,9 +173,10 @@ bool BucketTier::step(WallTime now) {
   dropped_.search(options_.step_entries);
   forget_unneeded();
   if (loading_) add_loaded();
+  if (lookups_.is_answering()) lookups_.answer();
   const bool begun = !is_at_work() && begin_work(now);
   return !lane_.has_failed() && (horizon_.is_handing() || dropped_.is_searching() || loading_ ||
-                                 (begun && !lane_.is_busy()));
+                                 lookups_.is_answering() || (begun && !lane_.is_busy()));
 }
 
 // --- Checkpoints

@@ -268,7 +268,7 @@ class BucketTier {
 
  private:
   // Nothing else begins: what was read has to be told before anything of it is written.
-  bool is_at_work() const { return lane_.is_busy() || loading_; }
+  bool is_at_work() const { return lane_.is_busy() || loading_ || lookups_.is_answering(); }
   std::size_t memory() const { return homes_.memory() + unwritten_.memory() + id_reader_.memory(); }
   // Without the homes, which stay whatever leaves memory, and without what is coming: no record
   // that is near has to leave for it.

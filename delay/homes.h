@@ -68,7 +68,7 @@ class Homes {
 
   void set_written(const storage::Bucket& id, storage::JournalPlace place);
   void set_on_disk(const storage::Bucket& id) { homes_[id].on_disk = true; }
-  void set_foreign(const storage::Bucket& id) { homes_[id].foreign = true; }
+  void set_foreign(const storage::Bucket& id);
   void adopted(const storage::Bucket& id);
   // All of it that was on disk alone is in memory, or is in other homes.
   void left_disk(const storage::Bucket& id) { homes_.at(id).on_disk = false; }
@@ -102,6 +102,8 @@ class Homes {
   bool may_be_on_disk(const PendingKey& key) const;
   // The home of the key whose chunks belong to no shard yet.
   std::optional<storage::Bucket> foreign_home(const PendingKey& key) const;
+  // There are such homes.
+  bool any_foreign() const { return foreign_ > 0; }
   void prefetch_offset(const Location& location) const {
     if (const Place at = place_at(location); at.resident != nullptr)
       at.resident->chunk->prefetch_offset(at.index);
@@ -219,6 +221,7 @@ class Homes {
   WallTime hours_end_ = WallTime::min();
   std::size_t memory_ = 0;
   std::size_t live_ = 0;
+  std::size_t foreign_ = 0;  // Homes that are foreign.
   // The residents by their numbers; null: the number is free.
   std::vector<std::shared_ptr<Resident>> numbered_;
   std::vector<std::uint32_t> free_numbers_;

@@ -873,6 +873,50 @@ TEST_SUITE("bucket tier") {
     CHECK(found == 70'000 - refused);
   }
 
+  TEST_CASE("a turn answers a bounded number of look-ups, and all of them are true when told") {
+    World world;
+    constexpr std::size_t answers_of_a_turn = 128;
+    const Record far = record(1, 3 * hour_ms), gone = record(2, 3 * hour_ms);
+    world.add(far);
+    world.add(gone);
+    world.checkpoint();
+    BucketTier& tier = *world.shards[0].tier;
+    std::size_t found = 0, missed = 0, events = 0;
+    bool is_gone = false;
+    for (int i = 0; i < 1'000; ++i) {
+      tier.find(far.key, [&](auto answer) { found += answer->has_value(); });
+      tier.find(gone.key, [&](auto answer) {
+        CHECK(answer->has_value() == !is_gone);
+        missed += !answer->has_value();
+      });
+      tier.find_id(far.partition, "nobody", [&](auto answer) { events += answer->empty(); });
+    }
+    const auto told = [&] { return found + missed + events; };
+    std::size_t before = 0, turns = 0;
+    bool written = false;
+    const auto turn = [&](const auto& work) {
+      const bool more = work();
+      CHECK(told() - before <= answers_of_a_turn);
+      turns += told() > before;
+      before = told();
+      if (is_gone || turns < 3) return more;
+      // In the middle of the answers: those that follow know of it, whatever is written meanwhile.
+      is_gone = true;
+      world.remove(gone);
+      tier.write_all([&written] { written = true; });
+      return true;
+    };
+    for (bool more = true; more;) {
+      more = turn([&] { return tier.step(world.now); });
+      more |= turn([&] { return world.background.step(); });
+    }
+    CHECK(written);
+    CHECK(found == 1'000);
+    CHECK(events == 1'000);
+    CHECK(missed > 500);
+    CHECK(turns >= 2'500 / answers_of_a_turn);
+  }
+
   TEST_CASE(
       "look-ups of large records bring some megabytes into memory at once, and all are found") {
     World world;
