@@ -365,10 +365,12 @@ void BucketTier::write_rows(bool ends_checkpoint) {
       });
 }
 
-// Memory keeps what is written, and the rows that were read, as long as a request needs it.
+// Memory keeps the rows that were read as long as a request needs them, and what is written while
+// there is room for it.
 void BucketTier::forget_unneeded() {
   id_reader_.forget_ended();
-  unwritten_.forget_unneeded();
+  const bool has_room = used() < options_.memory_bytes / 2;
+  unwritten_.forget_unneeded(has_room ? options_.memory_bytes / 8 : 0);
 }
 
 // Homes of which nothing is left: their places go once no journal can tell of them again.
