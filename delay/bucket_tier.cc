@@ -152,7 +152,7 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key,
 
 std::optional<WallTime> BucketTier::next_load() const {
   // Otherwise what is under way wakes the host.
-  if (lane_.is_busy() || load_waits_ || horizon_.is_handing()) return std::nullopt;
+  if (is_at_work() || load_waits_ || horizon_.is_handing()) return std::nullopt;
   std::optional<WallTime> at;
   const WallTime horizon = horizon_.at().due;
   if (const auto next = homes_.next_home(horizon))
@@ -172,9 +172,11 @@ bool BucketTier::step(WallTime now) {
       horizon_.hand_over(options_.step_entries, dropped_, hooks_.near, hooks_.near_soon);
   dropped_.search(options_.step_entries);
   forget_unneeded();
-  const bool begun = !lane_.is_busy() && begin_work(now);
-  return !lane_.has_failed() &&
-         (horizon_.is_handing() || dropped_.is_searching() || (begun && !lane_.is_busy()));
+  if (loading_) add_loaded();
+  if (lookups_.is_answering()) lookups_.answer();
+  const bool begun = !is_at_work() && begin_work(now);
+  return !lane_.has_failed() && (horizon_.is_handing() || dropped_.is_searching() || loading_ ||
+                                 lookups_.is_answering() || (begun && !lane_.is_busy()));
 }
 
 // --- Checkpoints

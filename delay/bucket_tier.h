@@ -28,7 +28,8 @@
 //     while it is written.  Flushes and pages are not in the lane.
 //   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
 //   - No call to the store is made on the shard's thread, but for open().
-//   - A step hands over, seals or scans a bounded number of entries.
+//   - A step hands over, seals or scans a bounded number of entries; a piece that was read is added
+//     to memory in several steps.
 //
 // The tier decides what is done when; its rooms hold the state, each with an invariant of its own,
 // and each uses only those to its left:
@@ -239,6 +240,7 @@ class BucketTier {
     std::uint64_t loads = 0;            // Pieces.
     std::uint64_t freed_bytes = 0;      // On disk, of what was gone before its time came near.
     std::uint64_t homes_seen = 0;       // In search of those that are to be written or forgotten.
+    std::uint64_t looked_for = 0;       // Entries and marks that loads have looked at.
     Levels levels;
   };
   Stats stats() const;
@@ -253,7 +255,7 @@ class BucketTier {
   std::optional<Earliest> earliest() const;
   // step() should be called, to give memory to the disk; when it is at it, it wakes the host
   // itself.
-  bool is_short() const { return !lane_.is_busy() && !no_room_ && wants_to_spill(); }
+  bool is_short() const { return !is_at_work() && !no_room_ && wants_to_spill(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
   // The bytes that the host's locators of near records take of the same budget.
@@ -265,6 +267,8 @@ class BucketTier {
   }
 
  private:
+  // Nothing else begins: what was read has to be told before anything of it is written.
+  bool is_at_work() const { return lane_.is_busy() || loading_ || lookups_.is_answering(); }
   std::size_t memory() const { return homes_.memory() + unwritten_.memory() + id_reader_.memory(); }
   // Without the homes, which stay whatever leaves memory, and without what is coming: no record
   // that is near has to leave for it.
@@ -295,6 +299,7 @@ class BucketTier {
   void begin_deal(const storage::Bucket& month);
   void begin_adopt(const storage::Bucket& home);
   void loaded(const storage::Bucket& id, storage::Piece piece);
+  void add_loaded();
   bool begin_checkpoint_write();
   bool is_worth_writing(const storage::Bucket& id, const Home& home) const;
   bool begin_spill(WallTime now);
@@ -327,6 +332,13 @@ class BucketTier {
   std::size_t locators_ = 0;
 
   PendingKey loading_from_{WallTime::min(), 0};  // The horizon when a piece was asked for.
+  // A piece that was read, and how many of its chunks are in memory.
+  struct Loading {
+    storage::Bucket home;
+    storage::Piece piece;
+    std::size_t added = 0;
+  };
+  std::optional<Loading> loading_;  // Empty: there is none.
   bool flushing_ = false;
   bool no_room_ = false;     // For a flush.
   bool load_waits_ = false;  // For memory.

@@ -157,13 +157,25 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   }
   if (horizon_.at() != loading_from_) return;  // It was pulled back meanwhile.
   ++stats_.loads;
-  const std::vector<Sequence> gone = homes_.gone_of(id);
-  for (auto& chunk : piece.chunks) {
-    auto resident = homes_.add_loaded(id, std::move(chunk), gone);
-    if (resident) dropped_.look_at(std::move(resident));
+  loading_ = Loading{.home = id, .piece = std::move(piece)};
+  add_loaded();
+}
+
+// Adds some of the chunks that were read, and moves the horizon when all are in memory.  Where many
+// records were removed that the disk does not know of, each of the others is looked for among them.
+void BucketTier::add_loaded() {
+  auto& [home, piece, added] = *loading_;
+  for (std::size_t looked = 0; added < piece.chunks.size() && looked < options_.step_entries;) {
+    auto loaded = homes_.add_loaded(home, std::move(piece.chunks[added++]));
+    looked += 1 + loaded.looked;
+    stats_.looked_for += loaded.looked;
+    if (loaded.resident) dropped_.look_at(std::move(loaded.resident));
   }
-  if (piece.until.due >= id.end()) homes_.left_disk(id);  // The rest of it is in memory.
-  horizon_.advance(piece.until, homes_);
+  if (added < piece.chunks.size()) return;
+  const Loading ended = *std::exchange(loading_, std::nullopt);
+  // The rest of it is in memory.
+  if (ended.piece.until.due >= ended.home.end()) homes_.left_disk(ended.home);
+  horizon_.advance(ended.piece.until, homes_);
 }
 
 void BucketTier::begin_deal(const Bucket& month) {
@@ -353,10 +365,12 @@ void BucketTier::write_rows(bool ends_checkpoint) {
       });
 }
 
-// Memory keeps what is written, and the rows that were read, as long as a request needs it.
+// Memory keeps the rows that were read as long as a request needs them, and what is written while
+// there is room for it.
 void BucketTier::forget_unneeded() {
   id_reader_.forget_ended();
-  unwritten_.forget_unneeded();
+  const bool has_room = used() < options_.memory_bytes / 2;
+  unwritten_.forget_unneeded(has_room ? options_.memory_bytes / 8 : 0);
 }
 
 // Homes of which nothing is left: their places go once no journal can tell of them again.

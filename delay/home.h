@@ -14,7 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_set>
+#include <set>
 #include <vector>
 
 #include "base/ids.h"
@@ -62,7 +62,9 @@ struct Home {
 
   storage::JournalPlace written;  // It takes no operation from before it.
   std::map<storage::Bucket, Shelf> shelves;
-  std::unordered_set<Sequence> gone;    // On disk alone, and not written yet.
+  // Gone, on disk alone, and not written yet.  There may be a million: a hash table would move all
+  // of them in the turn in which it grows.
+  std::set<Sequence> gone;
   std::vector<storage::ChunkKey> dead;  // On disk until the next write: nothing of them is pending.
   storage::ChunkKeys aside;             // On disk until the next start: nobody loads or deals them.
   // Added less removed since it was written; also of nobody, so that they add up to the topics'.

@@ -47,9 +47,13 @@ void Homes::set_written(const Bucket& id, JournalPlace place) {
   recent_ = {};
 }
 
+void Homes::set_foreign(const Bucket& id) {
+  if (!std::exchange(homes_[id].foreign, true)) ++foreign_;
+}
+
 void Homes::adopted(const Bucket& id) {
   Home& home = homes_.at(id);
-  home.foreign = false;
+  if (std::exchange(home.foreign, false)) --foreign_;
   home.on_disk = true;
 }
 
@@ -161,7 +165,7 @@ bool Homes::remove(JournalPlace at, const PendingKey& key, const TopicId& topic,
   const Place place = locate(key, location, last_removed_);
   if (place.resident == nullptr) {
     mark(home);
-    home.gone.insert(key.sequence);
+    home.gone.insert(home.gone.end(), key.sequence);  // They often come in order.
     return true;
   }
   // A month that is closed takes no marks: its place in the journal is fixed.
@@ -372,6 +376,7 @@ bool Homes::may_be_on_disk(const PendingKey& key) const {
 }
 
 std::optional<Bucket> Homes::foreign_home(const PendingKey& key) const {
+  if (!any_foreign()) return std::nullopt;
   for (const BucketLevel level : {BucketLevel::month, BucketLevel::hour}) {
     const Bucket id = bucket_of(level, key.due);
     const Home* const home = find(id);

@@ -26,7 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_set>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -68,7 +68,7 @@ class Homes {
 
   void set_written(const storage::Bucket& id, storage::JournalPlace place);
   void set_on_disk(const storage::Bucket& id) { homes_[id].on_disk = true; }
-  void set_foreign(const storage::Bucket& id) { homes_[id].foreign = true; }
+  void set_foreign(const storage::Bucket& id);
   void adopted(const storage::Bucket& id);
   // All of it that was on disk alone is in memory, or is in other homes.
   void left_disk(const storage::Bucket& id) { homes_.at(id).on_disk = false; }
@@ -102,6 +102,8 @@ class Homes {
   bool may_be_on_disk(const PendingKey& key) const;
   // The home of the key whose chunks belong to no shard yet.
   std::optional<storage::Bucket> foreign_home(const PendingKey& key) const;
+  // There are such homes.
+  bool any_foreign() const { return foreign_ > 0; }
   void prefetch_offset(const Location& location) const {
     if (const Place at = place_at(location); at.resident != nullptr)
       at.resident->chunk->prefetch_offset(at.index);
@@ -116,7 +118,7 @@ class Homes {
   using Sealed = std::vector<std::pair<storage::Bucket, std::shared_ptr<Resident>>>;
   // The records of a home that ended until it was sealed; there may be many.
   struct Removals {
-    std::unordered_set<Sequence> of_home;
+    std::set<Sequence> of_home;
     std::vector<std::vector<Sequence>> of_chunks;
   };
   // From now on nobody changes the home's tails; what is removed from them meanwhile is marked.
@@ -130,11 +132,12 @@ class Homes {
 
   // Whether records are gone that may be in chunks on the disk.
   bool has_gone(const storage::Bucket& id) const;
-  // Their sequence numbers, sorted, by which most chunks are seen to have nothing of it.
-  std::vector<Sequence> gone_of(const storage::Bucket& id) const;
-  // Takes a chunk that was loaded from the home; null: nothing of it is pending. `gone`: gone_of().
-  std::shared_ptr<const Resident> add_loaded(const storage::Bucket& id, storage::LoadedChunk chunk,
-                                             const std::vector<Sequence>& gone);
+  struct Loaded {
+    std::shared_ptr<const Resident> resident;  // Null: nothing of the chunk is pending.
+    std::size_t looked = 0;                    // Its entries, or the marks, that were looked at.
+  };
+  // Takes a chunk that was loaded from the home.
+  Loaded add_loaded(const storage::Bucket& id, storage::LoadedChunk chunk);
   // New tails of the home are at least as fine as `level`.
   void split(const storage::Bucket& id, storage::BucketLevel level);
   // The horizon was moved back from `before`: what is between is far again.
@@ -209,6 +212,7 @@ class Homes {
 
   // --- homes_disk.cc
   void evict(Home& home, const PendingKey& horizon);
+  std::size_t leave_out_gone(const storage::Bucket& id, storage::LoadedChunk& loaded) const;
   void count_back(const Home& home, const PendingKey& before, const PendingKey& horizon);
 
   const std::size_t split_from_;
@@ -217,6 +221,7 @@ class Homes {
   WallTime hours_end_ = WallTime::min();
   std::size_t memory_ = 0;
   std::size_t live_ = 0;
+  std::size_t foreign_ = 0;  // Homes that are foreign.
   // The residents by their numbers; null: the number is free.
   std::vector<std::shared_ptr<Resident>> numbered_;
   std::vector<std::uint32_t> free_numbers_;

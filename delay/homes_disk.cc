@@ -128,36 +128,41 @@ bool Homes::has_gone(const Bucket& id) const {
   return (home != nullptr && !home->gone.empty()) || (month != nullptr && !month->gone.empty());
 }
 
-std::vector<Sequence> Homes::gone_of(const Bucket& id) const {
-  std::vector<Sequence> gone;
-  if (const Home* const home = find(id)) gone.assign(home->gone.begin(), home->gone.end());
-  const Home* const month = find(bucket_of(BucketLevel::month, id.start));
-  if (month != nullptr && id.level != BucketLevel::month)
-    gone.insert(gone.end(), month->gone.begin(), month->gone.end());
-  std::ranges::sort(gone);
-  return gone;
+// What was removed since the disk was written is not pending, although the chunk has it.  The marks
+// are looked for in the chunk, or its entries among the marks, whichever are fewer.
+std::size_t Homes::leave_out_gone(const Bucket& id, storage::LoadedChunk& loaded) const {
+  const Chunk& chunk = *loaded.chunk;
+  std::size_t looked = 0;
+  for (const Home* const home : {find(id), find(bucket_of(BucketLevel::month, id.start))}) {
+    if (home == nullptr) continue;
+    const auto& gone = home->gone;
+    if (gone.size() < chunk.size()) {
+      const auto end = gone.upper_bound(chunk.last());
+      for (auto mark = gone.lower_bound(chunk.first()); mark != end; ++mark, ++looked)
+        if (const auto at = chunk.find(*mark)) loaded.live[*at] = false;
+    } else {
+      for (std::size_t i = 0; i < chunk.size(); ++i)
+        if (loaded.live[i] && gone.contains(chunk.key_at(i).sequence)) loaded.live[i] = false;
+      looked += chunk.size();
+    }
+  }
+  return looked;
 }
 
-std::shared_ptr<const Resident> Homes::add_loaded(const Bucket& id, storage::LoadedChunk chunk,
-                                                  const std::vector<Sequence>& gone) {
+Homes::Loaded Homes::add_loaded(const Bucket& id, storage::LoadedChunk chunk) {
   Home& home = homes_.at(id);
+  const std::size_t looked = leave_out_gone(id, chunk);
   auto resident = std::make_shared<Resident>();
   resident->live = std::move(chunk.live);
   resident->home = id;
   resident->sealed = true;
   resident->key = chunk.key;
-  // They were removed while the disk was read.
-  const auto first_gone = std::ranges::lower_bound(gone, chunk.chunk->first());
-  if (first_gone != gone.end() && *first_gone <= chunk.chunk->last()) {
-    for (std::size_t i = 0; i < resident->live.size(); ++i)
-      if (resident->live[i] && is_marked_in_home(chunk.chunk->key_at(i))) resident->live[i] = false;
-  }
   resident->live_count = static_cast<std::size_t>(std::ranges::count(resident->live, true));
   // The disk has only what is gone of it, so its chunk goes with the next write.
   if (resident->live_count == 0) {
     home.dead.push_back(chunk.key);
     home.dirty = true;
-    return nullptr;
+    return {nullptr, looked};
   }
   resident->chunk = std::const_pointer_cast<Chunk>(chunk.chunk);
   resident->entries_on_disk = chunk.chunk->size();
@@ -174,7 +179,7 @@ std::shared_ptr<const Resident> Homes::add_loaded(const Bucket& id, storage::Loa
   shelf.in_order = shelf.residents.size() == 1 ||
                    (shelf.in_order && shelf.residents[shelf.residents.size() - 2]->chunk->last() <
                                           resident->chunk->first());
-  return resident;
+  return {std::move(resident), looked};
 }
 
 void Homes::split(const Bucket& id, BucketLevel level) {

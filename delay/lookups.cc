@@ -1,8 +1,8 @@
 #include "delay/lookups.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <utility>
 
 namespace tarry::delay {
@@ -13,6 +13,8 @@ constexpr const char* too_many_lookups = "too many requests wait for the disk; t
 
 // One piece of work has at most so many lookups.
 constexpr std::size_t max_at_once = 1'024;
+// A turn gives so many answers: most of a millisecond, if each goes into the journal.
+constexpr std::size_t answers_a_turn = 128;
 // They bring so many bytes of records into memory, and one record more; the others are looked up
 // again.
 constexpr std::size_t max_found_bytes = 8u << 20;
@@ -23,9 +25,11 @@ struct Lookups::Asked {
   std::vector<Lookup> lookups;
   std::vector<PendingKey> keys;
   std::vector<std::optional<storage::PendingRecord>> records;
-  std::vector<std::size_t> left;  // The numbers of those that are looked up again.
+  std::vector<std::size_t> left;  // The numbers of those that are looked up again, sorted.
   std::vector<IdLookup> ids;
   std::vector<std::vector<storage::ScheduleEvent>> events;
+  std::size_t told = 0;      // Lookups that are answered,
+  std::size_t told_ids = 0;  //   and those of ids.
 };
 
 // The record that is pending under a key, if memory knows it; empty: the disk has to be asked.
@@ -76,10 +80,11 @@ void Lookups::find_id(const TopicPartition& partition, std::string id, Events ev
 }
 
 bool Lookups::begin() {
-  if (waiting_.empty() && waiting_ids_.empty()) return false;
+  if (answering_ || (waiting_.empty() && waiting_ids_.empty())) return false;
   // The chunks of a foreign home belong to no shard, so the store would not find the record there.
-  for (const auto& lookup : waiting_) {
-    const auto home = memory_.homes.foreign_home(lookup.key);
+  const std::size_t next = memory_.homes.any_foreign() ? std::min(waiting_.size(), max_at_once) : 0;
+  for (std::size_t i = 0; i < next; ++i) {
+    const auto home = memory_.homes.foreign_home(waiting_[i].key);
     if (home) return adopt_(*home), true;
   }
   auto asked = std::make_shared<Asked>();
@@ -88,7 +93,10 @@ bool Lookups::begin() {
   for (; !waiting_ids_.empty() && asked->ids.size() < max_at_once; waiting_ids_.pop_front())
     asked->ids.push_back(std::move(waiting_ids_.front()));
   lane_.run<void>([&store = store_, owner = owner_, asked] { return read(store, owner, *asked); },
-                  [this, asked] { answer(*asked); });
+                  [this, asked] {
+                    answering_ = asked;
+                    answer();
+                  });
   return true;
 }
 
@@ -104,6 +112,7 @@ Result<> Lookups::read(storage::BucketStore& store, storage::Owner owner, Asked&
   auto found = store.find(owner, asked.keys, max_found_bytes, &asked.left);
   if (!found) return std::unexpected(found.error());
   asked.records = std::move(*found);
+  std::ranges::sort(asked.left);
   for (const auto& lookup : asked.ids) {
     auto events = store.id_events(lookup.partition, lookup.id);
     if (!events) return std::unexpected(events.error());
@@ -112,34 +121,49 @@ Result<> Lookups::read(storage::BucketStore& store, storage::Owner owner, Asked&
   return {};
 }
 
+void Lookups::answer() {
+  const auto asked = answering_;
+  std::size_t budget = answers_a_turn;
+  for (; budget > 0 && asked->told < asked->lookups.size(); --budget) answer(*asked, asked->told++);
+  for (; budget > 0 && asked->told_ids < asked->ids.size(); --budget)
+    answer_id(*asked, asked->told_ids++);
+  if (asked->told == asked->lookups.size() && asked->told_ids == asked->ids.size())
+    answering_.reset();
+}
+
 // Memory may have learned more meanwhile: what it knows counts.
-void Lookups::answer(Asked& asked) {
-  const std::set<std::size_t> left(asked.left.begin(), asked.left.end());
-  for (std::size_t i = 0; i < asked.lookups.size(); ++i) {
-    Lookup& lookup = asked.lookups[i];
-    const PendingKey& at = asked.keys[i];
-    if (left.contains(i))
-      waiting_.push_back(std::move(lookup));
-    else if (lookup.by_handle && memory_.unwritten.forwarded(lookup.key) != nullptr)
-      find_handle(lookup.key, std::move(lookup.found));
-    else if (memory_.homes.foreign_home(at))
-      waiting_.push_back({at,
-                          lookup.by_handle ? unless_moved(lookup.key, at, std::move(lookup.found))
-                                           : std::move(lookup.found),
-                          false});
-    else if (auto now = known(at))
-      lookup.found(std::move(*now));
-    else
-      lookup.found(std::move(asked.records[i]));
-  }
-  for (std::size_t i = 0; i < asked.ids.size(); ++i) {
-    IdLookup& lookup = asked.ids[i];
-    auto& events = asked.events[i];
-    if (memory_.dropped.contains(lookup.partition.topic)) events.clear();
-    if (const auto* const more = memory_.unwritten.newest(lookup.partition, lookup.id))
-      events.insert(events.end(), more->begin(), more->end());
-    lookup.events(std::move(events));
-  }
+void Lookups::answer(Asked& asked, std::size_t number) {
+  Lookup& lookup = asked.lookups[number];
+  const PendingKey& at = asked.keys[number];
+  if (std::ranges::binary_search(asked.left, number))
+    waiting_.push_back(std::move(lookup));
+  else if (lookup.by_handle && memory_.unwritten.forwarded(lookup.key) != nullptr)
+    find_handle(lookup.key, std::move(lookup.found));
+  else if (memory_.homes.foreign_home(at))
+    waiting_.push_back({at,
+                        lookup.by_handle ? unless_moved(lookup.key, at, std::move(lookup.found))
+                                         : std::move(lookup.found),
+                        false});
+  else if (auto now = known(at))
+    lookup.found(std::move(*now));
+  else
+    lookup.found(unless_dropped(std::move(asked.records[number])));
+}
+
+// Its topic may have been deleted since the disk was read.
+std::optional<storage::PendingRecord> Lookups::unless_dropped(
+    std::optional<storage::PendingRecord> record) const {
+  if (record && memory_.dropped.contains(record->partition.topic)) return std::nullopt;
+  return record;
+}
+
+void Lookups::answer_id(Asked& asked, std::size_t number) {
+  IdLookup& lookup = asked.ids[number];
+  auto& events = asked.events[number];
+  if (memory_.dropped.contains(lookup.partition.topic)) events.clear();
+  if (const auto* const more = memory_.unwritten.newest(lookup.partition, lookup.id))
+    events.insert(events.end(), more->begin(), more->end());
+  lookup.events(std::move(events));
 }
 
 }  // namespace tarry::delay

@@ -4,11 +4,13 @@
 // by the disk otherwise.
 //
 //   find() --> memory knows --> answered at once
-//         '--> waits --begin(): many at a time, on the lane--> answered, or looked up again
+//         '--> waits --begin(): many at a time, on the lane--> read --answer(): some in a turn-->
+//                                                       answered, or looked up again
 //
 // Invariants
-//   - An answer is true at the moment when it is given: what memory learned while the disk was read
-//     counts.
+//   - An answer is true at the moment when it is given: what memory learned since the disk was read
+//     counts.  So nothing is written until all that was read is answered.
+//   - A turn gives a bounded number of answers, for each may be a change of the journal.
 //   - Requests that wait are bounded; more are refused.
 //
 // Belongs to its BucketTier, on its thread.
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,8 +57,11 @@ class Lookups {
   void find_handle(const PendingKey& handle, Found found);
   void find_id(const TopicPartition& partition, std::string id, Events events);
 
-  // Begins a piece of work; false: there is nothing to look up.
+  // Begins a piece of work; false: there is nothing to look up, or to be answered first.
   bool begin();
+  // Gives some of the answers to what was read.
+  void answer();
+  bool is_answering() const { return answering_ != nullptr; }
 
  private:
   // More are refused.
@@ -78,7 +84,10 @@ class Lookups {
     if (!lane_.is_busy() && !lane_.has_failed()) begin();
   }
   static Result<> read(storage::BucketStore& store, storage::Owner owner, Asked& asked);
-  void answer(Asked& asked);
+  std::optional<storage::PendingRecord> unless_dropped(
+      std::optional<storage::PendingRecord> record) const;
+  void answer(Asked& asked, std::size_t number);
+  void answer_id(Asked& asked, std::size_t number);
 
   storage::BucketStore& store_;
   const storage::Owner owner_;
@@ -87,6 +96,7 @@ class Lookups {
   const std::function<void(const storage::Bucket&)> adopt_;
   std::deque<Lookup> waiting_;
   std::deque<IdLookup> waiting_ids_;
+  std::shared_ptr<Asked> answering_;  // Was read, and not all of it is answered; null: none.
 };
 
 }  // namespace tarry::delay

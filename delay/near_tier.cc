@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -19,10 +21,6 @@ WallTime time_of(timing::Tick tick) {
   return from_ms(static_cast<std::int64_t>(std::min(tick, latest)));
 }
 
-// Sequence numbers come one after the other, and those next to each other are looked for one after
-// the other: a cache line of them stays together, and a multiplication spreads the lines.
-constexpr unsigned line_bits = 2;
-
 }  // namespace
 
 void NearEntry::on_expired() {
@@ -30,7 +28,7 @@ void NearEntry::on_expired() {
   tier_->queued_->push_back(this);
 }
 
-NearTier::NearTier(WallTime now) : wheel_(tick_of(now)), index_(64) {}
+NearTier::NearTier(WallTime now) : wheel_(tick_of(now)) {}
 
 // Entries are timers: they have to go before the wheel that points to them.
 NearTier::~NearTier() {
@@ -43,19 +41,15 @@ NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition,
   if (const NearEntry* const known = find(key.sequence);
       known != nullptr && known->state_ != NearEntry::State::abandoned)
     return nullptr;
-  if (free_.empty()) {
-    auto& slab = slabs_.emplace_back(slab_entries);
-    free_.reserve(slabs_.size() * slab_entries);
-    for (auto entry = slab.rbegin(); entry != slab.rend(); ++entry) free_.push_back(&*entry);
-  }
-  NearEntry* const entry = free_.back();
-  free_.pop_back();
+  if (free_ == nullptr) add_slab();
+  NearEntry* const entry = free_;
+  index_.insert(key.sequence, entry);  // First, because there may be no memory for it.
+  free_ = entry->next_free_;
   entry->key_ = key;
   entry->partition_ = partition;
   entry->location_ = location;
   entry->tier_ = this;
   ++size_;
-  index_insert(*entry);
 
   if (tick_of(key.due) <= wheel_.now()) {
     entry->state_ = NearEntry::State::queued;
@@ -66,21 +60,38 @@ NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition,
   return entry;
 }
 
+void NearTier::add_slab() {
+  Slab& slab = slabs_.emplace_back(slab_entries);
+  for (auto entry = slab.rbegin(); entry != slab.rend(); ++entry)
+    entry->next_free_ = std::exchange(free_, &*entry);
+}
+
 void NearTier::erase(NearEntry& entry) {
   TARRY_ASSERT(entry.state_ != NearEntry::State::unused, "an entry is erased once");
   entry.cancel();
   entry.state_ = NearEntry::State::unused;
-  index_erase(entry);
-  free_.push_back(&entry);
-  if (--size_ == 0 && slabs_.size() > 64) {
-    // The memory of a burst is given back when the burst is over.
-    free_.clear();
-    free_.shrink_to_fit();
-    slabs_.clear();
-    index_.assign(64, {});
-    index_.shrink_to_fit();
-    swept_ = 0;
+  index_.erase(entry.key_.sequence, &entry);  // Not if the number is there under its new key.
+  entry.next_free_ = std::exchange(free_, &entry);
+  if (--size_ == 0 && slabs_.size() > slabs_kept) end_burst();
+}
+
+// Nothing is freed here, however much there is.
+void NearTier::end_burst() {
+  free_ = nullptr;
+  swept_ = 0;
+  std::ranges::move(slabs_, std::back_inserter(ended_slabs_));
+  slabs_.clear();
+  std::ranges::move(index_.take_all(), std::back_inserter(ended_segments_));
+}
+
+bool NearTier::free_ended(std::size_t pieces) {
+  for (; pieces != 0 && has_ended(); --pieces) {
+    if (!ended_slabs_.empty())
+      ended_slabs_.pop_back();
+    else
+      ended_segments_.pop_back();
   }
+  return has_ended();
 }
 
 // One bucket of the wheel after the other: so all that is due before the bucket in work is known to
@@ -136,49 +147,8 @@ bool NearTier::sweep(std::size_t limit, const std::function<bool(const NearEntry
 }
 
 std::size_t NearTier::bytes() const {
-  return slabs_.size() * slab_entries * (sizeof(NearEntry) + sizeof(NearEntry*)) +
-         index_.size() * sizeof(Indexed) + wheel_.stats().bytes;
-}
-
-std::size_t NearTier::home_of(Sequence sequence) const {
-  const std::uint64_t line = ((sequence >> line_bits) * 0x9e3779b97f4a7c15u) >> 16;
-  const std::uint64_t within = sequence & ((1u << line_bits) - 1);
-  return static_cast<std::size_t>(line << line_bits | within) & (index_.size() - 1);
-}
-
-std::size_t NearTier::slot_for(Sequence sequence) const {
-  const std::size_t mask = index_.size() - 1;
-  std::size_t slot = home_of(sequence);
-  while (index_[slot].entry != nullptr && index_[slot].sequence != sequence)
-    slot = (slot + 1) & mask;
-  return slot;
-}
-
-void NearTier::index_insert(NearEntry& entry) {
-  if (size_ * 3 > index_.size() * 2) grow_index();
-  index_[slot_for(entry.key_.sequence)] = {entry.key_.sequence, &entry};
-}
-
-void NearTier::grow_index() {
-  std::vector<Indexed> old(index_.size() * 2);
-  old.swap(index_);
-  for (const Indexed& each : old) {
-    if (each.entry != nullptr) index_[slot_for(each.sequence)] = each;
-  }
-}
-
-// An entry that was pushed past the hole moves back into it, so that no search ends too early.
-void NearTier::index_erase(const NearEntry& entry) {
-  const std::size_t mask = index_.size() - 1;
-  std::size_t hole = slot_for(entry.key_.sequence);
-  if (index_[hole].entry != &entry) return;  // It is there under its new key.
-  for (std::size_t at = (hole + 1) & mask; index_[at].entry != nullptr; at = (at + 1) & mask) {
-    if (((at - home_of(index_[at].sequence)) & mask) >= ((at - hole) & mask)) {
-      index_[hole] = index_[at];
-      hole = at;
-    }
-  }
-  index_[hole] = {};
+  return (slabs_.size() + ended_slabs_.size()) * slab_entries * sizeof(NearEntry) + index_.bytes() +
+         ended_segments_.size() * NearIndex::segment_bytes + wheel_.stats().bytes;
 }
 
 }  // namespace tarry::delay

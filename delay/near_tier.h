@@ -34,6 +34,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "delay/location.h"
+#include "delay/near_index.h"
 #include "storage/pending.h"
 #include "timing/timing_wheel.h"
 
@@ -72,7 +73,10 @@ class alignas(64) NearEntry final : public timing::Timer {
   PartitionSlot partition_ = 0;
   PendingKey key_;
   Location location_;
-  NearTier* tier_ = nullptr;
+  union {
+    NearTier* tier_ = nullptr;
+    NearEntry* next_free_;  // While it is unused.
+  };
 };
 
 // A locator is the memory that a pending record costs: one cache line.
@@ -89,14 +93,14 @@ class NearTier {
   // `queued`: it is too late for the wheel.
   NearEntry* insert(const PendingKey& key, PartitionSlot partition, const Location& location = {});
 
-  NearEntry* find(Sequence sequence) const { return index_[slot_for(sequence)].entry; }
+  NearEntry* find(Sequence sequence) const { return index_.find(sequence); }
 
   // Erases an entry, whatever its state.  The caller has dropped a queued one from its queue
   // before.
   void erase(NearEntry& entry);
 
   // It will be inserted soon: what that needs comes near the processor meanwhile.
-  void prefetch(Sequence sequence) const { __builtin_prefetch(&index_[home_of(sequence)], 1); }
+  void prefetch(Sequence sequence) const { index_.prefetch(sequence); }
   // The same of one that will be erased.
   void prefetch(const NearEntry& entry, Sequence sequence) const {
     __builtin_prefetch(&entry, 1);
@@ -128,34 +132,36 @@ class NearTier {
   // `unwanted` is true.  Returns true when this call completes a round over all entries.
   bool sweep(std::size_t limit, const std::function<bool(const NearEntry&)>& unwanted);
 
+  // The memory of a burst is given back when the burst is over, and to free all of it takes long:
+  // so many pieces of it, of some 64 KiB each, go with a call.  True: there are more.
+  bool free_ended(std::size_t pieces);
+  bool has_ended() const { return !ended_slabs_.empty() || !ended_segments_.empty(); }
+
   timing::TimingWheel::Stats wheel_stats() const { return wheel_.stats(); }
   std::size_t bytes() const;
 
  private:
   friend class NearEntry;
-  struct Indexed {
-    Sequence sequence = 0;
-    NearEntry* entry = nullptr;
-  };
+  using Slab = std::vector<NearEntry>;
   static constexpr std::size_t slab_entries = 1024;
+  // So many slabs stay when the tier becomes empty.
+  static constexpr std::size_t slabs_kept = 64;
 
-  std::size_t slot_for(Sequence sequence) const;
-  std::size_t home_of(Sequence sequence) const;
-  void index_insert(NearEntry& entry);
-  void index_erase(const NearEntry& entry);
-  void grow_index();
+  void add_slab();
+  void end_burst();
 
   timing::TimingWheel wheel_;
 
   // Entries never move, for the wheel knows their addresses.  Slabs are kept for reuse until the
   // tier is empty.
-  std::deque<std::vector<NearEntry>> slabs_;
-  std::vector<NearEntry*> free_;
+  std::deque<Slab> slabs_;
+  NearEntry* free_ = nullptr;  // The first unused entry; each knows the next one.
   std::size_t size_ = 0;
   std::size_t swept_ = 0;  // Where sweep() continues.
-
-  // By sequence number: open addressing, linear probing, a power of two, at most 2/3 full.
-  std::vector<Indexed> index_;
+  NearIndex index_;
+  // What a burst that is over has left.
+  std::deque<Slab> ended_slabs_;
+  std::vector<NearIndex::Segment> ended_segments_;
 
   bool behind_ = false;                        // The wheel has more that is due by its time.
   std::vector<NearEntry*>* queued_ = nullptr;  // While advance() runs.

@@ -14,6 +14,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds queued_ahead{900};
 // A partition that has more due than a turn delivers is served after so many others.
 constexpr int max_in_a_row = 3;
+// A step frees so many pieces of what a burst of near records has left: a megabyte.
+constexpr std::size_t ended_pieces_a_step = 16;
 
 }  // namespace
 
@@ -43,7 +45,7 @@ void ReadyQueues::begin_leaving(Sequence sequence) {
   switch (entry->state()) {
     case NearEntry::State::queued:
       near_.set_abandoned(*entry);
-      drop_abandoned(queues_[slot]);
+      if (!drop_abandoned(queues_[slot])) drop_later(slot);
       release_if_idle(slot);
       break;
     case NearEntry::State::waiting:
@@ -113,9 +115,15 @@ NearEntry& ReadyQueues::pop(Queue& queue) {
   return first;
 }
 
+// Its partition has not heard of it.
+void ReadyQueues::forget(NearEntry& entry) {
+  near_.erase(entry);
+  if (near_.has_ended()) context_.alarm.wake();  // A step frees what a burst has left.
+}
+
 void ReadyQueues::erase(NearEntry& entry) {
   const PartitionSlot slot = entry.partition();
-  near_.erase(entry);
+  forget(entry);
   --queues_[slot].entries;
   release_if_idle(slot);
 }
@@ -129,6 +137,7 @@ void ReadyQueues::drop(NearEntry& entry) {
 // --- Time
 
 bool ReadyQueues::advance(WallTime now) {
+  go_on_dropping();
   bool more = false;
   // Half a stride before anything has to be there.
   const auto first = near_.next_due();
@@ -186,12 +195,44 @@ bool ReadyQueues::is_settled(const PendingKey& key) const {
   return key < context_.tier.settled_before() && key.due < near_.complete_before();
 }
 
-void ReadyQueues::drop_abandoned(Queue& queue) {
-  while (!queue.items.empty()) {
-    if (queue.items.front().entry->state() != NearEntry::State::abandoned) return;
-    near_.erase(pop(queue));
+// Takes the cancelled ones off the front of a queue.  False: this step may take no more of them.
+bool ReadyQueues::drop_abandoned(Queue& queue) {
+  while (!queue.items.empty() &&
+         queue.items.front().entry->state() == NearEntry::State::abandoned) {
+    if (drops_left_ == 0) return false;
+    --drops_left_;
+    forget(pop(queue));
     --queue.entries;
   }
+  return true;
+}
+
+// The next step goes on with its queue; one that is in line or unsettled comes here in its turn.
+void ReadyQueues::drop_later(PartitionSlot slot) {
+  Queue& queue = queues_[slot];
+  if (queue.place == Place::waiting) waiting_.erase({queue.waits_until, slot});
+  if (queue.place != Place::waiting && queue.place != Place::idle) return;
+  queue.place = Place::dropping;
+  dropping_.push_back(slot);
+  context_.alarm.wake();
+}
+
+void ReadyQueues::go_on_dropping() {
+  drops_left_ = drops_a_step;
+  // Those that this step does not come to are the first of the next one.
+  for (std::size_t left = dropping_.size(); left > 0 && drops_left_ > 0; --left) {
+    const PartitionSlot slot = dropping_.front();
+    dropping_.pop_front();
+    queues_[slot].place = Place::idle;
+    // Also of one that is held or backs off: its memory is free all the same.
+    if (!drop_abandoned(queues_[slot])) {
+      drop_later(slot);
+      continue;
+    }
+    find_place(slot);
+    release_if_idle(slot);
+  }
+  if (!dropping_.empty()) context_.alarm.wake();
 }
 
 void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
@@ -200,7 +241,7 @@ void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
       queue.deleted) {
     return;
   }
-  drop_abandoned(queue);
+  if (!drop_abandoned(queue)) return drop_later(slot);
   if (queue.items.empty()) {
     queue.flooded = false;
     return;
@@ -249,8 +290,7 @@ void ReadyQueues::end_turn(PartitionSlot slot, WallTime latest) {
 
 NearEntry* ReadyQueues::take(PartitionSlot slot, WallTime latest) {
   Queue& queue = queues_[slot];
-  drop_abandoned(queue);
-  if (queue.items.empty()) return nullptr;
+  if (!drop_abandoned(queue) || queue.items.empty()) return nullptr;
   const PendingKey& first = queue.items.front().key;
   if (first.due > latest || !is_settled(first)) return nullptr;
   return &pop(queue);
@@ -347,7 +387,7 @@ bool ReadyQueues::sweep_deleted(std::size_t& budget) {
       NearEntry& first = pop(queue);
       // A leaving record is counted by the change that removes it.
       if (first.state() != NearEntry::State::abandoned) ++context_.totals.dropped_total;
-      near_.erase(first);
+      forget(first);
       --queue.entries;
     }
     if (queue.deleted) release_if_idle(deleted_.back());
@@ -356,7 +396,8 @@ bool ReadyQueues::sweep_deleted(std::size_t& budget) {
 }
 
 bool ReadyQueues::sweep() {
-  if (!sweeping_) return false;
+  const bool has_ended = near_.free_ended(ended_pieces_a_step);
+  if (!sweeping_) return has_ended;
   std::size_t budget = context_.options.step_timers;
   if (sweep_deleted(budget)) return true;
   const PendingKey horizon = context_.tier.horizon();
@@ -370,7 +411,7 @@ bool ReadyQueues::sweep() {
   });
   for (const PartitionSlot slot : emptied) release_if_idle(slot);
   if (ended) sweeping_ = std::exchange(sweep_again_, false);
-  return sweeping_;
+  return sweeping_ || near_.has_ended();
 }
 
 std::size_t ReadyQueues::overdue() const {

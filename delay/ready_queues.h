@@ -16,6 +16,7 @@
 //   in line     it has due records and waits for its turn
 //   served      it is its turn: next_turn() gave it out, and end_turn() ends it
 //   unsettled   what is due waits until all that may leave before it is in the queue
+//   dropping    its first records were cancelled, more of them than one step takes off its queue
 //
 // There are two lines: partitions that have more due than a turn delivers stand in the second one,
 // which is served less often, so that a flood in one does not delay what falls due in another.
@@ -129,15 +130,18 @@ class ReadyQueues {
   std::size_t overdue() const;  // Due, not in flight.
   std::size_t bytes() const { return near_.bytes() + queued_ * sizeof(DueQueue::Item); }
   timing::TimingWheel::Stats wheel_stats() const { return near_.wheel_stats(); }
-  // The upper bound of their memory: a locator with its places in the list of free ones and in the
-  // index.
+  // Their memory: a locator with its place in the index.
   std::size_t locator_bytes() const {
-    return near_.size() * (sizeof(NearEntry) + 5 * sizeof(NearEntry*)) +
+    return near_.size() * (sizeof(NearEntry) + NearIndex::bytes_per_entry) +
            queued_ * sizeof(DueQueue::Item);
   }
 
  private:
-  enum class Place : std::uint8_t { unused, idle, waiting, in_line, served, unsettled };
+  enum class Place : std::uint8_t { unused, idle, waiting, in_line, served, unsettled, dropping };
+  // A cancelled record that is not the first of its queue stays there until it is, so a client that
+  // cancels the last ones first leaves many behind one.  A step takes so many off: some tenths of a
+  // millisecond.
+  static constexpr std::size_t drops_a_step = 512;
   struct Queue {
     TopicPartition id;
     DueQueue items;
@@ -158,8 +162,11 @@ class ReadyQueues {
   void enqueue_moved();
   void came(PartitionSlot slot, WallTime due);
   NearEntry& pop(Queue& queue);
+  void forget(NearEntry& entry);
   void drop(NearEntry& entry);
-  void drop_abandoned(Queue& queue);
+  bool drop_abandoned(Queue& queue);
+  void drop_later(PartitionSlot slot);
+  void go_on_dropping();
   bool sweep_deleted(std::size_t& budget);
   bool is_settled(const PendingKey& key) const;
   void find_place(PartitionSlot slot, WallTime latest);
@@ -176,6 +183,8 @@ class ReadyQueues {
   std::deque<PartitionSlot> second_line_;
   int first_in_a_row_ = 0;  // Served from the first line.
   std::vector<PartitionSlot> unsettled_;
+  std::deque<PartitionSlot> dropping_;
+  std::size_t drops_left_ = drops_a_step;  // Until the next step.
   std::multimap<MonoTime, PartitionSlot> backing_off_;
   std::vector<PartitionSlot> deleted_;  // Their queues are to be emptied.
   std::size_t queued_ = 0;              // In all queues.

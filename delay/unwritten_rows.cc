@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t event_bytes = 160;
 // Rows are written in batches of about so many bytes.
 constexpr std::size_t batch_bytes = 4u << 20;
+// An id that is unknown is looked for in each written generation that is kept for new requests.
+constexpr std::size_t max_offered = 8;
 
 }  // namespace
 
@@ -51,7 +53,9 @@ const std::optional<UnwrittenRows::PendingKey>* UnwrittenRows::forwarded(
 
 UnwrittenRows::Since UnwrittenRows::since() const {
   // The store may lack the events that are being written.
-  const Generation& oldest = writing_ ? *writing_ : *now_;
+  const Generation& oldest = retired_ < kept_.size() ? *kept_[retired_]
+                             : writing_              ? *writing_
+                                                     : *now_;
   return {oldest.number, oldest.pin};
 }
 
@@ -104,14 +108,16 @@ std::shared_ptr<const UnwrittenRows::Generation> UnwrittenRows::begin_write() {
 }
 
 void UnwrittenRows::written() {
+  offered_bytes_ += writing_->bytes;
   kept_.push_back(std::move(writing_));
   writing_.reset();
-  forget_unneeded();
 }
 
-void UnwrittenRows::forget_unneeded() {
+void UnwrittenRows::forget_unneeded(std::size_t max_bytes) {
+  for (; offered_bytes_ > max_bytes || kept_.size() - retired_ > max_offered; ++retired_)
+    offered_bytes_ -= kept_[retired_]->bytes;
   // A request that asked the store earlier may need what was told since.
-  while (!kept_.empty() && kept_.front()->pin.use_count() == 1) {
+  for (; retired_ > 0 && kept_.front()->pin.use_count() == 1; --retired_) {
     memory_ -= kept_.front()->bytes;
     // A large map takes long to go.
     background_.run_and_then([gone = std::move(kept_.front())]() mutable { gone.reset(); }, [] {});

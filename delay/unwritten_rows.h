@@ -5,7 +5,9 @@
 //
 //   tell(), forward() --> now --begin_write()--> being written --written()--> kept --> forgotten
 //
-// Each of these is a Generation, with a number that rises.
+// Each of these is a Generation, with a number that rises.  What is written is kept while there is
+// room for it, because most ids are asked for soon after something happened to them, and a batch
+// that finds all its ids here need not wait for the store.
 //
 // Invariants
 //   - One generation is being written at most, and the one that is filled is younger.
@@ -49,7 +51,8 @@ class UnwrittenRows {
     // Each row stands alone, so a crash may come between them.
     Result<> write_to(storage::BucketStore& store) const;
   };
-  // The oldest generation that the store may lack now; keeps it and all that follow.
+  // The oldest generation for a request that comes now; keeps it and all that follow.  The store
+  // lacks nothing that is older.
   struct Since {
     std::uint64_t number = 0;
     std::shared_ptr<const bool> pin;
@@ -75,8 +78,9 @@ class UnwrittenRows {
 
   std::shared_ptr<const Generation> begin_write();
   void written();
-  // Forgets generations that are written and that nobody needs.
-  void forget_unneeded();
+  // New requests use so many bytes of what is written, the newest.  The rest is forgotten when
+  // nobody needs it any more.
+  void forget_unneeded(std::size_t max_bytes);
 
   std::size_t memory() const { return memory_; }
   std::size_t bytes_to_write() const { return now_->bytes; }
@@ -87,7 +91,9 @@ class UnwrittenRows {
   Background& background_;  // Frees what takes long to go.
   std::shared_ptr<Generation> now_ = std::make_shared<Generation>();
   std::shared_ptr<Generation> writing_;           // Null: none is.
-  std::deque<std::shared_ptr<Generation>> kept_;  // Written, and needed by somebody.
+  std::deque<std::shared_ptr<Generation>> kept_;  // Written.
+  std::size_t retired_ = 0;        // So many of them, the oldest, are for no new request,
+  std::size_t offered_bytes_ = 0;  //   and the bytes of the others.
   std::size_t memory_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "storage/bucket_store.h"
@@ -513,6 +514,72 @@ TEST_SUITE("bucket tier") {
     CHECK(world.pending.empty());
   }
 
+  TEST_CASE("an hour of which most was cancelled is loaded in steps, and nothing cancelled is") {
+    World world;
+    BucketTier& tier = *world.shards[0].tier;
+    const auto one = [](Sequence s) {
+      return record(s, 2 * hour_ms + static_cast<std::int64_t>(s), std::string(300, 'x'));
+    };
+    constexpr Sequence records = 20'000;
+    for (Sequence s = 1; s <= records; ++s) world.add(one(s));
+    world.checkpoint();
+    REQUIRE(tier.stats().records == 0);  // All of it is on the disk, which knows of no cancel.
+    for (Sequence s = 1; s <= records; ++s)
+      if (s % 10 != 0) world.remove(one(s));
+
+    world.now = begin + std::chrono::milliseconds(2 * hour_ms - 60'000);
+    std::size_t turns = 0;
+    const auto turn = [&](const auto& work) {
+      const auto before = tier.stats().looked_for;
+      const bool more = work();
+      const auto looked = tier.stats().looked_for - before;
+      CHECK(looked <= world.options.step_entries + 1'000);  // And the rest of a chunk.
+      turns += looked > 0;
+      return more;
+    };
+    bool changed = false, written = false;
+    for (bool more = true; more;) {
+      more = turn([&] { return tier.step(world.now); });
+      more |= turn([&] { return world.background.step(); });
+      if (turns < 4 || std::exchange(changed, true)) continue;
+      // A part of the hour is in memory.  A checkpoint waits for the rest of it.
+      REQUIRE(world.shards[0].wheel.empty());
+      REQUIRE(tier.stats().records > 0);
+      for (const Sequence s : {10u, 20u, 19'990u, 20'000u}) world.remove(one(s));
+      tier.write_all([&written] { written = true; });
+    }
+    CHECK(turns >= records / (world.options.step_entries + 1'000));
+    CHECK(written);
+    CHECK(tier.stats().loads == 1);
+    CHECK(world.shards[0].wheel.size() == records / 10 - 4);
+    world.now = begin + std::chrono::milliseconds(2 * hour_ms + 30'000);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+    CHECK(tier.stats().records == 0);
+    world.checkpoint();
+    world.checkpoint();
+    CHECK(world.store->homes({0, 1})->empty());
+    CHECK(world.store->totals()->empty());
+  }
+
+  TEST_CASE("a load looks for the few records that are gone, and not for each of the hour") {
+    World world;
+    BucketTier& tier = *world.shards[0].tier;
+    for (Sequence s = 1; s <= 20'000; ++s)
+      world.add(record(s, 2 * hour_ms + static_cast<std::int64_t>(s)));
+    world.checkpoint();
+    for (const Sequence s : {7u, 19'999u})
+      world.remove(record(s, 2 * hour_ms + static_cast<std::int64_t>(s)));
+    world.now = begin + std::chrono::milliseconds(2 * hour_ms - 60'000);
+    world.settle();
+    CHECK(world.shards[0].wheel.size() == 19'998);
+    CHECK(tier.stats().looked_for > 0);
+    CHECK(tier.stats().looked_for < 200);
+    world.now = begin + std::chrono::milliseconds(2 * hour_ms + 30'000);
+    world.deliver_all();
+    CHECK(world.pending.empty());
+  }
+
   TEST_CASE("records of a dropped topic leave memory and are not handed over") {
     World world;
     for (int i = 0; i < 600; ++i)
@@ -804,6 +871,50 @@ TEST_SUITE("bucket tier") {
     CHECK(refused < 10'000);
     world.settle();
     CHECK(found == 70'000 - refused);
+  }
+
+  TEST_CASE("a turn answers a bounded number of look-ups, and all of them are true when told") {
+    World world;
+    constexpr std::size_t answers_of_a_turn = 128;
+    const Record far = record(1, 3 * hour_ms), gone = record(2, 3 * hour_ms);
+    world.add(far);
+    world.add(gone);
+    world.checkpoint();
+    BucketTier& tier = *world.shards[0].tier;
+    std::size_t found = 0, missed = 0, events = 0;
+    bool is_gone = false;
+    for (int i = 0; i < 1'000; ++i) {
+      tier.find(far.key, [&](auto answer) { found += answer->has_value(); });
+      tier.find(gone.key, [&](auto answer) {
+        CHECK(answer->has_value() == !is_gone);
+        missed += !answer->has_value();
+      });
+      tier.find_id(far.partition, "nobody", [&](auto answer) { events += answer->empty(); });
+    }
+    const auto told = [&] { return found + missed + events; };
+    std::size_t before = 0, turns = 0;
+    bool written = false;
+    const auto turn = [&](const auto& work) {
+      const bool more = work();
+      CHECK(told() - before <= answers_of_a_turn);
+      turns += told() > before;
+      before = told();
+      if (is_gone || turns < 3) return more;
+      // In the middle of the answers: those that follow know of it, whatever is written meanwhile.
+      is_gone = true;
+      world.remove(gone);
+      tier.write_all([&written] { written = true; });
+      return true;
+    };
+    for (bool more = true; more;) {
+      more = turn([&] { return tier.step(world.now); });
+      more |= turn([&] { return world.background.step(); });
+    }
+    CHECK(written);
+    CHECK(found == 1'000);
+    CHECK(events == 1'000);
+    CHECK(missed > 500);
+    CHECK(turns >= 2'500 / answers_of_a_turn);
   }
 
   TEST_CASE(

@@ -36,7 +36,7 @@ struct IdWorld {
   std::uint64_t lsn = 100;
   Sequence sequence = 1;
 
-  IdWorld() {
+  explicit IdWorld(const BucketTier::Options& options = {}) {
     partition.topic.bytes.fill(7);
     store = std::move(*BucketStore::make(directory + "/db", {}));
     BucketTier::Hooks hooks;
@@ -44,8 +44,8 @@ struct IdWorld {
     hooks.pulled_back = [](const auto&) {};
     hooks.wake = [] {};
     hooks.failed = [](const Error&) {};
-    tier = std::make_unique<BucketTier>(*store, background, storage::Owner{0, 1},
-                                        BucketTier::Options{}, std::move(hooks));
+    tier = std::make_unique<BucketTier>(*store, background, storage::Owner{0, 1}, options,
+                                        std::move(hooks));
     REQUIRE(tier->open(beginning).has_value());
   }
   ~IdWorld() {
@@ -75,10 +75,20 @@ struct IdWorld {
       tier->step(beginning);
     }
   }
-  // All that was told is in the store, and memory has forgotten it if it may.
+  // All that was told is in the store.
   void write() {
     tier->write_all([] {});
     settle();
+  }
+  // As memory does when it needs the room.
+  void forget_written() {
+    tier->set_locator_bytes(BucketTier::Options{}.memory_bytes / 2);
+    settle();
+    tier->set_locator_bytes(0);
+  }
+  void write_and_forget() {
+    write();
+    forget_written();
   }
   // The answer comes into `rows`.
   void ask(std::vector<std::string_view> ids, std::optional<IdRows>& rows) {
@@ -99,7 +109,7 @@ TEST_SUITE("ids of a batch") {
     IdWorld world;
     const auto a = world.add("a");
     const auto b = world.add("b");
-    world.write();
+    world.write_and_forget();
 
     std::optional<IdRows> rows;
     world.ask({"a", "b", "c", "d"}, rows);
@@ -108,7 +118,7 @@ TEST_SUITE("ids of a batch") {
     REQUIRE(rows);
     world.cancel("a", a);
     world.add("c");
-    world.write();
+    world.write_and_forget();
     world.cancel("b", b);
     CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::cancelled);
     CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::cancelled);
@@ -120,7 +130,7 @@ TEST_SUITE("ids of a batch") {
     IdWorld world;
     world.add("a");
     world.add("b");
-    world.write();
+    world.write_and_forget();
     std::optional<IdRows> a, b, c, many;
     world.ask({"a"}, a);
     world.ask({"c", "b"}, b);
@@ -148,7 +158,7 @@ TEST_SUITE("ids of a batch") {
   TEST_CASE("everybody who asks for ids is answered, also when the tier has gone or memory has") {
     IdWorld world;
     world.add("a");
-    world.write();
+    world.write_and_forget();
     std::vector<std::optional<Result<IdRows>>> told(4);
     const auto ask = [&](std::size_t i) {
       world.tier->read_ids(world.partition, {"a"},
@@ -194,18 +204,91 @@ TEST_SUITE("ids of a batch") {
     world.ask({"a", "b"}, rows);
     REQUIRE(rows);
     CHECK(world.background.size() == 0);
-    world.write();
+    world.write_and_forget();
     CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::scheduled);
     CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::cancelled);
   }
 
-  TEST_CASE("memory keeps written events only while a request for them needs them") {
+  TEST_CASE("a batch whose ids memory has written lately is answered at once") {
+    IdWorld world;
+    const auto a = world.add("a");
+    world.write();
+    world.add("b");
+    world.write();
+    std::optional<IdRows> rows, later;
+    world.ask({"a", "b"}, rows);
+    REQUIRE(rows);
+    CHECK(world.background.size() == 0);
+    CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::scheduled);
+    CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::scheduled);
+    world.cancel("a", a);
+    world.write();
+    world.ask({"a"}, later);
+    REQUIRE(later);
+    CHECK(world.last("a", *later, 0) == ScheduleEvent::Kind::cancelled);
+    // What a request has been promised is here until it ends.
+    world.forget_written();
+    CHECK(world.last("a", *rows, 0) == ScheduleEvent::Kind::cancelled);
+    CHECK(world.last("b", *rows, 1) == ScheduleEvent::Kind::scheduled);
+    std::optional<IdRows> asks;
+    world.ask({"b"}, asks);
+    CHECK(!asks);
+    REQUIRE(world.background.step());
+    CHECK(world.last("b", *asks, 0) == ScheduleEvent::Kind::scheduled);
+  }
+
+  TEST_CASE("written events take an eighth of memory at most, and the oldest go first") {
+    BucketTier::Options options;
+    options.memory_bytes = 4u << 20;
+    IdWorld world(options);
+    const auto id_of = [](int round, int i) {
+      return std::to_string(round) + "-" + std::to_string(i);
+    };
+    std::optional<IdRows> rows;
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < 500; ++i) world.add(id_of(round, i));
+      world.write();
+      CHECK(world.tier->stats().memory_bytes <= options.memory_bytes / 8);
+    }
+    CHECK(world.tier->stats().memory_bytes > options.memory_bytes / 16);
+    const auto asks_store = [&](int round) {
+      rows.reset();
+      const std::string id = id_of(round, 0);
+      world.ask({id}, rows);
+      const bool asked = !rows;
+      world.background.run_all();
+      CHECK(world.last(id, *rows, 0) == ScheduleEvent::Kind::scheduled);
+      return asked;
+    };
+    CHECK(!asks_store(19));
+    CHECK(!asks_store(18));
+    CHECK(asks_store(0));
+  }
+
+  TEST_CASE("requests that follow each other do not keep written events for ever") {
+    IdWorld world;
+    world.add("a");
+    world.write();
+    std::optional<IdRows> first, second;
+    world.ask({"a"}, first);
+    REQUIRE(first);
+    world.forget_written();
+    CHECK(world.tier->stats().memory_bytes > 0);
+    world.ask({"a"}, second);  // While the first one needs them, they are for no other.
+    REQUIRE(world.background.step());
+    first.reset();
+    world.settle();
+    CHECK(world.tier->stats().memory_bytes <= sizeof(IdRows::Lasts::value_type));
+    CHECK(world.last("a", *second, 0) == ScheduleEvent::Kind::scheduled);
+  }
+
+  TEST_CASE("memory that is short keeps written events only while a request needs them") {
     IdWorld world;
     std::optional<IdRows> first, second;
     world.ask({"x"}, first);
     REQUIRE(world.background.step());
     for (int i = 0; i < 100; ++i) world.add("id-" + std::to_string(i));
-    world.write();
+    world.write_and_forget();
     const std::size_t kept = world.tier->stats().memory_bytes;
     CHECK(kept > 100 * sizeof(ScheduleEvent));
     world.ask({"x"}, second);
@@ -253,7 +336,7 @@ TEST_SUITE("ids of a batch") {
   TEST_CASE("the ids of a dropped topic are unknown, whenever they were asked for") {
     IdWorld world;
     world.add("a");
-    world.write();
+    world.write_and_forget();
     std::optional<IdRows> rows;
     world.ask({"a"}, rows);
     REQUIRE(world.background.step());

@@ -84,6 +84,43 @@ TEST_SUITE("near_tier") {
     CHECK(tier.size() == 15'000);
   }
 
+  TEST_CASE("memory for entries comes in small pieces, and goes in small pieces after a burst") {
+    constexpr std::size_t piece = 64u << 10, step = 512;
+    constexpr Sequence count = 200'000;
+    NearTier tier(moment_at(0));
+    const std::size_t empty = tier.bytes();
+    std::size_t most = 0;
+    for (Sequence i = 0; i < count;) {
+      const std::size_t before = tier.bytes();
+      for (const Sequence end = i + step; i < end; ++i) tier.insert({moment_at(0), i}, 0);
+      most = std::max(most, tier.bytes() - before);
+    }
+    CHECK(most <= 2 * piece);  // A slab of entries, and a segment of the index.
+
+    const std::size_t all = tier.bytes();
+    CHECK(all > count * sizeof(NearEntry));
+    for (Sequence i = 0; NearEntry* const entry = tier.find(i); ++i) {
+      CHECK(!tier.has_ended());
+      tier.erase(*entry);
+    }
+    CHECK(tier.size() == 0);
+    CHECK(tier.bytes() >= all);  // The last one that went has freed nothing.
+    CHECK(tier.has_ended());
+    tier.insert({moment_at(100), 1}, 0);  // Another one comes meanwhile.
+    std::size_t left = tier.bytes(), calls = 0;
+    for (bool more = true; more; ++calls) {
+      more = tier.free_ended(4);
+      CHECK(left - tier.bytes() <= 4 * piece);
+      left = tier.bytes();
+    }
+    CHECK(calls >= all / (4 * piece) - 1);
+    CHECK(left <= empty + 2 * piece);
+    CHECK(tier.find(1) != nullptr);
+    std::vector<NearEntry*> queued;
+    tier.advance(moment_at(100), 1'000, queued);
+    CHECK(sequences(queued) == std::vector<Sequence>{1});
+  }
+
   TEST_CASE("a visit sees each entry that is not on its way once, whatever its steps") {
     NearTier tier(moment_at(0));
     for (Sequence i = 0; i < 3'000; ++i)

@@ -1,0 +1,118 @@
+// ReadyQueues: records that are cancelled while they stand in their partition's queue.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tests/delay/host.h"
+
+namespace tarry::delay {
+namespace {
+
+constexpr std::size_t drops_of_a_step = 512;
+
+// Records of one partition, named by their numbers, that are queued because they are soon due.
+void queue_named(TestHost& host, int records) {
+  std::vector<TestRecord> batch;
+  for (int i = 0; i < records; ++i)
+    batch.push_back({"v", {{"x-delay", "300"}, {"x-schedule-id", std::to_string(i)}}});
+  REQUIRE(host.produce(orders, batch).has_value());
+  host.settle();
+  REQUIRE(host.engine->stats().near == static_cast<std::size_t>(records));
+}
+
+// One batch, in this order: the records from number `last` down to number `first`.
+void cancel_backwards(TestHost& host, int last, int first) {
+  std::vector<TestRecord> batch;
+  for (int i = last; i >= first; --i)
+    batch.push_back({"", {{"x-schedule-id", std::to_string(i)}, {"x-schedule-action", "cancel"}}});
+  REQUIRE(host.produce(orders, batch).has_value());
+  host.settle();
+}
+
+TEST_SUITE("ready queues") {
+  TEST_CASE("records that are cancelled from the last to the first leave their queue in steps") {
+    for (const bool overdue : {false, true}) {
+      CAPTURE(overdue);
+      TestHost host;
+      host.checks_order = false;  // Looking at all that is pending, for each batch, takes minutes.
+      constexpr int records = 3'000;
+      if (overdue) host.refuses = [](const TopicPartition& of) { return of == orders; };
+      queue_named(host, records);
+      if (overdue) host.pass(milliseconds{400});
+      cancel_backwards(host, records - 1, 1);
+      CHECK(host.pending().size() == 1);
+      REQUIRE(host.engine->stats().near == records);  // They stand behind the first one.
+
+      std::size_t before = records, turns = 0;
+      const auto look = [&] {
+        const std::size_t now = host.engine->stats().near;
+        CHECK(before - now <= drops_of_a_step);
+        before = now;
+      };
+      const auto answer = host.cancel(orders, "0");
+      look();
+      host.sync();
+      look();
+      for (; before > 0; ++turns) {
+        REQUIRE(turns < 100);
+        REQUIRE(host.turn(1) == 1);
+        look();
+      }
+      CHECK(turns >= records / drops_of_a_step - 1);
+      host.settle();
+      CHECK(*answer == ControlOutcome::done);
+      CHECK(host.pending().empty());
+
+      host.refuses = nullptr;
+      host.schedule(orders, "next", "600");
+      host.pass(milliseconds{2'000});
+      CHECK(host.values(orders) == std::vector<std::string>{"next"});
+      CHECK(host.wheel->empty());
+    }
+  }
+
+  TEST_CASE("a record behind thousands that were cancelled is delivered, and another one on time") {
+    TestHost host;
+    host.checks_order = false;
+    constexpr int records = 3'000;
+    queue_named(host, records);
+    host.schedule(others, "other", "310");
+    cancel_backwards(host, records - 2, 1);
+    (void)host.cancel(orders, "0");
+    host.clock.pass(milliseconds{310});
+    // Their partition and the other one are due at once; a step passes over some hundreds.
+    std::size_t turns = 0;
+    for (; host.log(others).empty(); ++turns) {
+      REQUIRE(turns < 4);
+      host.turn(1);
+      host.sync();
+    }
+    host.settle();
+    CHECK(host.log(orders).size() == 1);
+    CHECK(host.engine->stats().near == 0);
+    CHECK(host.engine->stats().lag_us.total.count() == 2);
+  }
+
+  TEST_CASE("a removal that is refused while its queue is emptied leaves its record where it was") {
+    TestHost host;
+    host.checks_order = false;
+    constexpr int records = 2'000;
+    queue_named(host, records);
+    cancel_backwards(host, records - 2, 1);
+    (void)host.cancel(orders, "0");  // It is appended, and the queue is being emptied.
+    const auto near = host.engine->stats().near;
+    REQUIRE(near > 1);
+    host.refuses_commits = true;
+    const auto refused = host.cancel(orders, std::to_string(records - 1));
+    host.refuses_commits = false;
+    CHECK(!*refused);
+    host.pass(milliseconds{400});
+    CHECK(host.log(orders).size() == 1);
+    CHECK(host.pending().empty());
+    CHECK(host.engine->stats().near == 0);
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay
