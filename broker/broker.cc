@@ -55,7 +55,7 @@ std::error_code try_file_in(const std::filesystem::path& directory) {
   return {};
 }
 
-// The directory of log.dirs, which is made with the first partition.  It is made and written here
+// The directory of log.dirs, which is made when the stores are open.  It is made and written here
 // too, and what was made is taken away again: modes say little, because root may write in /proc by
 // them, and a mount may be read-only.
 Result<> check_writable(const std::string& path) {
@@ -183,6 +183,10 @@ Result<> Broker::open_stores() {
   if (auto newest = storage::check_generation(*meta_, pending_->generation(), pending_path);
       !newest)
     return newest;
+  // A log makes its own directory and none above it.  A disk that is full may get room later.
+  if (auto made = context_.disk->make_directories(config.log_directory);
+      !made && made.error().code != Errc::no_space)
+    return made;
 
   catalog_ = std::make_unique<storage::Catalog>(*meta_);
   if (auto loaded = catalog_->load(); !loaded) return loaded;
