@@ -459,9 +459,9 @@ void KafkaCluster::take_rows() {
       } else if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
         const auto key = bytes_of(message->key, message->key_len);
         std::optional<Buffer> value;
-        if (const auto bytes = bytes_of(message->payload, message->len)) {
+        if (const auto payload = bytes_of(message->payload, message->len)) {
           value.emplace();
-          append_bytes(*value, *bytes);
+          append_bytes(*value, *payload);
         }
         polled_.rows.push_back({std::move(source),
                                 std::string(key ? as_text(*key) : std::string_view{}),
