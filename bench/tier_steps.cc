@@ -1,14 +1,16 @@
 // How long a shard's thread is busy with its pending records at a time, when they lie as badly as
-// they can: the CPU of the longest call of each kind to a BucketTier, without what the Background
-// does.
+// they can: the CPU of the longest call of each kind to a BucketTier or a NearTier, without what
+// the Background does.
 //
 //   cmake --preset release -DTARRY_BENCH=ON && ninja -C build/release tier_steps
 //   build/release/bench/tier_steps [RECORDS]
 //
 // months   RECORDS (100 000) records, each in a month of its own, until the year 9999
 // hours    one in each hour of a year
-// ticks    as many milliseconds of an hour that has too many in one second, and is dealt to
-// milliseconds stuck    RECORDS that are overdue and that nobody takes
+// ticks    an hour that has too many in one second, and is dealt to milliseconds
+// stuck    records that are overdue and that nobody takes
+// gone     an hour on the disk, nine of ten of its records cancelled before it is loaded
+// near     records that are near, in a NearTier alone: they come, fall due and go
 
 #include <fmt/core.h>
 #include <stdlib.h>
@@ -19,15 +21,16 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "delay/bucket_tier.h"
+#include "delay/near_tier.h"
 #include "storage/bucket_store.h"
 #include "tests/given.h"
 
@@ -71,9 +74,33 @@ class Beside final : public Background {
   std::deque<std::pair<Work, Work>> works_;
 };
 
+// The longest call of each kind.
+class Longest {
+ public:
+  explicit Longest(const char* name) : name_(name) {}
+  ~Longest() {
+    fmt::print("{:8}", name_);
+    for (const auto& [call, time] : longest_)
+      fmt::print("  {} {:.2f} ms", call, std::chrono::duration<double, std::milli>(time).count());
+    fmt::print("\n");
+  }
+  template <typename Work>
+  void timed(const char* call, const Work& work) {
+    const auto before = thread_cpu();
+    work();
+    auto& longest = longest_[call];
+    longest = std::max(longest, thread_cpu() - before);
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  const std::string name_;
+  std::map<std::string, std::chrono::nanoseconds> longest_;
+};
+
 class Measured {
  public:
-  explicit Measured(const char* name, std::size_t memory_bytes) : name_(name) {
+  explicit Measured(const char* name, std::size_t memory_bytes) : longest_(name) {
     std::string root = (std::filesystem::temp_directory_path() / "tarry-steps-XXXXXX").string();
     if (::mkdtemp(root.data()) == nullptr) stop("no directory can be made in " + root);
     root_ = root;
@@ -98,10 +125,6 @@ class Measured {
     tier_.reset();
     store_.reset();
     std::filesystem::remove_all(root_);
-    fmt::print("{:8}", name_);
-    for (const auto& [call, time] : longest_)
-      fmt::print("  {} {:.2f} ms", call, std::chrono::duration<double, std::milli>(time).count());
-    fmt::print("\n");
   }
 
   void add(WallTime due) {
@@ -142,30 +165,33 @@ class Measured {
   void pass(milliseconds time) { now_ += time; }
   void take(std::size_t max_records) {
     for (; max_records > 0 && !near_.empty() && near_.begin()->due <= now_; --max_records) {
-      storage::PendingRemoved gone;
-      gone.partition.topic.bytes.fill(7);
-      gone.sequence = near_.begin()->sequence;
-      gone.due = near_.begin()->due;
-      timed("remove", [&] { tier_->remove({lsn_++, 0}, gone); });
+      remove(*near_.begin());
       near_.erase(near_.begin());
     }
+  }
+  void remove(const PendingKey& key) {
+    storage::PendingRemoved gone;
+    gone.partition.topic.bytes.fill(7);
+    gone.sequence = key.sequence;
+    gone.due = key.due;
+    timed("remove", [&] { tier_->remove({lsn_++, 0}, gone); });
   }
   std::string figures() const {
     const auto stats = tier_->stats();
     return fmt::format("{} in memory, {} MiB, {} homes, {} chunks", stats.records,
                        stats.memory_bytes >> 20, stats.homes, stats.chunks);
   }
-  void show(const char* when) const { fmt::print("  {} {}: {}\n", name_, when, figures()); }
-
- private:
-  void timed(const char* call, const std::function<void()>& work) {
-    const auto before = thread_cpu();
-    work();
-    auto& longest = longest_[call];
-    longest = std::max(longest, thread_cpu() - before);
+  void show(const char* when) const {
+    fmt::print("  {} {}: {}\n", longest_.name(), when, figures());
   }
 
-  const std::string name_;
+ private:
+  template <typename Work>
+  void timed(const char* call, const Work& work) {
+    longest_.timed(call, work);
+  }
+
+  Longest longest_;
   std::string root_;
   Beside beside_;
   std::unique_ptr<storage::BucketStore> store_;
@@ -175,8 +201,51 @@ class Measured {
   WallTime now_ = begin;
   Sequence next_ = 1;
   Lsn lsn_ = 1'000;
-  std::map<std::string, std::chrono::nanoseconds> longest_;
 };
+
+// What was cancelled is not on the disk yet as such when its hour is loaded.
+void run_gone(std::int64_t records) {
+  constexpr milliseconds hour{3'600'000};
+  Measured gone("gone", 128u << 20);
+  const auto due_of = [&](std::int64_t i) {
+    return begin + hour * 2 + milliseconds{(i * 7'919) % 3'600'000};
+  };
+  for (std::int64_t i = 0; i < records * 5; ++i) {
+    gone.add(due_of(i));
+    if (i % 100'000 == 99'999) gone.settle();
+  }
+  gone.checkpoint();
+  gone.show("on disk");
+  for (std::int64_t i = 0; i < records * 5; ++i)
+    if (i % 10 != 0) gone.remove({due_of(i), static_cast<Sequence>(i + 1)});
+  gone.pass(hour * 2 - milliseconds{60'000});
+  for (int i = 0; i < 70; ++i) {
+    gone.settle();
+    gone.pass(milliseconds{60'000});
+    gone.take(1'000'000);
+  }
+  gone.show("after");
+}
+
+void run_near(std::int64_t records) {
+  Longest near("near");
+  delay::NearTier tier(begin);
+  std::vector<delay::NearEntry*> queued;
+  for (std::int64_t i = 0; i < records * 20; ++i) {
+    const PendingKey key{begin + milliseconds{1'000 + (i * 7'919) % 100'000},
+                         static_cast<Sequence>(i + 1)};
+    near.timed("insert", [&] { tier.insert(key, 0); });
+  }
+  fmt::print("  near {}: {} MiB\n", tier.size(), tier.bytes() >> 20);
+  for (milliseconds time{0}; tier.size() > 0; time += milliseconds{10}) {
+    for (bool more = true; more;)
+      near.timed("advance", [&] { more = tier.advance(begin + time, 4'096, queued); });
+    for (auto* const entry : queued) near.timed("erase", [&] { tier.erase(*entry); });
+    queued.clear();
+  }
+  for (bool more = true; more;) near.timed("free", [&] { more = tier.free_ended(16); });
+  fmt::print("  near after: {} KiB\n", tier.bytes() >> 10);
+}
 
 void run(std::int64_t records) {
   constexpr milliseconds hour{3'600'000};
@@ -241,6 +310,8 @@ void run(std::int64_t records) {
       if (i % 60 == 0) stuck.show("within");
     }
   }
+  run_gone(records);
+  run_near(records);
 }
 
 }  // namespace

@@ -138,6 +138,9 @@ Question question_of(const Request& request, std::size_t header_count) {
 // client that reads nothing is noticed soon and costs little until then.
 constexpr int stream_buffer_bytes = 64 * 1024;
 
+// Smaller answers are sent whatever the others take: health checks among them.
+constexpr std::size_t always_sent_bytes = 64 * 1024;
+
 using Response = http::response<http::string_body>;
 
 void set_headers(http::fields& to, const Reply& reply) {
@@ -456,7 +459,8 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
   // A client of HTTP/1.0 knows the end of it by that of the connection.
   if (reply.stream)
     co_return co_await write_stream(stream, std::move(reply), keep_alive && version == 11);
-  if (answer_bytes > 0 && answer_bytes + reply.body.size() > options.answer_bytes) {
+  if (reply.body.size() > always_sent_bytes && answer_bytes > 0 &&
+      answer_bytes + reply.body.size() > options.answer_bytes) {
     reply = refusal(
         503, fmt::format("the answers that other clients are reading have {} bytes, "
                          "with this one {}; the limit is {}: ask again",

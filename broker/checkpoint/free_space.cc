@@ -16,12 +16,14 @@ constexpr std::chrono::milliseconds look_every{1000};
 // RocksDB's memory is written before it gets larger than this, whatever the journals say.
 constexpr std::uint64_t max_unflushed_bytes = 32 << 20;
 
-bool is_within(const std::string& path, const std::string& directory) {
-  return path == directory || path.starts_with(directory + "/");
+bool is_within(std::string_view path, std::string_view directory) {
+  if (!path.starts_with(directory)) return false;
+  return path.size() == directory.size() || path[directory.size()] == '/';
 }
 
 }  // namespace
 
+// Allocates nothing itself: on the pool an exception would end the process.
 DiskSpace disk_space(storage::Disk& disk, const BrokerIdentity& identity) {
   const auto free = [&disk](const std::string& directory) {
     return Background::caught([&] { return disk.free_space(directory); });

@@ -32,6 +32,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/ids.h"
 #include "base/result.h"
@@ -48,7 +49,7 @@ struct DiskSpace {
   std::uint64_t of_data = 0;  // The data directory.
   // That or log.dirs: the one with less.
   std::uint64_t least = 0;
-  std::string least_of = {};
+  std::string_view least_of = {};  // Lives as long as the broker.
 };
 
 // Blocks.  A disk that cannot be asked has nothing free; but without log.dirs its partitions cannot

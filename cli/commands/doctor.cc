@@ -118,8 +118,8 @@ std::optional<std::string> problem_of_writing(const std::string& directory) {
 }
 
 bool is_on_one_file_system(const std::string& a, const std::string& b) {
-  struct stat of_a {
-  }, of_b{};
+  struct stat of_a {};
+  struct stat of_b {};
   return ::stat(nearest_existing(a).c_str(), &of_a) == 0 &&
          ::stat(nearest_existing(b).c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
 }

@@ -207,6 +207,7 @@ TEST_SUITE("checkpointer") {
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"before"}}));
     produce(world, "t", 0, batch_of(world.clock.wall(), {{"later", {{"x-delay", "3s"}}}}));
     CHECK(commit(world, "g", "t", 0, 1) == ErrorCode::none);
+    world.pass(1s);  // The journal has noted that it is idle.
     const auto data = world.directory() + "/data", away = world.directory() + "/away";
     std::filesystem::rename(data, away);
     world.broker().look_at_disk();

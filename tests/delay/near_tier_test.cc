@@ -114,7 +114,7 @@ TEST_SUITE("near_tier") {
       left = tier.bytes();
     }
     CHECK(calls >= all / (4 * piece) - 1);
-    CHECK(left <= empty + 2 * piece);
+    CHECK(left <= empty + 8 * piece);  // A slab, and what the wheel needs for one timer.
     CHECK(tier.find(1) != nullptr);
     std::vector<NearEntry*> queued;
     tier.advance(moment_at(100), 1'000, queued);

@@ -54,8 +54,8 @@ TEST_SUITE("ready queues") {
       look();
       host.sync();
       look();
-      while (host.engine->stats().near > 0) {
-        REQUIRE(++turns < 100);
+      for (; host.engine->stats().near > 0; ++turns) {
+        REQUIRE(turns < 100);
         REQUIRE(host.turn(1) == 1);
         look();
       }
