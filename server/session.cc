@@ -37,6 +37,8 @@ constexpr std::size_t min_working_bytes = 64 * 1024;
 // The memory of a request beside its bytes: its place among the answers, its context, its frame.
 constexpr std::size_t bytes_a_request = 1024;
 
+constexpr std::size_t requests_between_counts = 32;
+
 // The memory of a connection beside its session: the names that it has given, at most 255 bytes
 // each, and what waits for its socket.
 constexpr std::size_t bytes_beside_session = 1024;
@@ -459,7 +461,10 @@ std::size_t Session::take(Bytes bytes) {
       unread_.partial = std::make_shared<Frame>(static_cast<std::size_t>(claimed));
     }
     bytes = bytes.subspan(unread_.partial->take(bytes));
-    if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
+    if (!unread_.partial->whole()) continue;
+    admit(std::exchange(unread_.partial, nullptr));
+    // One read may have a thousand requests, each of which takes more than its bytes.
+    if (slots_.size() % requests_between_counts == 0) count_held();
   }
   return all - bytes.size();
 }
@@ -538,7 +543,8 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
 }
 
 bool Session::is_full() const {
-  return muted_ || !refused_.empty() || slots_.size() >= owner_.limits_.requests_in_flight ||
+  return muted_ || !refused_.empty() || (!slots_.empty() && owner_.shard_.ledger().is_full()) ||
+         slots_.size() >= owner_.limits_.requests_in_flight ||
          requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
 }
 
@@ -558,7 +564,7 @@ void Session::pump() {
     // order.
     const auto& next = waiting_.front();
     const bool pipelined = may_overtake(*next.handler, next.context, next.pipelined);
-    if (!pipelined && running_ > 0) break;
+    if (running_ > 0 && (!pipelined || owner_.shard_.ledger().is_full())) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
     Request request = std::move(waiting_.front());
     waiting_.pop_front();

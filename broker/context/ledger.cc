@@ -33,6 +33,10 @@ std::size_t Ledger::room() const {
   return for_work - std::min(for_work, used);
 }
 
+bool Ledger::is_full() const {
+  return pool_.used() > pool_.limit();
+}
+
 std::size_t Ledger::fair_part() const {
   // With little room left small work still goes on.
   return std::max(room() / 8, min_fair_part);

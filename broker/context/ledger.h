@@ -20,7 +20,8 @@
 //
 // An eighth of the pool is kept from grow(): small requests go on while work waits.  Bytes that
 // have come cannot wait; if they fill that eighth too, the connection that holds the most is closed
-// at once.  The excess above the limit is then less than one read from each socket.
+// at once, and a connection that has requests takes and begins no more of them until one has ended.
+// The excess above the limit is then less than one read from each socket.
 //
 // Views of the log's tail cost no memory of their own while the tail is there; afterwards they keep
 // it alive, once for all that begin with the same byte (SharedViews).
@@ -84,6 +85,8 @@ class Ledger {
   std::size_t used() const { return used_; }
   // The memory that work of all shards together may still take.
   std::size_t room() const;
+  // All shards together hold more than they may: nobody should begin what can wait.
+  bool is_full() const;
   // The limit for one answer: it shrinks with the free memory, so that later requests find some
   // too.
   std::size_t fair_part() const;
