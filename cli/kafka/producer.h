@@ -47,7 +47,8 @@ struct Delivery {
   PartitionIndex partition = -1;
   std::optional<Offset> offset;  // Empty: delayed (it has none yet), or no answer wanted (acks 0).
   std::optional<Error> error;    // It was not accepted.
-  std::optional<std::int64_t> latency_us;  // From send() to the answer; empty: librdkafka has none.
+  // From send() to the answer; empty: librdkafka has none.
+  std::optional<std::int64_t> latency_us{};
 };
 
 class KafkaProducer {
