@@ -220,7 +220,7 @@ TEST_SUITE("a topic's log") {
       REQUIRE(world.try_restart());
       CHECK(produce(world, "b", 0, batch_of(world.clock.wall(), {{"more"}})).error_code ==
             ErrorCode::kafka_storage_error);
-      CHECK(log.count("b-0: is a log of the topic a, which exists") == 1);
+      CHECK(log.count("b-0: is a log of the topic a, which exists") > 0);
     }
     world.stop();
     std::filesystem::rename(logs + "b-0", logs + "a-0");
