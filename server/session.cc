@@ -39,6 +39,8 @@ constexpr std::size_t bytes_a_request = 1024;
 
 constexpr std::size_t requests_between_counts = 32;
 
+constexpr std::chrono::milliseconds look_again_for_memory{20};
+
 // The memory of a connection beside its session: the names that it has given, at most 255 bytes
 // each, and what waits for its socket.
 constexpr std::size_t bytes_beside_session = 1024;
@@ -307,9 +309,17 @@ void Session::release_memory() {
   count_held();
 }
 
+// A session that has a request at work takes and begins no more of them while clients hold too
+// much. One is always served.
+bool Session::waits_for_memory() {
+  if (running_ == 0 || muted_ || !owner_.shard_.ledger().is_full()) return false;
+  mute(look_again_for_memory);
+  return true;
+}
+
 void Session::wait_readable() {
   // The bytes that were read before the session was full come first.
-  while (!unread_.ahead.empty() && !closed_ && !is_full()) {
+  while (!unread_.ahead.empty() && !closed_ && !waits_for_memory() && !is_full()) {
     unread_.ahead_from += take(Bytes(unread_.ahead).subspan(unread_.ahead_from));
     if (unread_.ahead_from == unread_.ahead.size()) {
       unread_.ahead = {};
@@ -319,6 +329,7 @@ void Session::wait_readable() {
     pump();
   }
   if (closed_ || ended_) return;
+  waits_for_memory();
   // A full session does not read, so it would not see the client's end without the watch.
   watch_peer(is_full());
   if (reading_ || is_full()) return;
@@ -464,7 +475,9 @@ std::size_t Session::take(Bytes bytes) {
     if (!unread_.partial->whole()) continue;
     admit(std::exchange(unread_.partial, nullptr));
     // One read may have a thousand requests, each of which takes more than its bytes.
-    if (slots_.size() % requests_between_counts == 0) count_held();
+    if (slots_.size() % requests_between_counts != 0) continue;
+    count_held();
+    if (owner_.shard_.ledger().is_full()) break;
   }
   return all - bytes.size();
 }
@@ -543,8 +556,7 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
 }
 
 bool Session::is_full() const {
-  return muted_ || !refused_.empty() || (!slots_.empty() && owner_.shard_.ledger().is_full()) ||
-         slots_.size() >= owner_.limits_.requests_in_flight ||
+  return muted_ || !refused_.empty() || slots_.size() >= owner_.limits_.requests_in_flight ||
          requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
 }
 
@@ -564,7 +576,7 @@ void Session::pump() {
     // order.
     const auto& next = waiting_.front();
     const bool pipelined = may_overtake(*next.handler, next.context, next.pipelined);
-    if (running_ > 0 && (!pipelined || owner_.shard_.ledger().is_full())) break;
+    if (running_ > 0 && (!pipelined || waits_for_memory())) break;
     if (!has_room_for_answer_of(waiting_.front())) break;
     Request request = std::move(waiting_.front());
     waiting_.pop_front();

@@ -207,7 +207,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     const bool is_fault_;
   };
 
-  // For as long as the client has to wait for its quota.
+  // For as long as the client has to wait for its quota, or for others to give memory back.
   class Mute final : public timing::Timer {
    public:
     explicit Mute(Session& session) : session_(session) {}
@@ -230,6 +230,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   };
 
   void mute(std::chrono::milliseconds wait);
+  bool waits_for_memory();
   void wait_readable();
   std::size_t receive(std::span<std::uint8_t> into, boost::system::error_code& error);
   std::size_t send(std::span<const boost::asio::const_buffer> pieces,

@@ -521,6 +521,9 @@ TEST_SUITE("session") {
       }
       client.send(frames);
       sitting.until([&] {
+        // A session that waits for memory looks again after a while.
+        pass_time(sitting.clock);
+        sitting.shard().wheel().advance(sitting.shard().tick());
         return sitting.shard().purgatory().metrics(broker::fetch_kind).waiting == then_waiting;
       });
     };
