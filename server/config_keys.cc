@@ -206,8 +206,8 @@ std::vector<ConfigKey> group_keys() {
        "The shortest session timeout that a consumer may ask for.",
        broker_time(&BrokerConfig::group_min_session_timeout, 1)},
       {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
-       "The limit of bytes in the subscriptions and assignments of a group's members together; the "
-       "broker refuses members above it.",
+       "The limit of bytes in the subscriptions of a group's members together, and of those in "
+       "their assignments; the broker refuses members above it.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
        "The largest number of consumer groups. A user (or an address, without logins) may have as "

@@ -375,13 +375,13 @@ void Group::take_assignments(GroupAssignments assignments) {
                 [&](const auto& each) { return members_.find(each.first) == nullptr; });
   std::size_t bytes = 0;
   for (const auto& [member_id, assignment] : assignments) bytes += assignment.size();
-  // Together, because they are one record of the journal.
-  if (members_.bytes() + bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+  // Not together with the members, who were let in: the group would rebalance for ever.
+  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
     host_.lines().assignments.warn(
         mono(), "broker",
-        fmt::format("group {}: the leader's assignments have {} bytes, the members {}; the limit "
-                    "for both is {} (tarry.group.max.bytes)",
-                    printable(id_), bytes, members_.bytes(), host_.config().group_max_bytes));
+        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {} "
+                    "(tarry.group.max.bytes)",
+                    printable(id_), bytes, host_.config().group_max_bytes));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }

@@ -1256,6 +1256,19 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::preparing_rebalance);
   }
 
+  TEST_CASE("a group that let its members in takes assignments as large as they are") {
+    GroupWorld world;
+    world.limits.group_max_bytes = 10'000;
+    Says says;
+    says.protocols = {{"range", std::string(9'000, 'x')}};
+    says.member_id = world.stable_alone(says);
+    CHECK(error_of(world.join(says)) == ErrorCode::none);
+    const auto sync = world.sync(says.member_id, 2, {{says.member_id, std::string(9'000, 'x')}});
+    world.store_is_durable();
+    CHECK(error_of(sync) == ErrorCode::none);
+    CHECK(world.state() == GroupState::stable);
+  }
+
   TEST_CASE("all that members take is told to the host, and given back when they go") {
     GroupWorld world;
     Says says;
