@@ -27,6 +27,9 @@ constexpr std::size_t max_prefix_bytes = 255;
 // back.
 constexpr milliseconds look_again{1000};
 
+// When a group without members could not be stored: how long until it is tried again.
+constexpr milliseconds store_again{10'000};
+
 // A client that is given a member id joins with it at once.
 constexpr milliseconds max_pending_time{10'000};
 
@@ -562,6 +565,7 @@ void Group::arm_phase_timer() {
 void Group::phase_timer_fired() {
   if (!is(GroupState::preparing_rebalance)) return on_sync_timeout();
   // Somebody has come during the delay, so it begins again, within the rebalance timeout.
+  if (is(GroupState::empty)) return store_empty();
   if (initial_ && std::exchange(grew_, false) && host_.tick() < phase_end_) {
     const auto delay_end = host_.tick_after(host_.config().group_initial_rebalance_delay);
     return host_.wheel().schedule(phase_timer_, std::min(delay_end, phase_end_));
@@ -596,8 +600,7 @@ void Group::begin_generation() {
   if (members_.empty()) {
     protocol_name_.clear();
     become(GroupState::empty);
-    // Without this a restart would bring its last members back.
-    if (was_stored_) host_.store(*this, record(), [](ErrorCode) {});
+    store_empty();
     return release_if_unused();
   }
   protocol_name_ = members_.vote(leader_);
@@ -621,6 +624,16 @@ void Group::begin_generation() {
 
 bool Group::elect_joined_leader() {
   const auto* leader = members_.find(leader_);
+// Without this a restart would bring its last members back.
+void Group::store_empty() {
+  if (!was_stored_) return;
+  host_.store(*this, record(), [this, generation = generation_](ErrorCode error) {
+    // Whoever joins after that is stored in its place.
+    if (error == ErrorCode::none || !is(GroupState::empty) || generation != generation_) return;
+    if (!host_.stopping()) host_.wheel().schedule(phase_timer_, host_.tick_after(store_again));
+  });
+}
+
   if (leader != nullptr && leader->joining != nullptr) return true;
   for (const auto& [id, member] : members_.all()) {
     if (member.joining == nullptr) continue;

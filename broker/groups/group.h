@@ -209,6 +209,7 @@ class Group : public GroupWaits {
   void begin_generation();
   bool elect_joined_leader();
   void take_assignments(GroupAssignments assignments);
+  void store_empty();
   void assignments_stored(std::int32_t generation, GroupAssignments assignments,
                           protocol::ErrorCode error);
   void refuse_syncs(protocol::ErrorCode code);
@@ -255,6 +256,7 @@ class Group : public GroupWaits {
   bool initial_ = false;
   bool grew_ = false;
   timing::CallbackTimer phase_timer_;
+  // Empty: the timer runs when that could not be stored, and it is stored again then.
   std::optional<std::int32_t> storing_;  // The generation whose assignments are being written.
 };
 

@@ -1371,6 +1371,29 @@ TEST_SUITE("group") {
     CHECK(world.heartbeat(a, 1) == ErrorCode::none);
   }
 
+  TEST_CASE("a group whose emptiness could not be stored stores it again, until somebody joins") {
+    GroupWorld world;
+    CHECK(world.leave(world.stable_alone()) == ErrorCode::none);
+    for (int i = 0; i < 3; ++i) {
+      world.store_has_failed(ErrorCode::coordinator_not_available);
+      CHECK(world.storing.empty());
+      world.pass(10s);
+    }
+    world.store_is_durable();
+    world.pass(100s);
+    CHECK(world.storing.empty());
+    world.restart();
+    CHECK(world.state() == GroupState::empty);
+
+    const auto next = world.stable_alone();
+    CHECK(world.leave(next) == ErrorCode::none);
+    world.store_has_failed(ErrorCode::coordinator_not_available);
+    world.stable_alone();
+    world.pass(9s);  // Within its session.
+    CHECK(world.storing.empty());
+    CHECK(world.state() == GroupState::stable);
+  }
+
   TEST_CASE("a record that contradicts itself is refused") {
     GroupWorld world;
     world.stable_alone();
