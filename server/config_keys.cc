@@ -236,9 +236,9 @@ std::vector<ConfigKey> offset_keys() {
                 config.broker.offsets_retention = std::chrono::minutes{value};
               })},
       {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
-       "The memory that committed offsets and names of all groups may take on one shard; the "
-       "broker refuses commits and new groups above it, and those of a user (or an address, "
-       "without logins) that has as much as is left for all others.",
+       "The memory that committed offsets of all groups may take on one shard; the broker refuses "
+       "commits above it, new groups when offsets and names take that much, and both of a user (or "
+       "an address, without logins) that has as much as is left for all others.",
        broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
   };
 }
