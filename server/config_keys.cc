@@ -206,8 +206,8 @@ std::vector<ConfigKey> group_keys() {
        "The shortest session timeout that a consumer may ask for.",
        broker_time(&BrokerConfig::group_min_session_timeout, 1)},
       {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
-       "The limit of bytes in the subscriptions and assignments of a group's members together; the "
-       "broker refuses members above it.",
+       "The limit of bytes in the subscriptions of a group's members together, and of those in "
+       "their assignments; the broker refuses members above it.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
        "The largest number of consumer groups. A user (or an address, without logins) may have as "
@@ -236,9 +236,9 @@ std::vector<ConfigKey> offset_keys() {
                 config.broker.offsets_retention = std::chrono::minutes{value};
               })},
       {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
-       "The memory that committed offsets and names of all groups may take on one shard; the "
-       "broker refuses commits and new groups above it, and those of a user (or an address, "
-       "without logins) that has as much as is left for all others.",
+       "The memory that committed offsets of all groups may take on one shard; the broker refuses "
+       "commits above it, new groups when offsets and names take that much, and both of a user (or "
+       "an address, without logins) that has as much as is left for all others.",
        broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
   };
 }

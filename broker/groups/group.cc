@@ -27,6 +27,9 @@ constexpr std::size_t max_prefix_bytes = 255;
 // back.
 constexpr milliseconds look_again{1000};
 
+// When a group without members could not be stored: how long until it is tried again.
+constexpr milliseconds store_again{10'000};
+
 // A client that is given a member id joins with it at once.
 constexpr milliseconds max_pending_time{10'000};
 
@@ -134,7 +137,7 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
     }
     if (members_.size() >= static_cast<std::size_t>(host_.config().group_max_size))
       return refuse_join(reply, request, ErrorCode::group_max_size_reached);
-    if (const auto error = room_error(request, nullptr); error != ErrorCode::none)
+    if (const auto error = room_error(request, terms, nullptr); error != ErrorCode::none)
       return refuse_join(reply, request, error);
     forget_pending(request.member_id);
     return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
@@ -152,7 +155,7 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
   if (!supports(request.protocol_type, protocols, place)) {
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (const auto error = room_error(request, place); error != ErrorCode::none)
+  if (const auto error = room_error(request, terms, place); error != ErrorCode::none)
     return refuse_join(reply, request, error);
   if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
   const auto max_size = static_cast<std::size_t>(config.group_max_size);
@@ -168,7 +171,8 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     // another id.
     if (pending_.size() >= max_size) {
       pending_.erase(most_similar(pending_, id));
-    } else if (!has_room(bytes_of_group + bytes_of_pending)) {
+    } else if (!has_room(members_.empty() ? payer(terms) : share(),
+                         bytes_of_group + bytes_of_pending)) {
       return refuse_join(reply, request, ErrorCode::coordinator_not_available);
     }
     const milliseconds session_timeout{request.session_timeout_ms};
@@ -187,7 +191,7 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
   if (!supports(request.protocol_type, protocols, &member)) {
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (const auto error = room_error(request, &member); error != ErrorCode::none)
+  if (const auto error = room_error(request, terms, &member); error != ErrorCode::none)
     return refuse_join(reply, request, error);
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
   // As in Kafka, a leader that joins a stable group again asks for a rebalance.
@@ -282,6 +286,7 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
 void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinContext& terms,
                    std::vector<GroupProtocol> protocols) {
   members_.describe(member, terms.client_id, terms.client_host, std::move(protocols));
+  member.share = terms.share;
   if (members_.size() == 1) protocol_type_ = request.protocol_type;
   const milliseconds session{request.session_timeout_ms};
   // Version 0 has one timeout for both.
@@ -375,17 +380,17 @@ void Group::take_assignments(GroupAssignments assignments) {
                 [&](const auto& each) { return members_.find(each.first) == nullptr; });
   std::size_t bytes = 0;
   for (const auto& [member_id, assignment] : assignments) bytes += assignment.size();
-  // Together, because they are one record of the journal.
-  if (members_.bytes() + bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+  // Not together with the members, who were let in: the group would rebalance for ever.
+  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
     host_.lines().assignments.warn(
         mono(), "broker",
-        fmt::format("group {}: the leader's assignments have {} bytes, the members {}; the limit "
-                    "for both is {} (tarry.group.max.bytes)",
-                    printable(id_), bytes, members_.bytes(), host_.config().group_max_bytes));
+        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {} "
+                    "(tarry.group.max.bytes)",
+                    printable(id_), bytes, host_.config().group_max_bytes));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
-  if (!has_room(bytes, members_.assigned_bytes())) {
+  if (!has_room(share(), bytes, members_.assigned_bytes())) {
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
@@ -560,6 +565,7 @@ void Group::arm_phase_timer() {
 }
 
 void Group::phase_timer_fired() {
+  if (is(GroupState::empty)) return store_empty();
   if (!is(GroupState::preparing_rebalance)) return on_sync_timeout();
   // Somebody has come during the delay, so it begins again, within the rebalance timeout.
   if (initial_ && std::exchange(grew_, false) && host_.tick() < phase_end_) {
@@ -596,8 +602,7 @@ void Group::begin_generation() {
   if (members_.empty()) {
     protocol_name_.clear();
     become(GroupState::empty);
-    // Without this a restart would bring its last members back.
-    if (was_stored_) host_.store(*this, record(), [](ErrorCode) {});
+    store_empty();
     return release_if_unused();
   }
   protocol_name_ = members_.vote(leader_);
@@ -617,6 +622,16 @@ void Group::begin_generation() {
     std::exchange(member.joining, nullptr)->give(std::move(answer));
   }
   joined_ = 0;
+}
+
+// Without this a restart would bring its last members back.
+void Group::store_empty() {
+  if (!was_stored_) return;
+  host_.store(*this, record(), [this, generation = generation_](ErrorCode error) {
+    // Whoever joins after that is stored in its place.
+    if (error == ErrorCode::none || !is(GroupState::empty) || generation != generation_) return;
+    if (!host_.stopping()) host_.wheel().schedule(phase_timer_, host_.tick_after(store_again));
+  });
 }
 
 bool Group::elect_joined_leader() {
@@ -730,10 +745,13 @@ void Group::count_pending() {
                                           : bytes_of_group + pending_.size() * bytes_of_pending);
 }
 
-bool Group::has_room(std::size_t more, std::size_t freed) const {
-  if (more <= freed) return true;
-  const std::size_t bytes = members_.held_bytes() - freed + more;
-  return host_.has_member_room(members_.share(), bytes, more - freed);
+bool Group::has_room(const GroupShare& share, std::size_t more, std::size_t freed) const {
+  return more <= freed || host_.has_member_room(*this, share, more - freed);
+}
+
+const GroupShare& Group::payer(const JoinContext& terms) const {
+  const bool changes = members_.empty() || share().is_nobodys;
+  return changes && terms.share ? *terms.share : share();
 }
 
 void Group::release_if_unused() {
@@ -817,13 +835,14 @@ bool Group::supports(std::string_view type, std::span<const GroupProtocol> proto
 // The error if what this client says is too large for a member, or for one that takes another's
 // place: for the group's own limit, or for the room that other groups have left, which clients ask
 // for again.
-ErrorCode Group::room_error(const JoinGroupRequest& request, const GroupMember* instead_of) const {
+ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& terms,
+                            const GroupMember* instead_of) const {
   const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
   const std::size_t wanted = bytes_of(request);
   const std::size_t bytes = members_.bytes() - freed + wanted;
   if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
     return ErrorCode::group_max_size_reached;
-  if (!has_room(wanted, freed)) return ErrorCode::coordinator_not_available;
+  if (!has_room(payer(terms), wanted, freed)) return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }
 

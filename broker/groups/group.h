@@ -121,7 +121,8 @@ class Group : public GroupWaits {
   struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;
-    std::string_view owner;       // The client that the group counts for if it is new.
+    std::string_view owner;             // The client that the group may count for.
+    std::shared_ptr<GroupShare> share;  // That client's, which Groups looks up.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };
@@ -165,6 +166,7 @@ class Group : public GroupWaits {
   // A GroupStored of it may be in the journal or in db/meta.
   bool was_stored() const { return was_stored_; }
 
+  const GroupShare& share() const { return members_.share(); }
   void count_members_in(std::shared_ptr<GroupShare> share) { members_.count_in(std::move(share)); }
 
   // The broker stops: no timeout changes the group any more.
@@ -207,6 +209,7 @@ class Group : public GroupWaits {
   void membership_changed();
   void complete_join_if_all_joined();
   void begin_generation();
+  void store_empty();
   bool elect_joined_leader();
   void take_assignments(GroupAssignments assignments);
   void assignments_stored(std::int32_t generation, GroupAssignments assignments,
@@ -222,13 +225,15 @@ class Group : public GroupWaits {
   void forget_pending(std::string_view id);
   // pending_ has changed.
   void count_pending();
-  // Whether there is room for `more` in place of `freed`.
-  bool has_room(std::size_t more, std::size_t freed = 0) const;
+  // Whether there is room in `share` for `more` in place of `freed`.
+  bool has_room(const GroupShare& share, std::size_t more, std::size_t freed = 0) const;
+  // The share whose room a member from this client takes.
+  const GroupShare& payer(const JoinContext& terms) const;
   void log_departure(const GroupMember& member, std::string_view what);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
   protocol::ErrorCode room_error(const protocol::JoinGroupRequest& request,
-                                 const GroupMember* instead_of) const;
+                                 const JoinContext& terms, const GroupMember* instead_of) const;
   MonoTime mono() const { return MonoTime{std::chrono::milliseconds{host_.tick()}}; }
   std::string new_member_id(std::string_view prefix);
   void release_if_unused();
@@ -251,6 +256,7 @@ class Group : public GroupWaits {
   // PreparingRebalance: it ends at phase_end_ at the latest.  While it is the initial one it ends
   // with the timer alone, which waits on while newcomers come.  CompletingRebalance and Stable:
   // a member that still owes a SyncGroup then is removed; when none does, the journal was late.
+  // Empty: the timer runs when that could not be stored, and it is stored again then.
   timing::Tick phase_end_ = 0;
   bool initial_ = false;
   bool grew_ = false;

@@ -57,10 +57,9 @@ class GroupHost {
   using Stored = std::move_only_function<void(protocol::ErrorCode)>;
   virtual void store(Group& group, const GroupRecordView& record, Stored then) = 0;
 
-  // Whether a group of this client, whose members take so many bytes then, may take `more` beside
-  // what the others have.
-  virtual bool has_member_room(const GroupShare& share, std::size_t bytes,
-                               std::size_t more) const = 0;
+  // Whether the members of a group that counts in `share` may take `more` beside what others have;
+  // logs the bound that is hit.
+  virtual bool has_member_room(const Group& group, const GroupShare& share, std::size_t more) = 0;
   // Says that the memory of a group's members has changed.
   virtual void member_bytes_changed(std::size_t before, std::size_t now) = 0;
 

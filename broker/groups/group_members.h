@@ -45,9 +45,10 @@ class DelayedSync;
 struct GroupMember : GroupRecord::Member {
   DelayedJoin* joining = nullptr;  // Parked.
   DelayedSync* syncing = nullptr;
-  bool sync_expected = false;  // It knows this generation and has not sent SyncGroup yet.
-  bool knows_its_id = false;   // It was told its id: its client can come back.
-  std::size_t counted = 0;     // Its part of GroupMembers::bytes().
+  bool sync_expected = false;         // It knows this generation and has not sent SyncGroup yet.
+  bool knows_its_id = false;          // It was told its id: its client can come back.
+  std::size_t counted = 0;            // Its part of GroupMembers::bytes().
+  std::shared_ptr<GroupShare> share;  // Its client's; null: it has not joined since the start.
   std::unique_ptr<DelayedHeartbeat> session;
 };
 

@@ -19,9 +19,6 @@ namespace {
 // Commits on their way keep an expiry from telling old from new; they are there for a round.
 constexpr milliseconds wait_for_commits{1000};
 
-// Some hundred partitions without texts.
-constexpr std::size_t always_allowed_part = 1024;
-
 // The memory of one offset, with its place in the map.
 std::size_t bytes_of(const CommittedOffset& offset) {
   return sizeof(GroupOffsets::Map::value_type) + 4 * sizeof(void*) + offset.metadata.size();
@@ -46,9 +43,22 @@ struct GroupOffsets::State {
   const std::string group;
   std::move_only_function<void()> on_empty;
   Map offsets;
-  std::size_t bytes = 0;          // Its name and `offsets`, without those on their way.
+  const std::size_t name_bytes;
+  std::size_t bytes = 0;          // Of `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
+
+  void enter(std::shared_ptr<GroupShare> into) {
+    share = std::move(into);
+    ++share->groups;
+    share->name_bytes += name_bytes;
+    share->offset_bytes += bytes;
+  }
+  void leave() {
+    --share->groups;
+    share->name_bytes -= name_bytes;
+    share->offset_bytes -= bytes;
+  }
 
   void hold(std::size_t more) {
     bytes += more;
@@ -61,13 +71,14 @@ struct GroupOffsets::State {
     share->offset_bytes -= less;
   }
 
-  // Whether a commit of `all` bytes, `more` of them new, has room.  An eighth is kept for those
-  // that only commit again what they have.  A group may have twice what its client may still take,
-  // so that it leaves room for the client's other groups.
-  bool has_room_for(std::size_t all, std::size_t more, std::size_t limit) const {
-    if (more == 0) return budget.bytes + all <= limit;
-    const std::size_t room = budget.room_of(*share, limit);
-    return all <= room && (bytes + more <= 2 * room || bytes + more <= limit / always_allowed_part);
+  // Empty if a commit of `all` bytes, `more` of them new, has room; else the bound that it hits.
+  std::string_view bound_of(const GroupShare& payer, std::size_t all, std::size_t more,
+                            std::size_t limit) const {
+    if (more == 0) return budget.bytes + all <= limit ? "" : "all of which is taken";
+    if (all <= budget.room_of(payer, limit)) return "";
+    return budget.bytes + all > OffsetBudget::for_new(limit)
+               ? "an eighth of which is kept for offsets that are committed again"
+               : "of which a client may have as much as it leaves for all others";
   }
 };
 
@@ -76,18 +87,19 @@ GroupOffsets::GroupOffsets(ShardContext& shard, OffsetBudget& budget, std::strin
                            std::shared_ptr<GroupShare> share, std::size_t name_bytes)
     : shard_(shard),
       budget_(budget),
-      state_(std::make_shared<State>(shard, budget, std::move(share), std::move(group),
-                                     std::move(on_empty))),
+      state_(std::make_shared<State>(shard, budget, nullptr, std::move(group), std::move(on_empty),
+                                     Map{}, name_bytes)),
       timer_([this] { expire(); }) {
   state_->owner = this;
-  state_->hold(name_bytes);
-  ++state_->share->groups;
+  state_->enter(std::move(share));
+  budget.name_bytes += name_bytes;
 }
 
 GroupOffsets::~GroupOffsets() {
   // Records on their way keep the state; their callbacks see that its owner is gone.
-  state_->release(state_->bytes);
-  --state_->share->groups;
+  state_->leave();
+  budget_.bytes -= state_->bytes;
+  budget_.name_bytes -= state_->name_bytes;
   state_->offsets.clear();
   state_->owner = nullptr;
 }
@@ -112,11 +124,8 @@ const GroupShare& GroupOffsets::share() const {
 
 // Commits on their way stay in the share that they began with.
 void GroupOffsets::count_in(std::shared_ptr<GroupShare> share) {
-  --state_->share->groups;
-  state_->share->offset_bytes -= state_->bytes;
-  state_->share = std::move(share);
-  ++state_->share->groups;
-  state_->share->offset_bytes += state_->bytes;
+  state_->leave();
+  state_->enter(std::move(share));
 }
 
 const GroupOffsets::Map& GroupOffsets::all() const {
@@ -133,7 +142,8 @@ bool GroupOffsets::empty() const {
 }
 
 // A commit takes room when it is written; when it is durable, its offsets take it in its place.
-std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
+std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits,
+                                                   std::shared_ptr<GroupShare> payer) {
   TARRY_ASSERT(!commits.empty(), "a commit has at least one offset");
   // Until the old ones go, both are there.
   std::size_t bytes = 0, more = 0;
@@ -145,15 +155,15 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   }
   const auto limit = static_cast<std::size_t>(shard_.config().group_offsets_bytes);
   if (bytes > limit) return std::unexpected(ErrorCode::invalid_commit_offset_size);
-  if (!state_->has_room_for(bytes, more, limit)) {
+  if (!payer) payer = state_->share;
+  if (const auto bound = state_->bound_of(*payer, bytes, more, limit); !bound.empty()) {
     budget_.full.error(
         shard_.clock().mono(), "broker",
-        fmt::format("committed offsets take {} bytes in shard {}, {} of them those of one client, "
-                    "which may have as much as it leaves for all others; the limit is {} "
-                    "(tarry.group.offsets.bytes): commits of group {} are refused until offsets "
-                    "expire or are deleted",
-                    budget_.bytes, shard_.index(), state_->share->offset_bytes, limit,
-                    printable(state_->group)));
+        fmt::format("committed offsets take {} bytes in shard {}, {} of them those of one client; "
+                    "the limit is {} (tarry.group.offsets.bytes), {}: a commit of group {} with {} "
+                    "bytes is refused, and others will be, until offsets expire or are deleted",
+                    budget_.bytes, shard_.index(), payer->offset_bytes, limit, bound,
+                    printable(state_->group), bytes));
     return std::unexpected(ErrorCode::coordinator_not_available);  // Clients try again.
   }
 
@@ -163,34 +173,33 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
     operation.offsets.push_back(view_of(partition, offset));
   storage::JournalTransaction transaction;
   transaction.add(operation);
-  transaction.on_durable(
-      [state = state_, share = state_->share, bytes, commits = std::move(commits)]() mutable {
-        ShardContext& shard = state->shard;
-        --state->pending;
-        state->budget.bytes -= bytes;
-        share->offset_bytes -= bytes;
-        // Its topic may have been deleted since, and its other offsets with it.
-        std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
-        storage::OffsetsCommitted done{state->group, {}};
-        for (const auto& [partition, offset] : commits)
-          done.offsets.push_back(view_of(partition, offset));
-        if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
-          return shard.journal_failed(applied.error());
-        if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
-        // The last that the group waited for, and nothing of it is left.
-        if (state->owner->empty() && commits.empty()) return state->on_empty();
-        std::optional<WallTime> due;
-        for (auto& [partition, offset] : commits) {
-          const auto [at, is_new] = state->offsets.try_emplace(partition);
-          auto& place = at->second;
-          if (!is_new) state->release(bytes_of(place));
-          place = std::move(offset);
-          state->hold(bytes_of(place));
-          if (const auto when = state->owner->due_of(partition, place))
-            due = std::min(due.value_or(*when), *when);
-        }
-        state->owner->arm(due);
-      });
+  transaction.on_durable([state = state_, payer, bytes, commits = std::move(commits)]() mutable {
+    ShardContext& shard = state->shard;
+    --state->pending;
+    state->budget.bytes -= bytes;
+    payer->offset_bytes -= bytes;
+    // Its topic may have been deleted since, and its other offsets with it.
+    std::erase_if(commits, [&](const auto& c) { return !shard.topics().find(c.first.topic); });
+    storage::OffsetsCommitted done{state->group, {}};
+    for (const auto& [partition, offset] : commits)
+      done.offsets.push_back(view_of(partition, offset));
+    if (auto applied = shard.broker_context().offset_store->apply(done); !applied)
+      return shard.journal_failed(applied.error());
+    if (state->owner == nullptr) return;  // Its removal comes after this in the journal.
+    // The last that the group waited for, and nothing of it is left.
+    if (state->owner->empty() && commits.empty()) return state->on_empty();
+    std::optional<WallTime> due;
+    for (auto& [partition, offset] : commits) {
+      const auto [at, is_new] = state->offsets.try_emplace(partition);
+      auto& place = at->second;
+      if (!is_new) state->release(bytes_of(place));
+      place = std::move(offset);
+      state->hold(bytes_of(place));
+      if (const auto when = state->owner->due_of(partition, place))
+        due = std::min(due.value_or(*when), *when);
+    }
+    state->owner->arm(due);
+  });
   const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) {
     shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
@@ -200,7 +209,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits) {
   }
   ++state_->pending;
   budget_.bytes += bytes;
-  state_->share->offset_bytes += bytes;
+  payer->offset_bytes += bytes;
   return *lsn;
 }
 

@@ -21,9 +21,10 @@
 // Invariants
 //   - Keys are topic ids: a topic that is created again under an old name has no offsets.
 //   - The offsets of a deleted topic are gone when the deletion is answered.
-//   - All groups of a shard together stay within tarry.group.offsets.bytes, their names included;
-//     commits above it are refused, existing offsets are kept.  The groups of one client take no
-//     more of it than they leave for all others (GroupShare).
+//   - All groups of a shard together stay within tarry.group.offsets.bytes; commits above it are
+//     refused, existing offsets are kept.  The groups of one client take no more of it than they
+//     leave for all others (GroupShare).  Names need room beside the offsets when their groups are
+//     made; then they keep nobody from committing.
 //   - While nothing can expire no timer runs.
 //
 // Belongs to its group's owner (Groups); everything runs on the group's shard.
@@ -76,14 +77,22 @@ struct OffsetExpiry {
 // The memory of the names and the committed offsets of all groups of a shard, including commits in
 // flight.
 struct OffsetBudget {
-  std::size_t bytes = 0;
-  LogThrottle full;  // Commits are refused.
+  std::size_t bytes = 0;       // Of the offsets.
+  std::size_t name_bytes = 0;  // Those of a data directory are taken without asking.
+  LogThrottle full;            // Commits are refused.
   // Offsets that expire, of as many groups as clients have made.
   LogThrottle expiries{20};
 
-  // The bytes by which the client of `share` may grow.
+  // What new offsets may take; the rest is kept for those that are committed again.
+  static std::size_t for_new(std::size_t limit) { return limit - limit / 8; }
+  // The bytes by which the offsets of the client of `share` may grow.
   std::size_t room_of(const GroupShare& share, std::size_t limit) const {
-    return GroupShare::room(share.offset_bytes, bytes, limit - limit / 8);
+    return GroupShare::room(share.offset_bytes, bytes, for_new(limit));
+  }
+  // The bytes that the names of its new groups may take.
+  std::size_t room_for_names(const GroupShare& share, std::size_t limit) const {
+    return GroupShare::room(share.offset_bytes + share.name_bytes, bytes + name_bytes,
+                            for_new(limit));
   }
 };
 
@@ -110,7 +119,9 @@ class GroupOffsets {
   // Not empty.  Errors: COORDINATOR_NOT_AVAILABLE (the disk is full, the broker stops, other groups
   // have the budget: try again),
   // INVALID_COMMIT_OFFSET_SIZE (more than a journal record or the shard's budget holds).
-  std::expected<Lsn, protocol::ErrorCode> commit(Commits commits);
+  // `payer`: whose room it takes; null: that of the share that the group is counted in.
+  std::expected<Lsn, protocol::ErrorCode> commit(Commits commits,
+                                                 std::shared_ptr<GroupShare> payer = nullptr);
 
   // Forgets them; the LSN as above.  Unknown partitions are skipped; 0: none was known.
   std::expected<Lsn, protocol::ErrorCode> remove(std::vector<TopicPartition> partitions);

@@ -3,10 +3,16 @@
 // GroupShare: what the groups of one client take of what all groups of a shard may have.
 //
 // A client is a user, or an address where nobody logs in.  It may have as much as it leaves for all
-// others together, however many groups it makes.  A group counts for the client that made it, and
-// after a restart for the first that uses it.
+// others together, however many groups it makes.
 //
-// Held by the groups that it counts, on their shard's thread.
+//   group                        counts for
+//   without members              who made it, or was the last to commit to it or to join it
+//   with members                 the client of its generation's leader
+//   with members, at the start   nobody, until a client becomes a member, or a commit is taken
+//
+// A request that is refused changes none of this.
+//
+// Held by the groups that it counts and by their members, on their shard's thread.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +21,10 @@ namespace tarry::broker {
 
 struct GroupShare {
   std::size_t groups = 0;
-  std::size_t offset_bytes = 0;  // Of names and committed offsets: a part of OffsetBudget::bytes.
+  std::size_t offset_bytes = 0;  // Of committed offsets: a part of OffsetBudget::bytes.
+  std::size_t name_bytes = 0;    // Of groups' names: a part of OffsetBudget::name_bytes.
   std::size_t member_bytes = 0;  // Of members, and of member ids that were given out.
+  bool is_nobodys = false;       // Of groups that nobody has used since the start.
 
   // The most by which a client that has `mine` of `taken` may grow, so that it has no more than is
   // left for others.

@@ -26,7 +26,7 @@ namespace {
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
-// As many shares may be of clients that have no groups any more.
+// As many shares may be of clients that have no groups and no members any more.
 constexpr std::size_t spare_shares = 1000;
 
 bool is_group_id(std::string_view id) {
@@ -55,8 +55,11 @@ std::string owner_of(const Connection& connection) {
 
 Groups::Groups(ShardContext& shard)
     : shard_(shard),
+      sweep_shares_at_(spare_shares),
       members_charge_(shard.ledger(), nullptr),
-      unused_timer_([this] { remove_unused(); }) {}
+      unused_timer_([this] { remove_unused(); }) {
+  nobodys_->is_nobodys = true;
+}
 
 Groups::~Groups() = default;
 
@@ -64,12 +67,25 @@ Groups::~Groups() = default;
 
 // Members stay when their connections have gone, so all groups together may have a quarter of the
 // clients' memory on up to four shards, and a sixteenth of it on each of more.  A client may use as
-// much as it leaves for all others, and a group twice what its client may still take.
-bool Groups::has_member_room(const GroupShare& share, std::size_t bytes, std::size_t more) const {
+// much as it leaves for all others.
+bool Groups::has_member_room(const Group& group, const GroupShare& share, std::size_t more) {
   const auto all = static_cast<std::size_t>(config().memory_bytes);
   const std::size_t limit = std::max(all / 4 / shard_.broker_context().shard_count, all / 16);
   const auto room = GroupShare::room(share.member_bytes, members_charge_.bytes(), limit);
-  return more <= room && bytes <= 2 * room && more <= shard_.ledger().room();
+  const bool has_room = more <= room;
+  if (has_room && more <= shard_.ledger().room()) return true;
+  lines_.limits.error(
+      shard_.clock().mono(), "broker",
+      fmt::format(
+          "group {}: members that take {} bytes more are refused; the members of all groups "
+          "take {} bytes in shard {}, {} of them those of one client; {}",
+          printable(group.id()), more, members_charge_.bytes(), shard_.index(), share.member_bytes,
+          has_room ? std::string("requests and answers take the rest of what clients may "
+                                 "have (tarry.memory.bytes)")
+                   : fmt::format("the limit is {} (a part of tarry.memory.bytes), of which "
+                                 "a client may have as much as it leaves for all others",
+                                 limit)));
+  return false;
 }
 
 void Groups::member_bytes_changed(std::size_t before, std::size_t now) {
@@ -131,6 +147,9 @@ void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
 
 void Groups::state_changed(Group& group) {
   auto& kept = static_cast<GroupEntry&>(group);
+  // A generation has begun, and its leader has joined.
+  if (kept.is(GroupState::completing_rebalance))
+    if (const auto& share = kept.members().at(kept.leader()).share) kept.count_in(share);
   OffsetExpiry expiry;
   expiry.since = OffsetExpiry::Since::never;
   if (kept.is(GroupState::empty)) {
@@ -162,8 +181,10 @@ GroupEntry* Groups::find(std::string_view id) const {
 }
 
 std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
-  if (shares_.size() > 2 * groups_.size() + spare_shares)
+  if (shares_.size() >= sweep_shares_at_) {
     std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
+    sweep_shares_at_ = 2 * shares_.size() + spare_shares;
+  }
   auto found = shares_.find(owner);
   if (found == shares_.end()) found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
   auto share = found->second.lock();
@@ -171,8 +192,13 @@ std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
   return share;
 }
 
-void Groups::claim(GroupEntry& group, std::string_view owner) {
-  if (&group.offsets.share() == nobodys_.get()) group.count_in(share_of(owner));
+std::expected<Lsn, ErrorCode> Groups::commit(GroupEntry& group, std::string_view owner,
+                                             GroupOffsets::Commits commits) {
+  std::shared_ptr<GroupShare> payer;
+  if (group.members().empty() || group.share().is_nobodys) payer = share_of(owner);
+  const auto lsn = group.offsets.commit(std::move(commits), payer);
+  if (lsn && payer) group.count_in(payer);
+  return lsn;
 }
 
 GroupEntry& Groups::make(std::string_view id, std::shared_ptr<GroupShare> share) {
@@ -199,10 +225,7 @@ bool Groups::is_too_long(std::string_view id) {
 std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
                                                            std::string_view owner) {
   if (is_too_long(id)) return std::unexpected(ErrorCode::invalid_group_id);
-  if (auto* found = find(id)) {
-    claim(*found, owner);
-    return found;
-  }
+  if (auto* found = find(id)) return found;
   // Each shard has its part of what is allowed.
   const auto shards = shard_.broker_context().shard_count;
   const auto limit = (static_cast<std::size_t>(config().max_groups) + shards - 1) / shards;
@@ -219,10 +242,19 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
                     config().max_groups));
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
-  // Names stay as long as offsets do, which share their room.
+  // Names stay as long as offsets do, and find room beside them.
   const auto bytes_limit = static_cast<std::size_t>(config().group_offsets_bytes);
-  if (GroupEntry::name_bytes(id) > offset_budget_.room_of(*share, bytes_limit))
+  if (GroupEntry::name_bytes(id) > offset_budget_.room_for_names(*share, bytes_limit)) {
+    lines_.limits.error(
+        shard_.clock().mono(), "broker",
+        fmt::format("names of groups and committed offsets take {} bytes in shard {}, {} of them "
+                    "those of {}, who may have as much as is left for all others; the limit is {} "
+                    "(tarry.group.offsets.bytes), an eighth of which is kept for offsets that are "
+                    "committed again: the new group {} is refused",
+                    offset_bytes(), shard_.index(), share->offset_bytes + share->name_bytes,
+                    printable(owner), bytes_limit, printable(id)));
     return std::unexpected(ErrorCode::coordinator_not_available);
+  }
   return &make(id, std::move(share));
 }
 
@@ -267,11 +299,16 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
     const auto made = find_or_make(request.group_id, terms.owner);
     if (!made) co_return refuse(made.error());
     group = *made;
-  } else {
-    claim(*group, terms.owner);
   }
+  terms.share = share_of(terms.owner);
+  const bool had_members = !group->members().empty();
   DelayedJoin reply;
   group->join(request, terms, reply);
+  const auto code = reply.has_answer() ? reply.answer()->error_code : ErrorCode::none;
+  // A member, or one that is expected.  The next generation says anew whom the group counts for.
+  if (had_members ? code == ErrorCode::none && group->share().is_nobodys
+                  : code == ErrorCode::none || code == ErrorCode::member_id_required)
+    group->count_in(terms.share);
   // If the request was refused, the group may have been made for nothing.
   drop_if_unused(*group);
   CancellationToken::Attached attached(*token, reply);

@@ -87,15 +87,18 @@ class Groups final : private GroupHost {
 
   const ById& all() const { return groups_; }
   std::size_t member_bytes() const { return members_charge_.bytes(); }
-  std::size_t offset_bytes() const { return offset_budget_.bytes; }
+  // With the names of all groups.
+  std::size_t offset_bytes() const { return offset_budget_.bytes + offset_budget_.name_bytes; }
   GroupEntry* find(std::string_view id) const;  // Null: there is none.
   // Made for `owner` (owner_of()) when there is none.  INVALID_GROUP_ID, or
   // COORDINATOR_NOT_AVAILABLE when there are tarry.max.groups already, or the owner has as many as
   // are left for all others.
   std::expected<GroupEntry*, protocol::ErrorCode> find_or_make(std::string_view id,
                                                                std::string_view owner);
-  // The client uses a group: one that was there at the start counts for it from now on.
-  void claim(GroupEntry& group, std::string_view owner);
+  // GroupOffsets::commit() for this client, which a group without members counts for then, and one
+  // that nobody has used since the start.
+  std::expected<Lsn, protocol::ErrorCode> commit(GroupEntry& group, std::string_view owner,
+                                                 GroupOffsets::Commits commits);
 
   // For a group that was made for a request which was then refused.
   void drop_if_unused(GroupEntry& group) {
@@ -139,7 +142,7 @@ class Groups final : private GroupHost {
   bool stopping() const override;
   GroupLines& lines() override { return lines_; }
   void store(Group& group, const GroupRecordView& record, Stored then) override;
-  bool has_member_room(const GroupShare& share, std::size_t bytes, std::size_t more) const override;
+  bool has_member_room(const Group& group, const GroupShare& share, std::size_t more) override;
   void member_bytes_changed(std::size_t before, std::size_t now) override;
   void state_changed(Group& group) override;
   void on_unused(Group& group) override;
@@ -157,7 +160,7 @@ class Groups final : private GroupHost {
   GroupLines lines_;
   OffsetBudget offset_budget_;
   std::map<std::string, std::weak_ptr<GroupShare>, std::less<>> shares_;  // By owner.
-  // Of groups that nobody has used since the start.
+  std::size_t sweep_shares_at_;  // At this size of shares_ those that have gone are taken out.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;

@@ -46,7 +46,7 @@ constexpr std::size_t commits_at_once = 2000;
 
 // On the group's shard, which may do without the group in between.
 asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitRequest& request,
-                                           GroupOffsets::Commits commits,
+                                           const std::string& owner, GroupOffsets::Commits commits,
                                            std::shared_ptr<CancellationToken> token) {
   for (std::size_t from = 0; from < commits.size(); from += commits_at_once) {
     const auto first = commits.begin() + static_cast<std::ptrdiff_t>(from);
@@ -56,7 +56,7 @@ asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitReque
     // Looked up again, because the group may have gone while others had their turn.
     GroupEntry* const group = shard.groups().find(request.group_id);
     if (group == nullptr) co_return ErrorCode::coordinator_not_available;
-    const auto lsn = group->offsets.commit(std::move(some));
+    const auto lsn = shard.groups().commit(*group, owner, std::move(some));
     if (!lsn) co_return lsn.error();
     const auto code = co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
     if (code != ErrorCode::none) co_return code;
@@ -80,12 +80,14 @@ asio::awaitable<ErrorCode> commit(Shard& shard, const OffsetCommitRequest& reque
   }
   ErrorCode code = group->check_commit(generation, request.member_id, request.group_instance_id);
   if (code == ErrorCode::none) {
-    groups.claim(*group, owner);
     // A commit shows that the member is there, as a heartbeat does.
     group->touch_session(request.member_id);
-    if (commits.size() > commits_at_once)
-      co_return co_await commit_in_steps(shard, request, std::move(commits), std::move(token));
-    const auto lsn = group->offsets.commit(std::move(commits));
+    if (commits.size() > commits_at_once) {
+      code = co_await commit_in_steps(shard, request, owner, std::move(commits), std::move(token));
+      if (GroupEntry* const left = groups.find(request.group_id)) groups.drop_if_unused(*left);
+      co_return code;
+    }
+    const auto lsn = groups.commit(*group, owner, std::move(commits));
     if (lsn) co_return co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);
     code = lsn.error();
   }

@@ -1256,6 +1256,19 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::preparing_rebalance);
   }
 
+  TEST_CASE("a group that let its members in takes assignments as large as they are") {
+    GroupWorld world;
+    world.limits.group_max_bytes = 10'000;
+    Says says;
+    says.protocols = {{"range", std::string(9'000, 'x')}};
+    says.member_id = world.stable_alone(says);
+    CHECK(error_of(world.join(says)) == ErrorCode::none);
+    const auto sync = world.sync(says.member_id, 2, {{says.member_id, std::string(9'000, 'x')}});
+    world.store_is_durable();
+    CHECK(error_of(sync) == ErrorCode::none);
+    CHECK(world.state() == GroupState::stable);
+  }
+
   TEST_CASE("all that members take is told to the host, and given back when they go") {
     GroupWorld world;
     Says says;
@@ -1356,6 +1369,29 @@ TEST_SUITE("group") {
     world.restart();
     CHECK(world.heartbeat(a, 2) == ErrorCode::illegal_generation);
     CHECK(world.heartbeat(a, 1) == ErrorCode::none);
+  }
+
+  TEST_CASE("a group whose emptiness could not be stored stores it again, until somebody joins") {
+    GroupWorld world;
+    CHECK(world.leave(world.stable_alone()) == ErrorCode::none);
+    for (int i = 0; i < 3; ++i) {
+      world.store_has_failed(ErrorCode::coordinator_not_available);
+      CHECK(world.storing.empty());
+      world.pass(10s);
+    }
+    world.store_is_durable();
+    world.pass(100s);
+    CHECK(world.storing.empty());
+    world.restart();
+    CHECK(world.state() == GroupState::empty);
+
+    const auto next = world.stable_alone();
+    CHECK(world.leave(next) == ErrorCode::none);
+    world.store_has_failed(ErrorCode::coordinator_not_available);
+    world.stable_alone();
+    world.pass(9s);  // Within its session.
+    CHECK(world.storing.empty());
+    CHECK(world.state() == GroupState::stable);
   }
 
   TEST_CASE("a record that contradicts itself is refused") {

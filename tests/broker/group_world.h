@@ -241,8 +241,8 @@ class GroupWorld final : private GroupHost {
     REQUIRE(copy.has_value());
     storing.emplace_back(std::move(*copy), std::move(then));
   }
-  bool has_member_room(const GroupShare&, std::size_t bytes, std::size_t) const override {
-    return bytes <= room;
+  bool has_member_room(const Group&, const GroupShare&, std::size_t more) override {
+    return member_bytes + more <= room;
   }
   void member_bytes_changed(std::size_t before, std::size_t now) override {
     member_bytes += now - before;

@@ -424,6 +424,97 @@ TEST_SUITE("groups") {
     CHECK(world.shard().groups().offset_bytes() < before);
   }
 
+  TEST_CASE("a request that is refused, or asks for an id, takes no group from its client") {
+    World world;
+    create_topic(world, "a", 1);
+    const auto name = names_of_shard(world, 0, 1)[0];
+    const auto member = stable_group(world, name);
+    world.restart();
+    const GroupEntry& group = *world.shard().groups().find(name);
+    auto hostile = join_request(name);
+    hostile.protocol_type = "other";
+    CHECK(world.call<JoinGroupResponse>(hostile, 3, 1).error_code ==
+          ErrorCode::inconsistent_group_protocol);
+    CHECK(world.call<JoinGroupResponse>(join_request(name), 4, 1).error_code ==
+          ErrorCode::member_id_required);
+    CHECK(group.share().is_nobodys);
+    CHECK(commit(world, name, "a", 0, 1, "", {1, member}) == ErrorCode::none);
+    CHECK_FALSE(group.share().is_nobodys);
+    CHECK(group.share().groups == 1);
+    CHECK(group.share().offset_bytes > 0);
+  }
+
+  TEST_CASE(
+      "a group counts for its leader's client from each generation on, and without members "
+      "for the last that committed") {
+    World world;
+    create_topic(world, "a", 1);
+    const auto names = names_of_shard(world, 0, 3);
+    const auto commit_by = [&](std::size_t home, const std::string& group) {
+      return world.call<protocol::OffsetCommitResponse>(commit_request(group, "a", 0, 1), 8, home)
+          .topics.at(0)
+          .partitions.at(0)
+          .error_code;
+    };
+    const auto member = stable_group(world, names[0]);
+    CHECK(commit_by(0, names[1]) == ErrorCode::none);
+    world.restart();
+    const auto share_of = [&](std::size_t i) {
+      return &world.shard().groups().find(names[i])->share();
+    };
+    CHECK(commit_by(0, names[2]) == ErrorCode::none);
+    const GroupShare* const mine = share_of(2);
+    CHECK(commit_by(1, names[1]) == ErrorCode::none);
+    const GroupShare* const others = share_of(1);
+    CHECK(others != mine);
+    CHECK_FALSE(others->is_nobodys);
+    CHECK(commit_by(0, names[1]) == ErrorCode::none);
+    CHECK(share_of(1) == mine);
+
+    const auto hostile = world.begin(join_request(names[0]), 3, 1);
+    world.run();
+    CHECK(share_of(0) != mine);
+    CHECK_FALSE(share_of(0)->is_nobodys);
+    const auto again = world.call<JoinGroupResponse>(join_request(names[0], member), 3);
+    CHECK(again.leader == member);
+    CHECK(world.read<JoinGroupResponse>(*hostile, 3).error_code == ErrorCode::none);
+    CHECK(share_of(0) == mine);
+    CHECK(mine->groups == 3);
+    CHECK(mine->member_bytes == world.shard().groups().member_bytes());
+  }
+
+  TEST_CASE("names that an old data directory brings keep nobody from committing") {
+    std::int64_t limit = 1 << 20;
+    World world({.shards = 1,
+                 .configure = [&](BrokerConfig& config) { config.group_offsets_bytes = limit; }});
+    create_topic(world, "a", 2);
+    const auto name_of = [](int i) { return std::string(1000, 'n') + std::to_string(i); };
+    for (int i = 0; i < 10; ++i) CHECK(commit(world, name_of(i), "a", 0, 1) == ErrorCode::none);
+    limit = 32 << 10;  // The names alone take more.
+    world.restart();
+    for (int i = 0; i < 10; ++i) CHECK(commit(world, name_of(i), "a", 0, 2) == ErrorCode::none);
+    CHECK(commit(world, name_of(0), "a", 1, 2) == ErrorCode::none);
+    CapturedLog log;
+    CHECK(commit(world, name_of(10), "a", 0, 1) == ErrorCode::coordinator_not_available);
+    CHECK(log.count("names of groups and committed offsets take") == 1);
+  }
+
+  TEST_CASE("a group whose first commit is refused is dropped, however large the commit") {
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.group_offsets_bytes = 4096; }});
+    create_topic(world, "a", 2001);
+    auto request = commit_request("g", "a", 0, 1);
+    for (PartitionIndex partition = 1; partition < 2001; ++partition) {
+      auto place = request.topics[0].partitions[0];
+      place.partition_index = partition;
+      request.topics[0].partitions.push_back(place);
+    }
+    const auto answer = world.call<protocol::OffsetCommitResponse>(request, 8);
+    CHECK(answer.topics.at(0).partitions.at(2000).error_code != ErrorCode::none);
+    world.run();
+    CHECK(world.shard().groups().find("g") == nullptr);
+  }
+
   TEST_CASE("a broker that stops answers waiting members, and keeps them") {
     World world;
     const auto member = stable_group(world, "g");

@@ -6,6 +6,7 @@
 #include "broker/groups/group_offsets.h"
 #include "storage/offset_store.h"
 #include "tests/broker/batches.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -198,6 +199,20 @@ TEST_SUITE("offsets") {
            at(f.world, 3, "new"));
     commit(f.world, *f.offsets, a0, at(f.world, 4, "mine"));
     CHECK(f.offsets->find(a0)->offset == 4);
+  }
+
+  TEST_CASE("one group alone may have nearly half of the budget, and the log names what stops it") {
+    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 1 << 20; });
+    for (const char* topic : {"a", "b"})
+      for (PartitionIndex partition = 0; partition < 3; ++partition)
+        commit(f.world, *f.offsets, place(f.world, topic, partition),
+               at(f.world, 1, std::string(70'000, 'm')));
+    CHECK(f.budget.bytes > 420'000);
+    CapturedLog log;
+    GroupOffsets::Commits commits;
+    commits.emplace_back(place(f.world, "a"), at(f.world, 1, std::string(80'000, 'm')));
+    CHECK(f.offsets->commit(std::move(commits)).error() == ErrorCode::coordinator_not_available);
+    CHECK(log.count("of which a client may have as much as it leaves for all others") == 1);
   }
 
   TEST_CASE("a simple consumer's offset expires a retention after its own commit") {
