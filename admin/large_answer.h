@@ -7,7 +7,8 @@
 //   const LargeAnswer turn(call.context);   // With no wait in between.
 //
 // One is made at a time, so what they take together does not grow with the connections that ask.
-// When it is made, http_server bounds what is being sent.
+// No turn waits for a disk: one that hangs would hold up the others.  When it is made, http_server
+// bounds what is being sent.
 //
 // On shard 0's thread.
 

@@ -152,10 +152,11 @@ void report_shard(const broker::ShardStatus& shard, MetricSink& sink) {
 
 asio::awaitable<Reply> get_metrics(Call& call) {
   auto& context = call.context;
+  // Before the turn, because it looks at the disk: one that hangs must not hold up other answers.
+  const auto all = co_await overview(context);
   co_await wait_for_turn(context);
   const LargeAnswer turn(context);
   auto& broker = context.broker;
-  const auto all = co_await overview(context);
   const auto max_series = static_cast<std::size_t>(context.here.config().metrics_max_series);
   // Clients choose the names of topics and groups, so the number of lines is bounded by a setting.
   const auto groups = co_await broker::group_series(broker, context.here, max_series);

@@ -1,7 +1,9 @@
 #include "admin/status_routes.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -105,6 +107,12 @@ Json all_wheels_json(const Shards& shards) {
   return wheel_json(wheels);
 }
 
+// Null: it could not be asked.
+const FileSystem* file_system_of(const std::vector<FileSystem>& all, std::string_view directory) {
+  const auto found = std::ranges::find(all, directory, &FileSystem::directory);
+  return found == all.end() ? nullptr : &*found;
+}
+
 Json storage_json(const Context& context, const Overview& all) {
   JsonFields storage;
   all.disk.report(storage);
@@ -113,9 +121,11 @@ Json storage_json(const Context& context, const Overview& all) {
   Json json = storage.object();
   // In /metrics each directory has figures of its own for these, so here they are no declared ones.
   const auto& file_systems = all.disk.file_systems;
-  const FileSystem first = file_systems.empty() ? FileSystem{} : file_systems.front();
-  json["free_bytes"] = first.free_bytes;
-  json["total_bytes"] = first.total_bytes;
+  const auto* const of_data =
+      file_system_of(file_systems, context.broker.identity().data_directory);
+  // Null and not 0, which would read as a full disk.
+  json["free_bytes"] = of_data == nullptr ? Json(nullptr) : Json(of_data->free_bytes);
+  json["total_bytes"] = of_data == nullptr ? Json(nullptr) : Json(of_data->total_bytes);
   json["file_systems"] = Json::array();
   for (const auto& each : file_systems) {
     json["file_systems"].push_back({{"directory", each.directory},

@@ -16,6 +16,7 @@
 #include <boost/asio/post.hpp>
 
 #include "base/assert.h"
+#include "base/background.h"
 #include "base/log.h"
 #include "broker/checkpoint/checkpointer.h"
 #include "broker/context/durability_wait.h"
@@ -474,7 +475,10 @@ void Broker::stop(std::move_only_function<void()> then) {
 
 void Broker::look_at_disk() {
   const auto in_place = directory_.check_in_place();
-  const auto space = disk_space(disk(), identity());
+  // Not log.dirs: while that hangs, this thread would watch nothing, and could not be ended.
+  const std::string& data = identity().data_directory;
+  const auto free = Background::caught([&] { return disk().free_space(data); }).value_or(0);
+  const DiskSpace space{.of_data = free, .least = free, .least_of = data};
   const bool lost = !in_place;
   if (lost_directory_.exchange(lost) != lost) {
     if (lost) {
@@ -488,10 +492,19 @@ void Broker::look_at_disk() {
     }
   }
   const bool is_wrong = lost || space.least < static_cast<std::uint64_t>(disk_reserve_.load());
-  if (!std::exchange(disk_was_wrong_, is_wrong) && !is_wrong) return;
+  const bool is_news = std::exchange(disk_was_wrong_, is_wrong) || is_wrong;
+  const std::string_view logs = identity().log_directory;
+  const bool has_other_logs = !logs.starts_with(data) || !logs.substr(data.size()).starts_with('/');
+  if (!is_news && !has_other_logs) return;
   for (auto& shard : shards_) {
-    asio::post(shard->executor(),
-               [shard = shard.get(), space, lost] { shard->free_space().seen(space, lost); });
+    asio::post(shard->executor(), [shard = shard.get(), space, lost, is_news] {
+      auto& free_space = shard->free_space();
+      if (is_news) {
+        free_space.seen(space, lost);
+      } else {
+        free_space.look();
+      }
+    });
   }
 }
 

@@ -90,8 +90,9 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
 
   // Looks once for all shards at what other programs may change: how much of the disk is free, and
   // whether the data directory is still the one that was opened.  When something is wrong, each
-  // shard refuses records from its next turn on; when all is well, no shard is woken.  Blocks; one
-  // thread, which is no shard's, from start() until stop() is called.
+  // shard refuses records from its next turn on; when all is well, no shard is woken, unless to
+  // look at log.dirs, if that is elsewhere.  Blocks; one thread, which is no shard's, from start()
+  // until stop() is called.
   void look_at_disk();
   // The directory was removed or replaced, as far as the last look says.  Any thread.
   bool lost_directory() const { return lost_directory_; }

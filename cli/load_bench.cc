@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -63,7 +64,14 @@ class ConsumeBench {
   bool is_over(const KafkaConsumer& consumer) {
     if (options_.count && result_.records >= *options_.count) return true;
     const std::int64_t now = bench_now_us();
-    if (options_.duration && now - began_ >= microseconds(*options_.duration).count()) return true;
+    if (options_.duration && now - began_ >= microseconds(*options_.duration).count()) {
+      // The figures would read as those of a broker that was there all the time.
+      if (consumer.is_lost()) {
+        result_.error = Error{Errc::io, fmt::format("{}: the connection to the broker is lost",
+                                                    cell(options_.topic))};
+      }
+      return true;
+    }
     const std::int64_t quiet = now - last_;
     // At the end of the topic the broker has no more to give; anywhere else it has to answer.
     const bool is_owed = consumer.is_lost() || !consumer.is_at_end();
@@ -74,17 +82,17 @@ class ConsumeBench {
                                       counted(result_.records, "record", "records"))};
       return true;
     }
-    if (options_.idle) {
-      // The first answer may take as long as any other.
-      return (result_.records > 0 || consumer.is_at_end()) &&
-             quiet >= microseconds(*options_.idle).count();
-    }
+    // The broker says a while after the last record that it was the last, or is gone.
+    if (options_.idle) return !is_owed && quiet >= microseconds(*options_.idle).count();
+    if (options_.count && !is_owed && !std::exchange(says_wait_, true))
+      options_.on_wait(result_.records);
     return !options_.count && !options_.duration && consumer.is_at_end();
   }
 
   const ConsumeBenchOptions& options_;
   const BenchProgress& progress_;
   ConsumeBenchResult result_;
+  bool says_wait_ = false;
   std::int64_t began_ = 0, last_ = 0;  // Of the reading, and of the last record.
 };
 

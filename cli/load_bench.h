@@ -46,7 +46,9 @@ struct ConsumeBenchOptions {
   // Each of them ends it.  Without any it ends when every partition was read to its end.
   std::optional<std::uint64_t> count;
   std::optional<std::chrono::milliseconds> duration;
-  std::optional<std::chrono::milliseconds> idle;  // Nothing came for so long.
+  std::optional<std::chrono::milliseconds> idle;  // Nothing came for so long, and all is read.
+  // Called once when all is read and it waits for as many as `count`.
+  BenchProgress on_wait = [](std::uint64_t) {};
 };
 
 struct ConsumeBenchResult {

@@ -68,12 +68,15 @@ void FreeSpace::seen(const DiskSpace& space, bool lost_directory) {
   if (shard_.stopping() || shard_.failed()) return;
   const bool was_lost = shard_.lost_directory();
   shard_.set_lost_directory(lost_directory);
+  const Lack lack = lack_with(space);
+  // The broker does not look at log.dirs, so only the look below finds that there is room again.
+  const bool may_be_room = lack == Lack::none && lack_ == Lack::reserve;
   // At once: the look below waits for the shard's background, which may be busy for long.
-  set_lack(lack_with(space), space);
+  if (!may_be_room) set_lack(lack, space);
   if (lost_directory) return;
   // The checkpoints that were not tried meanwhile.
   if (was_lost) want_checkpoint_();
-  if (lack_ != Lack::none && !timer_.armed()) look();
+  if (may_be_room || (lack_ != Lack::none && !timer_.armed())) look();
 }
 
 void FreeSpace::looked(const Found& found) {

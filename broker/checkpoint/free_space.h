@@ -8,7 +8,9 @@
 //    Broker::look_at_disk(), each second --> seen() ---------'
 //
 // The shard's own looks are for those that fill the disk through it, the broker's for all others:
-// another program may fill the disk while no shard has anything to do.
+// another program may fill the disk while no shard has anything to do.  The broker looks at the
+// data directory alone, because a log.dirs that hangs would end its watch; each second it asks the
+// shards to look if log.dirs is elsewhere.
 //
 // There is room when all of these hold
 //   - the data directory is the one that was opened,
@@ -74,8 +76,8 @@ class FreeSpace {
   // Asks the disk; the answer comes in a later turn.
   void look();
 
-  // What the broker has seen: for each shard, once a second while something is wrong, and once when
-  // it is over.
+  // What the broker has seen of the data directory: for each shard, once a second while something
+  // is wrong, and once when it is over.
   void seen(const DiskSpace& space, bool lost_directory);
 
   // A checkpoint was given up for want of space: no records are accepted until one succeeds.

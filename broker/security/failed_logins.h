@@ -3,17 +3,18 @@
 // FailedLogins: how long the answer to a login waits, so that passwords cannot be tried fast.
 //
 //   failures of one address   |100|--200--|----400----|--------800--------| ...   one behind the
-//   other a password that is right       at once, as long as no more than max_delay is queued
+//   other a password that is right       at once, as long as no more than one failure is queued
 //
 // The first failure of an address waits connection.failed.authentication.delay.ms, as in Kafka;
 // each further one twice as long, up to 32 times, and its delay begins when that of the one before
 // it ends, on however many connections they come.  A minute without a failure, and it begins again.
 //
 // A failure waits at most max_wait: then the queue is full, and further ones are answered together.
-// A right password waits for what is queued beyond the delay of one failure, or a client with many
-// connections would know by the silence that a password is wrong.  So a client that fails in a loop
-// delays nobody else at its address, and a flood of failures delays a right password by less than
-// max_wait.
+// A right password waits for what is queued beyond the delay of one failure, or beyond half of
+// max_wait if that is less, or a client with many connections would know by the silence that a
+// password is wrong.  So a client that fails in a loop delays nobody else at its address, unless
+// the setting makes one failure longer than that; and a flood of failures delays a right password
+// by no more than max_wait.
 //
 // The addresses of an IPv6 /64 are one, because a client can have all of them.  Of too many
 // addresses those are forgotten that have not failed for the longest time.

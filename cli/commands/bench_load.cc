@@ -1,5 +1,7 @@
 #include "cli/commands/bench_load.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -127,6 +129,9 @@ int measure_and_show(const SendOptions& options, const BenchLoad& load,
   if (!result) return failure(result.error().message);
   const FlowResult& flow = result->flow;
   const std::uint64_t accepted = flow.figures.accepted;
+  // Without a plan there is nothing that could be left of it.
+  std::optional<std::uint64_t> unsent;
+  if (load.plan.count != unlimited_records) unsent = load.plan.count - flow.sent;
   const double bytes_per_s = accept_rate(flow) * static_cast<double>(load.size);
   if (!options.broker.json) {
     Rows rows;
@@ -140,6 +145,7 @@ int measure_and_show(const SendOptions& options, const BenchLoad& load,
   Json json = json_of_load("produce", options, load, partitions);
   json["count"] = options.load.count ? Json(*options.load.count) : Json(nullptr);
   json["sent"] = flow.sent;
+  json["not_sent"] = unsent ? Json(*unsent) : Json(nullptr);
   json["records"] = accepted;
   json["bytes"] = accepted * load.size;
   json["seconds"] = seconds_of(flow.accepted_in_us);
@@ -152,7 +158,14 @@ int measure_and_show(const SendOptions& options, const BenchLoad& load,
   // Before the lines on stderr, which would otherwise come first.
   out.flush();
   if (result->error) return failure(result->error->message);
-  if (flow.refused == 0) return done;
+  const bool is_behind = !result->interrupted && unsent.value_or(0) > 0;
+  if (is_behind) {
+    complain(fmt::format(
+        "{} not sent: the broker takes fewer than {} a second, or this machine sends fewer",
+        counted(*unsent, "record", "records"),
+        grouped(static_cast<std::uint64_t>(load.plan.rate))));
+  }
+  if (flow.refused == 0) return is_behind ? failed : done;
   return failure(fmt::format("{} not accepted, the first of them: {}",
                              counted(flow.refused, "record", "records"), result->first_refusal));
 }
@@ -173,6 +186,11 @@ int run_produce_bench(const SendOptions& options) {
     const auto records = planned_records(options.load, rate);
     if (!records) return usage_error(records.error());
     load.plan.count = *records;
+    // A broker that falls behind the schedule may catch up, but not for ever.
+    if (!options.load.count) {
+      duration =
+          given_duration(options.load.duration).value_or(default_duration) + options.broker.timeout;
+    }
   }
   Output out;
   end_in_order_on_signals();
@@ -270,6 +288,12 @@ int run_consume_bench(const ReadOptions& options) {
   Output out;
   end_in_order_on_signals();
   Progress progress("records read");
+  bench.on_wait = [&progress](std::uint64_t records) {
+    if (::isatty(STDERR_FILENO) != 1) return;
+    progress.clear();
+    complain(fmt::format("{} read, which are all; waiting for more",
+                         counted(records, "record", "records")));
+  };
   const auto result = measure_consume(bench, [&](std::uint64_t records) { progress.at(records); });
   progress.clear();
   if (!result) return failure(result.error().message);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <set>
 #include <sstream>
@@ -190,6 +191,31 @@ TEST_SUITE("metrics routes") {
     CHECK(scrape.value("tarry_storage_capacity_bytes" + label) >=
           scrape.value("tarry_storage_free_bytes" + label));
     CHECK(scrape.value("tarry_storage_reserve_bytes") == 4711);
+  }
+
+  TEST_CASE("while /metrics waits for a disk that hangs, /groups answers") {
+    Admin admin;
+    const auto ask = [&admin](const std::string& target) {
+      return std::async(std::launch::async, [&admin, target] {
+        Connection connection(admin.port);
+        connection.send("GET " + target + " HTTP/1.1\r\nHost: " + admin.server->address() +
+                        "\r\n\r\n");
+        return connection.read();
+      });
+    };
+    const auto is_ready = [](const auto& answer) {
+      return answer.wait_for(200us) == std::future_status::ready;
+    };
+    admin.world.run();  // What the broker does at its start.
+    auto metrics = ask("/metrics");
+    // Nothing that blocks is run, so its look at the disk does not end.
+    while (admin.world.background().size() == 0 && !is_ready(metrics)) admin.world.turn();
+    auto groups = ask("/groups");
+    while (!is_ready(groups)) admin.world.turn();
+    CHECK(groups.get().status == 200);
+    CHECK_FALSE(is_ready(metrics));
+    while (!is_ready(metrics)) admin.world.run();
+    CHECK(metrics.get().status == 200);
   }
 
   TEST_CASE("the memory that clients make the broker hold is reported with its limit") {

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <filesystem>
+
 #include "tests/admin/client.h"
 
 namespace tarry::admin::test {
@@ -123,6 +126,22 @@ TEST_SUITE("status routes") {
     CHECK(after["delayed"]["delivered_total"] == 1);
     CHECK(after["delayed"]["early_total"] == 0);
     CHECK(after["uptime_ms"].get<std::int64_t>() >= 3'600'000);
+  }
+
+  TEST_CASE("without the data directory /status does not take the disk of log.dirs for its disk") {
+    Admin admin({}, {.configure = [](broker::BrokerConfig& config) {
+                  config.log_directory = config.data_directory + "-elsewhere";
+                }});
+    const auto data = admin.world.broker().identity().data_directory;
+    const auto whole = admin.get_json("/status")["storage"];
+    CHECK(whole["free_bytes"].get<std::int64_t>() > 0);
+    CHECK(whole["file_systems"][0]["directory"] == data);
+    std::filesystem::rename(data, data + "-away");
+    const auto storage = admin.get_json("/status")["storage"];
+    std::filesystem::rename(data + "-away", data);
+    CHECK(storage["file_systems"][0]["directory"] == data + "-elsewhere");
+    CHECK(storage["free_bytes"].is_null());
+    CHECK(storage["total_bytes"].is_null());
   }
 
   TEST_CASE("a fetch that waits is counted, in /status and /purgatory, until it is answered") {

@@ -127,13 +127,25 @@ TEST_SUITE("checkpointer") {
     create_topic(world, "t");
     disk.roomy = "/data";
     disk.free = 999;
+    const auto asked = disk.asked;
     world.broker().look_at_disk();
+    // While log.dirs hangs, the watch of the data directory goes on: only the shard waits for it.
+    CHECK(disk.asked == asked + 1);
     world.run();
     const auto refused = produce(world, "t", 0, batch_of(world.clock.wall(), {{"x"}}));
     CHECK(refused.error_message.value_or("").starts_with("disk full"));
     CHECK(log.count("no space in " + logs + ": 999 bytes are free") == 1);
     // The shard's own look finds the same: it does not take the other disk for this one.
     world.pass(5s);
+    CHECK_FALSE(world.shard().has_room());
+    CHECK(log.count("there is space on the disk again") == 0);
+    // Room for the data directory alone, after neither had any, is not enough.
+    disk.roomy.clear();
+    world.broker().look_at_disk();
+    world.run();
+    disk.roomy = "/data";
+    world.broker().look_at_disk();
+    world.run();
     CHECK_FALSE(world.shard().has_room());
     CHECK(log.count("there is space on the disk again") == 0);
     disk.make_room();

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -183,6 +184,22 @@ TEST_SUITE("security") {
     // Only what is queued at that time counts, and not how many there were before.
     CHECK(failed.wait_of_failure("/10.0.0.1", now + 8s, 100ms) == 3200ms);
     CHECK(failed.wait_of_failure("/10.0.0.2", now, 10s) == 10s);
+  }
+
+  TEST_CASE("a right password waits behind a flood of failed logins, however long their delay is") {
+    const MonoTime now = MonoTime{} + 1h;
+    const auto wait_behind = [now](int failures, std::chrono::milliseconds base) {
+      FailedLogins failed;
+      for (int i = 0; i < failures; ++i) failed.wait_of_failure("/10.0.0.1", now, base);
+      return failed.wait_of_success("/10.0.0.1", now, base);
+    };
+    for (const auto& [base, expected] :
+         {std::pair{100ms, 4800ms}, {250ms, 4000ms}, {1000ms, 4000ms}, {20'000ms, 8000ms}}) {
+      CAPTURE(base.count());
+      CHECK(wait_behind(400, base) == expected);
+    }
+    CHECK(wait_behind(1, 1000ms) == 0ms);
+    CHECK(wait_behind(400, 0ms) == 0ms);
   }
 
   TEST_CASE("the addresses of an IPv6 /64 are one, and those of IPv4 are not") {

@@ -157,6 +157,35 @@ def _(ctx):
     assert broker.cli("topic", "list").stdout == "", "its topic is left"
 
 
+@case("bench produce at a rate that nobody keeps up with ends soon after its duration, and says how many records it did not send")
+def _(ctx):
+    broker, began = ctx.broker(), time.monotonic()
+    words = ("bench", "produce", "--rate", "10000000", "--duration", "500ms", "--size", "16", "--timeout", "1s", "--json")
+    done = broker.cli(*words, check=False)
+    told, = json_lines(done)
+    one_line(done, 1, "not sent")
+    assert told["sent"] + told["not_sent"] == 5_000_000 and told["not_sent"] > 0, told
+    assert time.monotonic() - began < 30, told
+
+
+@case("bench consume whose broker dies fails, whether it would end by --idle or by --duration")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("bench", "produce", "--topic", topic, "--count", "1000")
+    read, = json_lines(broker.cli("bench", "consume", "--topic", topic, "--idle", "100ms", "--json"))
+    assert read["records"] == 1000 and "error" not in read, read
+    readers = [subprocess.Popen([broker.binary, "bench", "consume", "--topic", topic, *words, "-b", broker.brokers, "--json"],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for words in (("--idle", "4s", "--timeout", "6s"), ("--duration", "4s"))]
+    time.sleep(2)  # Long enough that both have read all; nothing outside tells when.
+    broker.kill()
+    for reader in readers:
+        out, said = reader.communicate(timeout=30)
+        assert reader.returncode == 1 and topic in said, (reader.returncode, said)
+        told = json.loads(out)
+        assert told["records"] == 1000 and told["error"], told
+
+
 @case("bench e2e counts every record from its schedule to a consumer, and reports one that a topic with a delay keeps")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
