@@ -418,6 +418,7 @@ Polled KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
   polled_at_ = std::chrono::steady_clock::now();
   if (standstill_.longest(polled_at_) > max_standstill) polled_.disturbed = true;
   polled_.at = marks_.at();
+  polled_.drained = is_drained;
   polled_.held_up = marks_.take_was_full();
   producers_.poll();
   rd_kafka_poll(reader_.get(), 0);

@@ -34,8 +34,10 @@ void Member::step(milliseconds longest) {
   const MonoTime begun = clock_.mono();
   questions_.note_gap(begun);
   Polled polled = cluster_.poll(wait, pause(begun));
-  // The time of the plan is that of the fetch: behind it this thread may stand still for a while.
-  const WallTime now = polled.at;
+  // What is due is counted by the time of the fetch: behind it this thread may stand still for a
+  // while.  Records that came later than that have a time of their own, which is no earlier.
+  const WallTime at = polled.at;
+  const WallTime now = polled.drained ? at : clock_.wall();
   const MonoTime mono = clock_.mono();
   questions_.begin_turn(mono);
   // When this thread stood still in poll(), those that fetch may have too, before that time.
@@ -68,7 +70,7 @@ void Member::step(milliseconds longest) {
     ask(mono, now);
     was_late_ = questions_.is_late();
   }
-  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now);
+  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now, at);
   orders_.tell_looks(assignment_, status_.is_full);
 }
 
@@ -175,7 +177,7 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   for (auto& [source, assigned] : assignment_)
-    if (!assigned.is_paused) assigned.fetched_at = now;
+    if (!assigned.is_paused) assigned.fetched_at = polled.at;
   take_rows(polled, mono, now);
 }
 
@@ -346,7 +348,8 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
   return ends;
 }
 
-void Member::work(WallTime now) {
+// All that was fetched by `at` is here.
+void Member::work(WallTime now, WallTime at) {
   Transaction transaction;
   std::vector<Planned> works;
   Limits left = options_.limits;
@@ -367,13 +370,14 @@ void Member::work(WallTime now) {
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
     limits.held_targets = &held;
-    if (assigned.stage != Stage::owned) limits.last_due = assigned.read_until;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
+    WallTime fetched = assigned.stage == Stage::owned ? at : WallTime{};
     // Where nothing can be taken in, to wait for what is in the source would end all deliveries.
     if (assigned.is_paused && limits.pending_bytes > own)
-      limits.last_due = std::min(limits.last_due, assigned.fetched_at);
+      fetched = std::min(fetched, assigned.fetched_at);
+    limits.last_due = std::max(fetched, assigned.read_until);
     std::vector<Waiting*> asked;
     if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;

@@ -135,7 +135,7 @@ class Member {
   void confirm();
   Result<> commit(const Transaction& transaction);
   void committed(std::vector<Planned>& works, const Transacted& done);
-  void work(WallTime now);
+  void work(WallTime now, WallTime at);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void note_held(AssignedPartition& assigned, const std::string& target);
   void refuse_all_to(const std::string& topic, const std::string& reason,

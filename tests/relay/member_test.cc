@@ -36,7 +36,10 @@ class RefusingCluster final : public ModelCluster {
     std::set<Source> left_out = paused;
     left_out.insert(unfetched.begin(), unfetched.end());
     Polled polled = ModelCluster::poll(wait, left_out);
-    if (!unfetched.empty()) polled.at = fetched_at_;
+    if (!unfetched.empty()) {
+      polled.at = fetched_at_;
+      polled.drained = false;
+    }
     fetched_at_ = polled.at;
     polled.held_up = std::exchange(queue_was_full, false);
     if (rows_have_no_end) polled.row_ends.clear();
@@ -515,6 +518,30 @@ TEST_CASE(
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "while polls leave records behind, one without a schedule leaves behind those that were due "
+    "before it came, and one that has expired does not leave") {
+  const Source source{"o.delayed", 0}, other{"p.delayed", 0};
+  OneMember one({source, other});
+  one.steps(20);
+  one.cluster.unfetched = {other};
+  one.steps(2);
+  one.send(source, "a", {{"x-delay", "60"}});
+  one.send(source, "b",
+           {{"x-delay", "70"}, {"x-expire-at", std::to_string(to_ms(one.kafka.now) + 500)}});
+  one.steps(10);
+  one.send(source, "c");
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  // The queue stays full, but what is due when the end of the source is asked for leaves.
+  for (int i = 0; i < 20; ++i) {
+    one.cluster.queue_was_full = true;
+    one.step();
+  }
+  CHECK(one.in("o") == "a c");
+  CHECK(one.member.status().counts.expired == 1);
 }
 
 TEST_CASE(
