@@ -229,10 +229,9 @@ Result<> KafkaCluster::connect() {
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
   poll_interval_ = milliseconds(number_of("max.poll.interval.ms"));
-  // Below the bounds: one that is nearly reached was reached a moment ago, or soon is.
   marks_ = QueueMarks(std::chrono::floor<milliseconds>(std::chrono::system_clock::now()),
-                      {.records = number_of("queued.min.messages") / 4 * 3,
-                       .bytes = number_of("queued.max.messages.kbytes") * 1'024 / 4 * 3});
+                      QueueMarks::Full::below(number_of("queued.min.messages"),
+                                              number_of("queued.max.messages.kbytes") * 1'024));
   polled_at_ = std::chrono::steady_clock::now();
   if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::invalid, error_text(error, "--source " + options_.source));
