@@ -353,7 +353,7 @@ void Member::work(WallTime now, WallTime at) {
   Transaction transaction;
   std::vector<Planned> works;
   Limits left = options_.limits;
-  if (is_careful_) {
+  if (is_careful_ || sends_carefully_) {
     left.arrivals = std::min(left.arrivals, careful_records);
     left.deliveries = std::min(left.deliveries, careful_records);
   }
@@ -418,6 +418,7 @@ void Member::work(WallTime now, WallTime at) {
   auto done = questions_.transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& each : works) WaitingOrders::tell(each.asked, each.work.answers, done);
+  is_careful_ = done.is_careful || (is_careful_ && done.outcome != Outcome::committed);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
   if (!held_targets_.empty()) {
     const std::lock_guard lock(mutex_);
@@ -443,6 +444,7 @@ void Member::confirm() {
 // Offsets alone.
 Result<> Member::commit(const Transaction& transaction) {
   const auto done = questions_.transact(transaction);
+  is_careful_ = is_careful_ || done.is_careful;
   if (done.outcome != Outcome::committed) {
     failed(done, {});
     return fail(Errc::io, done.error);
@@ -457,7 +459,6 @@ void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   is_confirmed_ = true;
   const std::lock_guard lock(mutex_);
   progress_.made();
-  is_careful_ = false;
   ++status_.transactions;
   for (auto& [assigned, each, asked] : works) {
     status_.counts.add(each.counts);
@@ -523,6 +524,7 @@ bool Member::send_first(Transaction& transaction, const std::vector<Planned>& wo
   if (!is_confirmed_) return false;
   for (const auto& each : works) WaitingOrders::note_sent(each.asked, each.work.answers);
   sent = questions_.send(targets);
+  sends_carefully_ = sent.is_careful || (sends_carefully_ && sent.outcome != Outcome::committed);
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);
   return false;
@@ -535,7 +537,6 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
   }
   // One of the topics may have been deleted.  A fenced transaction has reached none of them.
   if (!done.is_fenced) prepared_targets_.clear();
-  is_careful_ = is_careful_ || done.is_careful;
   needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
   for (const auto& [index, reason] : done.refused) {
     const Outgoing& record = records.at(index);

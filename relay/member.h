@@ -172,7 +172,8 @@ class Member {
                        .commit = [this](const auto& offsets) { return commit(offsets); }}};
   bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
   bool needs_renewal_ = false;
-  bool is_careful_ = false;  // A record is refused, and is not known yet.
+  // A record is refused, and is not known yet; of a transaction, and of what is sent without one.
+  bool is_careful_ = false, sends_carefully_ = false;
   Source first_in_turn_{};
   bool was_late_ = false;                // The last step had no time for a transaction.
   MonoTime tended_at_{}, flushed_at_{};  // The store.

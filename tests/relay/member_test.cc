@@ -97,6 +97,15 @@ class RefusingCluster final : public ModelCluster {
   }
   Transacted send(std::span<const Outgoing> records) override {
     if (searches) search_.ended(RefusalSearch::Kind::sending, false);
+    if (std::exchange(first_send_is_careful, false)) {
+      sends_carefully = true;
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.is_careful = true;
+      done.error = "a record is refused";
+      return done;
+    }
+    if (std::exchange(sends_carefully, false)) largest_careful = records.size();
     return ModelCluster::send(records);
   }
   Transacted transact(const Transaction& transaction) override {
@@ -160,6 +169,7 @@ class RefusingCluster final : public ModelCluster {
   int renewals_refused = 0;
   std::function<void()> inside_transaction, behind_fetch;
   bool first_is_careful = false, is_careful = false;
+  bool first_send_is_careful = false, sends_carefully = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
   int targets_prepared = 0;
@@ -893,6 +903,25 @@ TEST_CASE("while a record is refused that is not known yet, transactions are sma
   one.steps(50);
   CHECK(one.cluster.largest_careful == 200);  // 100 records, and the tombstones of their rows.
   CHECK(one.in("o").ends_with("298 299"));
+}
+
+TEST_CASE(
+    "a record that is refused in a send is searched in small ones, whatever commits between") {
+  OneMember one({{"a.delayed", 0}, {"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                Delivery::at_least_once);
+  one.steps(10);
+  one.cluster.refuses_all = true;  // So that all of it arrives.
+  for (int i = 0; i < 300; ++i) {
+    one.send({"a.delayed", 0}, std::to_string(i), {{"x-delay", "2000"}});
+    one.send({"o.delayed", 0}, "x", {{"x-delay", "1h"}});
+  }
+  one.steps(40);
+  one.cluster.refuses_all = false;
+  one.cluster.first_send_is_careful = true;
+  one.steps(300);
+  CHECK(one.cluster.largest_careful > 0);
+  CHECK(one.cluster.largest_careful <= 100);
+  CHECK(one.in("a").ends_with("298 299"));
 }
 
 TEST_CASE("a busy partition leaves room in the transactions for the others") {
