@@ -126,8 +126,9 @@ milliseconds Member::wait_time(milliseconds longest) const {
   milliseconds wait = longest;
   for (const auto& [source, assigned] : assignment_) {
     wait = std::min(wait, TakeOver::max_wait(assigned.stage));
+    if (assigned.takes_in() && assigned.partition.arrived() > 0 && !status_.is_full)
+      wait = milliseconds{0};
     if (assigned.stage != Stage::owned) continue;
-    if (assigned.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
     const auto* held = held_targets_.find(assigned.held_by);
     if (held != nullptr && !held->retry.may(mono)) {
       wait = std::min(wait, std::chrono::ceil<milliseconds>(held->retry.at() - mono));
