@@ -53,7 +53,8 @@ void Member::step(milliseconds longest) {
   }
   take_polled(std::move(polled), mono, now);
   if (is_disturbed) is_confirmed_ = false;
-  if (is_disturbed || is_held_up) take_over_.read_anew(mono);
+  if (is_disturbed) take_over_.read_anew(mono);
+  if (is_held_up) take_over_.note_held_up(mono);
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
@@ -574,7 +575,7 @@ MemberStatus Member::status() const {
                                  assigned.partition.next_due(), assigned.take_over_ms,
                                  assigned.is_paused});
     if (assigned.is_paused) ++status.paused;
-    if (assigned.stage == Stage::owned) ++status.owned;
+    if (assigned.is_taken_over()) ++status.owned;
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
@@ -611,7 +612,7 @@ bool Member::may_deliver() const {
 bool Member::is_ready() const {
   const std::lock_guard lock(mutex_);
   return status_.is_assigned && std::ranges::all_of(assignment_, [](const auto& each) {
-           return each.second.stage == Stage::owned;
+           return each.second.is_taken_over();
          });
 }
 

@@ -36,7 +36,7 @@ class RefusingCluster final : public ModelCluster {
     std::set<Source> left_out = paused;
     left_out.insert(unfetched.begin(), unfetched.end());
     Polled polled = ModelCluster::poll(wait, left_out);
-    if (!unfetched.empty()) {
+    if (!unfetched.empty() && !is_silent) {
       polled.at = fetched_at_;
       polled.drained = false;
     }
@@ -176,6 +176,7 @@ class RefusingCluster final : public ModelCluster {
   std::set<Source> without_leader;
   bool broker_went_away = false;
   std::set<Source> unfetched;  // The queue has no room for them.
+  bool is_silent = false;      // The queue is empty, and librdkafka does not fetch from them yet.
   bool queue_was_full = false;
   bool rows_have_no_end = false;  // Yet, because there are so many.
   Offset end_is_ahead_by = 0;
@@ -528,6 +529,53 @@ TEST_CASE(
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "behind a full queue a member is ready, and a cancellation counts that is fetched a second "
+    "later") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "100"}});
+  one.send(source, "b", {{"x-delay", "600"}, {"x-schedule-id", "i"}});
+  one.steps(2);
+  one.cluster.unfetched = {source};
+  one.cluster.is_silent = one.cluster.queue_was_full = true;
+  one.steps(10);
+  CHECK(one.in("o") == "a");
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(40);
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().partitions[0].stage == Stage::reading);
+  one.cluster.unfetched.clear();
+  one.steps(60);
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+}
+
+TEST_CASE("a partition that is drained is paused for as long as the others, and the member ready") {
+  OneMember one({{"o.delayed", 0}, {"p.delayed", 0}}, [](MemberOptions& options) {
+    options.arrived_bytes = 20'000;
+    options.limits.arrivals = 1;
+  });
+  one.steps(20);
+  one.cluster.refuses_all = true;
+  for (int i = 0; i < 11; ++i)
+    one.send({"o.delayed", 0}, std::string(2'000, 'x'), {{"x-delay", "1h"}});
+  one.send({"p.delayed", 0}, "p", {{"x-delay", "1h"}});
+  one.steps(3);
+  REQUIRE(one.member.status().paused == 2);
+  one.cluster.refuses_all = false;
+  for (int i = 0; i < 100 && one.member.status().partitions[1].arrived > 0; ++i) one.step();
+  one.step();
+  CHECK(one.member.status().partitions[0].arrived > 4);
+  CHECK(one.member.status().partitions[1].arrived == 0);
+  CHECK(one.member.status().paused == 2);
+  CHECK(one.member.is_ready());
+  one.steps(200);
+  CHECK(one.member.status().paused == 0);
+  CHECK(one.member.status().partitions[1].stage == Stage::owned);
 }
 
 TEST_CASE(
