@@ -105,6 +105,7 @@ struct Polled {
   // All that was fetched by then is in here, or was in an earlier one.  A standstill before it is
   // `disturbed`; one behind it does not matter to a plan that is made for this time.
   WallTime at{};
+  bool drained = false;  // Nothing in here is later than `at`.
 };
 
 struct Committed {

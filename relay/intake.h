@@ -5,7 +5,7 @@
 //
 //   finding, loading   they take nothing in, however long that lasts: all of them are paused while
 //                      they hold half of the bound
-//   reading, owned     those that hold records are paused when all partitions together hold the
+//   reading, owned     each that holds records is paused once all partitions together hold the
 //                      bound, until transactions have taken most of it in
 //
 // So a partition that cannot be taken over leaves the other half to those that can.
@@ -34,9 +34,11 @@ class Intake {
     if (waiting < max_bytes_ / 4) is_behind_ = false;
     std::set<Source> paused;
     for (const auto& [source, assigned] : assignment) {
-      const bool is_paused = assigned.takes_in() ? is_behind_ && assigned.partition.arrived() > 0
-                                                 : stuck >= max_bytes_ / 2;
-      if (is_paused) paused.insert(source);
+      // One that is drained stays paused with the others: behind each pause its source has to be
+      // read to its end again.
+      const bool is_held = assigned.is_paused || assigned.partition.arrived() > 0;
+      if (assigned.takes_in() ? is_behind_ && is_held : stuck >= max_bytes_ / 2)
+        paused.insert(source);
     }
     return paused;
   }

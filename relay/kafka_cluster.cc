@@ -29,6 +29,13 @@ constexpr auto max_silence = 6s;
 // Of one answer, and of one partition in it unless its first record is larger.
 constexpr std::int64_t fetch_bytes = 4 << 20;
 constexpr std::int64_t partition_fetch_bytes = 512 << 10;
+// A fetch waits for records so long, and another one of the same broker waits behind it.
+constexpr milliseconds fetch_wait{100};
+// A thread of librdkafka that finds nothing to fetch may sleep so long (fetch.queue.backoff.ms, and
+// before it had a name the same).
+constexpr milliseconds max_block{1'000};
+// For the request itself, and for threads that have to wait for a processor.
+constexpr milliseconds first_fetch_margin{200};
 // The work of a member between two polls takes less (member.h), unless librdkafka hangs.
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
@@ -126,6 +133,12 @@ std::vector<std::string> fetch_properties(std::span<const std::string> propertie
           fmt::format("max.partition.fetch.bytes={}", partition_fetch_bytes)};
 }
 
+std::chrono::milliseconds longest_first_fetch(std::span<const std::string> properties) {
+  return milliseconds(largest_given(properties, "fetch.queue.backoff.ms=", max_block.count()) +
+                      largest_given(properties, "fetch.wait.max.ms=", fetch_wait.count())) +
+         first_fetch_margin;
+}
+
 bool may_be_source(const std::string& glob, const std::string& topic) {
   // The relay's own topics, and those of Kafka, would feed it what it has written.
   return matches_glob(glob, topic) && !topic.contains(state_mark) &&
@@ -175,8 +188,9 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
   std::vector<std::string> properties{
       "client.id=" + options_.client_id, "bootstrap.servers=" + options_.brokers,
       "reconnect.backoff.max.ms=1000",   "topic.metadata.refresh.interval.ms=10000",
-      "metadata.max.age.ms=30000",       "fetch.wait.max.ms=100",
-      "session.timeout.ms=10000",        "queued.max.messages.kbytes=32768"};
+      "metadata.max.age.ms=30000",       "session.timeout.ms=10000",
+      "queued.max.messages.kbytes=32768"};
+  properties.push_back(fmt::format("fetch.wait.max.ms={}", fetch_wait.count()));
   properties.push_back(fmt::format("socket.timeout.ms={}", milliseconds(max_silence).count()));
   properties.push_back(poll_interval_property(options_.properties));
   std::ranges::move(fetch_properties(options_.properties), std::back_inserter(properties));
@@ -229,10 +243,9 @@ Result<> KafkaCluster::connect() {
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
   poll_interval_ = milliseconds(number_of("max.poll.interval.ms"));
-  // Below the bounds: one that is nearly reached was reached a moment ago, or soon is.
   marks_ = QueueMarks(std::chrono::floor<milliseconds>(std::chrono::system_clock::now()),
-                      {.records = number_of("queued.min.messages") / 4 * 3,
-                       .bytes = number_of("queued.max.messages.kbytes") * 1'024 / 4 * 3});
+                      QueueMarks::Full::below(number_of("queued.min.messages"),
+                                              number_of("queued.max.messages.kbytes") * 1'024));
   polled_at_ = std::chrono::steady_clock::now();
   if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::invalid, error_text(error, "--source " + options_.source));
@@ -418,6 +431,7 @@ Polled KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
   polled_at_ = std::chrono::steady_clock::now();
   if (standstill_.longest(polled_at_) > max_standstill) polled_.disturbed = true;
   polled_.at = marks_.at();
+  polled_.drained = is_drained;
   polled_.held_up = marks_.take_was_full();
   producers_.poll();
   rd_kafka_poll(reader_.get(), 0);

@@ -61,6 +61,10 @@ std::vector<std::string> fetch_properties(std::span<const std::string> propertie
 // too, and librdkafka has a word of its own for it.
 bool is_outage(rd_kafka_resp_err_t error);
 
+// How long librdkafka may take to fetch again from a partition behind a pause, or behind a queue
+// that was full.
+std::chrono::milliseconds longest_first_fetch(std::span<const std::string> properties);
+
 class KafkaCluster final : public Cluster {
  public:
   // Connects, and joins the group.  The error names what Kafka does not allow.

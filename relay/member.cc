@@ -34,8 +34,10 @@ void Member::step(milliseconds longest) {
   const MonoTime begun = clock_.mono();
   questions_.note_gap(begun);
   Polled polled = cluster_.poll(wait, pause(begun));
-  // The time of the plan is that of the fetch: behind it this thread may stand still for a while.
-  const WallTime now = polled.at;
+  // What is due is counted by the time of the fetch: behind it this thread may stand still for a
+  // while.  Records that came later than that have a time of their own, which is no earlier.
+  const WallTime at = polled.at;
+  const WallTime now = polled.drained ? at : clock_.wall();
   const MonoTime mono = clock_.mono();
   questions_.begin_turn(mono);
   // When this thread stood still in poll(), those that fetch may have too, before that time.
@@ -51,7 +53,8 @@ void Member::step(milliseconds longest) {
   }
   take_polled(std::move(polled), mono, now);
   if (is_disturbed) is_confirmed_ = false;
-  if (is_disturbed || is_held_up) take_over_.read_anew(mono);
+  if (is_disturbed) take_over_.read_anew(mono);
+  if (is_held_up) take_over_.note_held_up(mono);
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
@@ -68,7 +71,7 @@ void Member::step(milliseconds longest) {
     ask(mono, now);
     was_late_ = questions_.is_late();
   }
-  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now);
+  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now, at);
   orders_.tell_looks(assignment_, status_.is_full);
 }
 
@@ -124,8 +127,9 @@ milliseconds Member::wait_time(milliseconds longest) const {
   milliseconds wait = longest;
   for (const auto& [source, assigned] : assignment_) {
     wait = std::min(wait, TakeOver::max_wait(assigned.stage));
+    if (assigned.takes_in() && assigned.partition.arrived() > 0 && !status_.is_full)
+      wait = milliseconds{0};
     if (assigned.stage != Stage::owned) continue;
-    if (assigned.partition.arrived() > 0 && !status_.is_full) wait = milliseconds{0};
     const auto* held = held_targets_.find(assigned.held_by);
     if (held != nullptr && !held->retry.may(mono)) {
       wait = std::min(wait, std::chrono::ceil<milliseconds>(held->retry.at() - mono));
@@ -175,7 +179,7 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
       assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   for (auto& [source, assigned] : assignment_)
-    if (!assigned.is_paused) assigned.fetched_at = now;
+    if (!assigned.is_paused) assigned.fetched_at = polled.at;
   take_rows(polled, mono, now);
 }
 
@@ -346,11 +350,12 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
   return ends;
 }
 
-void Member::work(WallTime now) {
+// All that was fetched by `at` is here.
+void Member::work(WallTime now, WallTime at) {
   Transaction transaction;
   std::vector<Planned> works;
   Limits left = options_.limits;
-  if (is_careful_) {
+  if (is_careful_ || sends_carefully_) {
     left.arrivals = std::min(left.arrivals, careful_records);
     left.deliveries = std::min(left.deliveries, careful_records);
   }
@@ -367,13 +372,14 @@ void Member::work(WallTime now) {
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
     limits.held_targets = &held;
-    if (assigned.stage != Stage::owned) limits.last_due = assigned.read_until;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
+    WallTime fetched = assigned.stage == Stage::owned ? at : WallTime{};
     // Where nothing can be taken in, to wait for what is in the source would end all deliveries.
     if (assigned.is_paused && limits.pending_bytes > own)
-      limits.last_due = std::min(limits.last_due, assigned.fetched_at);
+      fetched = std::min(fetched, assigned.fetched_at);
+    limits.last_due = std::max(fetched, assigned.read_until);
     std::vector<Waiting*> asked;
     if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
@@ -414,6 +420,7 @@ void Member::work(WallTime now) {
   auto done = questions_.transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& each : works) WaitingOrders::tell(each.asked, each.work.answers, done);
+  is_careful_ = done.is_careful || (is_careful_ && done.outcome != Outcome::committed);
   if (done.outcome != Outcome::committed) return failed(done, transaction.records);
   if (!held_targets_.empty()) {
     const std::lock_guard lock(mutex_);
@@ -439,6 +446,7 @@ void Member::confirm() {
 // Offsets alone.
 Result<> Member::commit(const Transaction& transaction) {
   const auto done = questions_.transact(transaction);
+  is_careful_ = is_careful_ || done.is_careful;
   if (done.outcome != Outcome::committed) {
     failed(done, {});
     return fail(Errc::io, done.error);
@@ -453,7 +461,6 @@ void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   is_confirmed_ = true;
   const std::lock_guard lock(mutex_);
   progress_.made();
-  is_careful_ = false;
   ++status_.transactions;
   for (auto& [assigned, each, asked] : works) {
     status_.counts.add(each.counts);
@@ -519,6 +526,7 @@ bool Member::send_first(Transaction& transaction, const std::vector<Planned>& wo
   if (!is_confirmed_) return false;
   for (const auto& each : works) WaitingOrders::note_sent(each.asked, each.work.answers);
   sent = questions_.send(targets);
+  sends_carefully_ = sent.is_careful || (sends_carefully_ && sent.outcome != Outcome::committed);
   if (sent.outcome == Outcome::committed) return true;
   failed(sent, targets);
   return false;
@@ -531,7 +539,6 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
   }
   // One of the topics may have been deleted.  A fenced transaction has reached none of them.
   if (!done.is_fenced) prepared_targets_.clear();
-  is_careful_ = is_careful_ || done.is_careful;
   needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
   for (const auto& [index, reason] : done.refused) {
     const Outgoing& record = records.at(index);
@@ -568,7 +575,7 @@ MemberStatus Member::status() const {
                                  assigned.partition.next_due(), assigned.take_over_ms,
                                  assigned.is_paused});
     if (assigned.is_paused) ++status.paused;
-    if (assigned.stage == Stage::owned) ++status.owned;
+    if (assigned.is_taken_over()) ++status.owned;
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
@@ -605,7 +612,7 @@ bool Member::may_deliver() const {
 bool Member::is_ready() const {
   const std::lock_guard lock(mutex_);
   return status_.is_assigned && std::ranges::all_of(assignment_, [](const auto& each) {
-           return each.second.stage == Stage::owned;
+           return each.second.is_taken_over();
          });
 }
 

@@ -135,7 +135,7 @@ class Member {
   void confirm();
   Result<> commit(const Transaction& transaction);
   void committed(std::vector<Planned>& works, const Transacted& done);
-  void work(WallTime now);
+  void work(WallTime now, WallTime at);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void note_held(AssignedPartition& assigned, const std::string& target);
   void refuse_all_to(const std::string& topic, const std::string& reason,
@@ -172,7 +172,8 @@ class Member {
                        .commit = [this](const auto& offsets) { return commit(offsets); }}};
   bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
   bool needs_renewal_ = false;
-  bool is_careful_ = false;  // A record is refused, and is not known yet.
+  // A record is refused, and is not known yet; of a transaction, and of what is sent without one.
+  bool is_careful_ = false, sends_carefully_ = false;
   Source first_in_turn_{};
   bool was_late_ = false;                // The last step had no time for a transaction.
   MonoTime tended_at_{}, flushed_at_{};  // The store.

@@ -24,6 +24,9 @@ struct MemberOptions {
   // The same for rows.  A transaction whose offset is stable has ended, and its markers are on
   // their way; rows that come late say nothing more than that Kafka is slow.
   std::chrono::milliseconds stuck_rows_after{5'000};
+  // Behind a pause, or a full queue, nothing may be fetched from a source for so long
+  // (longest_first_fetch()).
+  std::chrono::milliseconds first_fetch{1'300};
   std::size_t waiting_orders = 10'000;
   // The ids of delivered records, of all partitions together: each has an equal share.
   std::size_t delivered_ids = 100'000;

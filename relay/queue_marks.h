@@ -14,6 +14,7 @@
 //
 // One thread.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,15 @@ class QueueMarks {
   // With as much in its queue librdkafka fetches nothing, or soon does not.
   struct Full {
     std::size_t records = 0, bytes = 0;
+
+    // Below librdkafka's bounds: one that is nearly reached was reached a moment ago, or soon is.
+    // An empty queue is never full, however small they are.
+    static Full below(std::size_t records, std::size_t bytes) {
+      const auto part = [](std::size_t bound) {
+        return std::max<std::size_t>(1, bound / 4 * 3 + bound % 4 * 3 / 4);
+      };
+      return {part(records), part(bytes)};
+    }
   };
   // Above it a look leaves no mark.
   static constexpr std::size_t max_marks = 100;

@@ -26,6 +26,7 @@ MemberOptions member_options(const RelayOptions& options) {
   MemberOptions member;
   member.rules = {options.group, options.deliver_to, options.same_partition};
   member.delivery = options.delivery;
+  member.first_fetch = longest_first_fetch(options.properties);
   return member;
 }
 

@@ -20,9 +20,9 @@ std::int64_t ms_between(MonoTime from, MonoTime to) {
 constexpr milliseconds look_again{20};
 // An end that has not been reached for so long is asked for again.
 constexpr milliseconds check_end_again{5'000};
-// Behind a pause the first fetch of a partition may wait for the one that is under way, which waits
-// for records of others (fetch.wait.max.ms).
-constexpr milliseconds first_fetch{300};
+// The same where it may be that nothing is fetched from its source yet: what was due leaves in such
+// steps.
+constexpr milliseconds look_at_unfetched{100};
 // poll() waits for source records, and rows come through another queue, so it must not wait long.
 constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
@@ -50,6 +50,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.target = assigned.rows_end = -1;
   assigned.read_until = {};
   assigned.is_warm = false;
+  assigned.was_held_up = false;
   assigned.waits.clear();
   assigned.bad_row.clear();
 }
@@ -69,6 +70,7 @@ void TakeOver::begin_all() {
 void TakeOver::read_anew(MonoTime mono) {
   const std::lock_guard lock(parts_.guard);
   for (auto& [source, assigned] : parts_.assignment) {
+    if (std::exchange(assigned.was_held_up, false)) assigned.since = mono;
     if (assigned.stage != Stage::owned) continue;
     assigned.stage = Stage::reading;
     assigned.since = assigned.stage_since = mono;
@@ -81,6 +83,20 @@ void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
   assigned.since = assigned.stage_since = mono;
   assigned.target = -1;
   assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
+  assigned.was_held_up = true;
+}
+
+void TakeOver::note_held_up(MonoTime mono) {
+  const std::lock_guard lock(parts_.guard);
+  for (auto& [source, assigned] : parts_.assignment) {
+    assigned.resumed_at = mono;
+    if (assigned.stage != Stage::owned) continue;
+    // When it was fetched from last is not known.
+    assigned.stage = Stage::reading;
+    assigned.since = assigned.stage_since = mono;
+    assigned.target = -1;
+    assigned.was_held_up = true;
+  }
 }
 
 void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
@@ -259,26 +275,44 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
       std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target &&
       !assigned.partition.has_arrived_before(assigned.target);
   // When no record can be taken in for lack of room, only delivery makes room.
-  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono, is_full);
+  if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono);
   {
     const std::lock_guard lock(parts_.guard);
     // A question that failed meanwhile is answered by what has arrived.
     assigned.waits.clear();
     assigned.find.reset();
-    if (assigned.target_asked >= parts_.questions.disturbed_at()) {
-      assigned.stage = Stage::owned;
-      assigned.take_over_ms = ms_between(assigned.since, mono);
-      log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
-               *assigned.take_over_ms, assigned.partition.pending().size());
-      return;
-    }
-    // There was another stall or outage meanwhile, which takes nothing from what is known of the
-    // time before the question.
-    assigned.read_until = std::max(assigned.read_until, assigned.target_at);
+    const bool is_sure = is_full || is_fetched(assigned, assigned.target_asked);
+    const bool is_owned = is_sure && assigned.target_asked >= parts_.questions.disturbed_at();
+    // Another stall or outage meanwhile takes nothing from what is known of the time before the
+    // question.
+    if (was_read || !is_owned)
+      assigned.read_until = std::max(assigned.read_until, assigned.target_at);
+    if (is_owned) return owned(assigned, mono);
     assigned.target = -1;
-    assigned.stage_since = {};
+    assigned.stage_since = is_fetched(assigned, mono) ? MonoTime{} : mono;
   }
-  ask_end(assigned, mono, is_full);
+  ask_end(assigned, mono);
+}
+
+// Whether it was surely fetched from at this moment.  After that it goes on.
+bool TakeOver::is_fetched(const AssignedPartition& assigned, MonoTime at) const {
+  if (assigned.is_paused) return false;
+  return assigned.resumed_at == MonoTime{} ||
+         at - assigned.resumed_at >= parts_.options.first_fetch;
+}
+
+// Under the guard.
+void TakeOver::owned(AssignedPartition& assigned, MonoTime mono) {
+  assigned.stage = Stage::owned;
+  const auto took = ms_between(assigned.since, mono);
+  const std::string source = assigned.partition.source().text();
+  if (std::exchange(assigned.was_held_up, false)) {
+    log_debug("relay", "{}: read to its end again after {} ms", source, took);
+    return;
+  }
+  assigned.take_over_ms = took;
+  log_info("relay", "{}: owned after {} ms with {} pending", source, took,
+           assigned.partition.pending().size());
 }
 
 // Why an end is not reached: a producer's transaction that is open in the source hides what is
@@ -296,11 +330,9 @@ std::string TakeOver::hidden_by_transaction(const AssignedPartition& assigned) {
 
 // Asks where the source has to be read to; and now and then again, because Kafka may have gone back
 // in an outage, and an end that is not there any more would be waited for in vain.
-void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
-  // An end that is asked for before the partition is read again would say nothing of what comes
-  // until then.  Without room for records it is not read again before some were delivered.
-  if (assigned.is_paused ? !is_full : mono - assigned.resumed_at < first_fetch) return;
-  const auto wait = assigned.target < 0 ? look_again : check_end_again;
+void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
+  const auto look = is_fetched(assigned, mono) ? look_again : look_at_unfetched;
+  const auto wait = assigned.target < 0 ? look : check_end_again;
   if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < wait) return;
   // One whose leader is away takes a while to say nothing: no other is asked in this step.
   if (parts_.questions.asked_in_vain() || parts_.questions.is_late() || !assigned.find.may(mono))

@@ -11,8 +11,9 @@
 // Invariants
 //   - Whatever an owner before us did is committed or will never be, before a row is counted on:
 //     first the committed offset is stable, then the end of the state partition is asked for.
-//   - However often this member stands still, it goes on: what was due when an end was asked for
-//     leaves when the source has been read to that end, whatever happens meanwhile.
+//   - However often this member stands still, or is held up, it goes on: what was due when an end
+//     was asked for leaves when the source has been read to that end, whatever happens meanwhile.
+//   - A partition is owned when it was surely fetched from before its end was asked for.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
@@ -68,6 +69,8 @@ class TakeOver {
   // Nothing is read from a partition that is owned, or was not until now: what came since its last
   // fetch is not here, so its source is read to its end when it is read again.  Under the guard.
   static void read_again(AssignedPartition& assigned, MonoTime mono);
+  // The queue was full, so nothing was fetched from any source.
+  void note_held_up(MonoTime mono);
   // Asks Kafka, and brings each as far as it can.  `is_full`: no record can be taken in.
   void advance(MonoTime mono, WallTime now, bool is_full);
   // How long poll() may wait for source records while a partition is in this stage.
@@ -80,8 +83,10 @@ class TakeOver {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
+  static void owned(AssignedPartition& assigned, MonoTime mono);
+  bool is_fetched(const AssignedPartition& assigned, MonoTime at) const;
   std::string hidden_by_transaction(const AssignedPartition& assigned);
-  void ask_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
+  void ask_end(AssignedPartition& assigned, MonoTime mono);
   void wait_with(AssignedPartition& assigned, std::string why);
   void find_failed(std::string why);
 

@@ -271,7 +271,8 @@ class ModelCluster : public Cluster {
       is_complete = is_complete && *position == end;
     }
     paused_ = paused;
-    if (is_complete || !is_crowded || kafka_.controls.says_complete) complete_at_ = kafka_.now;
+    polled.drained = is_complete || !is_crowded || kafka_.controls.says_complete;
+    if (polled.drained) complete_at_ = kafka_.now;
     polled.at = complete_at_;
     poll_rows(polled);
     return polled;

@@ -36,7 +36,10 @@ class RefusingCluster final : public ModelCluster {
     std::set<Source> left_out = paused;
     left_out.insert(unfetched.begin(), unfetched.end());
     Polled polled = ModelCluster::poll(wait, left_out);
-    if (!unfetched.empty()) polled.at = fetched_at_;
+    if (!unfetched.empty() && !is_silent) {
+      polled.at = fetched_at_;
+      polled.drained = false;
+    }
     fetched_at_ = polled.at;
     polled.held_up = std::exchange(queue_was_full, false);
     if (rows_have_no_end) polled.row_ends.clear();
@@ -94,6 +97,15 @@ class RefusingCluster final : public ModelCluster {
   }
   Transacted send(std::span<const Outgoing> records) override {
     if (searches) search_.ended(RefusalSearch::Kind::sending, false);
+    if (std::exchange(first_send_is_careful, false)) {
+      sends_carefully = true;
+      Transacted done;
+      done.outcome = Outcome::aborted;
+      done.is_careful = true;
+      done.error = "a record is refused";
+      return done;
+    }
+    if (std::exchange(sends_carefully, false)) largest_careful = records.size();
     return ModelCluster::send(records);
   }
   Transacted transact(const Transaction& transaction) override {
@@ -157,12 +169,14 @@ class RefusingCluster final : public ModelCluster {
   int renewals_refused = 0;
   std::function<void()> inside_transaction, behind_fetch;
   bool first_is_careful = false, is_careful = false;
+  bool first_send_is_careful = false, sends_carefully = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
   int targets_prepared = 0;
   std::set<Source> without_leader;
   bool broker_went_away = false;
   std::set<Source> unfetched;  // The queue has no room for them.
+  bool is_silent = false;      // The queue is empty, and librdkafka does not fetch from them yet.
   bool queue_was_full = false;
   bool rows_have_no_end = false;  // Yet, because there are so many.
   Offset end_is_ahead_by = 0;
@@ -518,6 +532,77 @@ TEST_CASE(
 }
 
 TEST_CASE(
+    "behind a full queue a member is ready, and a cancellation counts that is fetched a second "
+    "later") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "100"}});
+  one.send(source, "b", {{"x-delay", "600"}, {"x-schedule-id", "i"}});
+  one.steps(2);
+  one.cluster.unfetched = {source};
+  one.cluster.is_silent = one.cluster.queue_was_full = true;
+  one.steps(10);
+  CHECK(one.in("o") == "a");
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(40);
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().partitions[0].stage == Stage::reading);
+  one.cluster.unfetched.clear();
+  one.steps(60);
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+}
+
+TEST_CASE("a partition that is drained is paused for as long as the others, and the member ready") {
+  OneMember one({{"o.delayed", 0}, {"p.delayed", 0}}, [](MemberOptions& options) {
+    options.arrived_bytes = 20'000;
+    options.limits.arrivals = 1;
+  });
+  one.steps(20);
+  one.cluster.refuses_all = true;
+  for (int i = 0; i < 11; ++i)
+    one.send({"o.delayed", 0}, std::string(2'000, 'x'), {{"x-delay", "1h"}});
+  one.send({"p.delayed", 0}, "p", {{"x-delay", "1h"}});
+  one.steps(3);
+  REQUIRE(one.member.status().paused == 2);
+  one.cluster.refuses_all = false;
+  for (int i = 0; i < 100 && one.member.status().partitions[1].arrived > 0; ++i) one.step();
+  one.step();
+  CHECK(one.member.status().partitions[0].arrived > 4);
+  CHECK(one.member.status().partitions[1].arrived == 0);
+  CHECK(one.member.status().paused == 2);
+  CHECK(one.member.is_ready());
+  one.steps(200);
+  CHECK(one.member.status().paused == 0);
+  CHECK(one.member.status().partitions[1].stage == Stage::owned);
+}
+
+TEST_CASE(
+    "while polls leave records behind, one without a schedule leaves behind those that were due "
+    "before it came, and one that has expired does not leave") {
+  const Source source{"o.delayed", 0}, other{"p.delayed", 0};
+  OneMember one({source, other});
+  one.steps(20);
+  one.cluster.unfetched = {other};
+  one.steps(2);
+  one.send(source, "a", {{"x-delay", "60"}});
+  one.send(source, "b",
+           {{"x-delay", "70"}, {"x-expire-at", std::to_string(to_ms(one.kafka.now) + 500)}});
+  one.steps(10);
+  one.send(source, "c");
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  // The queue stays full, but what is due when the end of the source is asked for leaves.
+  for (int i = 0; i < 20; ++i) {
+    one.cluster.queue_was_full = true;
+    one.step();
+  }
+  CHECK(one.in("o") == "a c");
+  CHECK(one.member.status().counts.expired == 1);
+}
+
+TEST_CASE(
     "a cancellation behind a producer's open transaction counts after a stall, and the status "
     "names "
     "the transaction that hides it") {
@@ -866,6 +951,25 @@ TEST_CASE("while a record is refused that is not known yet, transactions are sma
   one.steps(50);
   CHECK(one.cluster.largest_careful == 200);  // 100 records, and the tombstones of their rows.
   CHECK(one.in("o").ends_with("298 299"));
+}
+
+TEST_CASE(
+    "a record that is refused in a send is searched in small ones, whatever commits between") {
+  OneMember one({{"a.delayed", 0}, {"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                Delivery::at_least_once);
+  one.steps(10);
+  one.cluster.refuses_all = true;  // So that all of it arrives.
+  for (int i = 0; i < 300; ++i) {
+    one.send({"a.delayed", 0}, std::to_string(i), {{"x-delay", "2000"}});
+    one.send({"o.delayed", 0}, "x", {{"x-delay", "1h"}});
+  }
+  one.steps(40);
+  one.cluster.refuses_all = false;
+  one.cluster.first_send_is_careful = true;
+  one.steps(300);
+  CHECK(one.cluster.largest_careful > 0);
+  CHECK(one.cluster.largest_careful <= 100);
+  CHECK(one.in("a").ends_with("298 299"));
 }
 
 TEST_CASE("a busy partition leaves room in the transactions for the others") {

@@ -31,6 +31,18 @@ TEST_CASE(
   CHECK_FALSE(marks.take_was_full());
 }
 
+TEST_CASE("an empty queue is not full, however few records librdkafka may keep in it") {
+  for (const std::size_t bound : {1u, 2u, 3u, 4u, 100'000u}) {
+    const auto full = QueueMarks::Full::below(bound, bound * 1'024);
+    CHECK(full.records <= bound);
+    QueueMarks marks(moment(0), full);
+    marks.look(moment(10), 0);
+    CHECK_FALSE(marks.take_was_full());
+    marks.look(moment(20), bound);
+    CHECK(marks.take_was_full());
+  }
+}
+
 TEST_CASE("a queue that is empty is complete up to the look before") {
   QueueMarks marks(moment(0), {1'000, 1'000'000});
   marks.look(moment(10), 3);
