@@ -202,15 +202,15 @@ TEST_SUITE("offsets") {
   }
 
   TEST_CASE("one group alone may have nearly half of the budget, and the log names what stops it") {
-    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 1 << 20; });
+    Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 512 << 10; });
     for (const char* topic : {"a", "b"})
       for (PartitionIndex partition = 0; partition < 3; ++partition)
         commit(f.world, *f.offsets, place(f.world, topic, partition),
-               at(f.world, 1, std::string(70'000, 'm')));
-    CHECK(f.budget.bytes > 420'000);
+               at(f.world, 1, std::string(35'000, 'm')));
+    CHECK(f.budget.bytes > 210'000);
     CapturedLog log;
     GroupOffsets::Commits commits;
-    commits.emplace_back(place(f.world, "a"), at(f.world, 1, std::string(80'000, 'm')));
+    commits.emplace_back(place(f.world, "a"), at(f.world, 1, std::string(45'000, 'm')));
     CHECK(f.offsets->commit(std::move(commits)).error() == ErrorCode::coordinator_not_available);
     CHECK(log.count("of which a client may have as much as it leaves for all others") == 1);
   }
