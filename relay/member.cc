@@ -355,10 +355,8 @@ void Member::work(WallTime now, WallTime at) {
   Transaction transaction;
   std::vector<Planned> works;
   Limits left = options_.limits;
-  if (is_careful_ || sends_carefully_) {
-    left.arrivals = std::min(left.arrivals, careful_records);
-    left.deliveries = std::min(left.deliveries, careful_records);
-  }
+  if (is_careful_) left.arrivals = std::min(left.arrivals, careful_records);
+  if (is_careful_ || sends_carefully_) left.deliveries = std::min(left.deliveries, careful_records);
   std::size_t pending_bytes = 0;
   for (const auto& [source, assigned] : assignment_)
     pending_bytes += assigned.partition.pending().bytes();

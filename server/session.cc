@@ -227,7 +227,7 @@ void Session::Deadline::on_expired() {
 
 void Session::Mute::on_expired() {
   const auto alive = std::exchange(held, nullptr);
-  session_.muted_ = false;
+  session_.muted_ = session_.is_short_of_memory_ = false;
   session_.guarded([this] {
     session_.wait_readable();
     if (!session_.closed_) session_.pump();
@@ -245,6 +245,7 @@ void Session::mute(std::chrono::milliseconds wait) {
   if (muted_ && until <= muted_until_) return;
   if (!mute_) mute_ = std::make_unique<Mute>(*this);
   muted_ = true;
+  is_short_of_memory_ = false;
   muted_until_ = until;
   mute_->held = shared_from_this();
   owner_.shard_.wheel().schedule(*mute_, until);
@@ -314,7 +315,17 @@ void Session::release_memory() {
 bool Session::waits_for_memory() {
   if (running_ == 0 || muted_ || !owner_.shard_.ledger().is_full()) return false;
   mute(look_again_for_memory);
+  is_short_of_memory_ = true;
   return true;
+}
+
+// Nothing of the session is at work any more, so its next request is begun, however much others
+// hold.
+void Session::stop_waiting_for_memory() {
+  if (!std::exchange(is_short_of_memory_, false)) return;
+  muted_ = false;
+  mute_->cancel();
+  mute_->held = nullptr;
 }
 
 void Session::wait_readable() {
@@ -392,7 +403,7 @@ void Session::give_up_requests() {
 
 // The client sends no more.  Requests that it has sent before are answered.
 void Session::stream_ended() {
-  if (slots_.empty() && out_.empty())
+  if (slots_.empty() && out_.empty() && unread_.ahead.empty())
     return close(boost::system::error_code(asio::error::eof).message(), Ending::usual);
   ended_ = true;
   arm(linger_, max_linger_time);
@@ -655,6 +666,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   write_answers();
   if (closed_) return;
   count_held();
+  if (running_ == 0) stop_waiting_for_memory();
   if (moved()) return;
   pump();
   wait_readable();
@@ -690,7 +702,7 @@ void Session::write_answers() {
       // The client is told why its login failed before it is disconnected.
       if (connection_.ends_when_answered && running_ == 0)
         close("its login failed", Ending::usual);
-      else if (ended_ && slots_.empty())
+      else if (ended_ && slots_.empty() && unread_.ahead.empty())
         close("the client has received its answers", Ending::usual);
       return;
     }

@@ -231,6 +231,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
 
   void mute(std::chrono::milliseconds wait);
   bool waits_for_memory();
+  void stop_waiting_for_memory();
   void wait_readable();
   std::size_t receive(std::span<std::uint8_t> into, boost::system::error_code& error);
   std::size_t send(std::span<const boost::asio::const_buffer> pieces,
@@ -305,6 +306,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   std::unique_ptr<Mute> mute_;  // Null: it never was.
   timing::Tick muted_until_ = 0;
   bool muted_ = false;
+  bool is_short_of_memory_ = false;  // Muted for that reason alone.
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;
