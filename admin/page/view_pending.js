@@ -166,8 +166,8 @@ class PendingView {
     const hash = `#pending${text ? `?q=${encodeURIComponent(text)}` : ""}`;
     this.#set(text, typed ? typing_ms : 0);
     if (location.hash === hash) return;
-    if (this.#visible) history.replaceState(null, "", hash);
-    else location.hash = hash;
+    if (!this.#visible) location.hash = hash;
+    else if (!typed) history.replaceState(null, "", hash);
     if (focus) this.head.scrollIntoView({ block: "nearest" });
   }
 
@@ -175,7 +175,17 @@ class PendingView {
     this.#text = text;
     if (this.input.value !== text) this.input.value = text;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.refresh(), pause);
+    this.#timer = setTimeout(() => {
+      if (pause > 0) this.#showAddress();
+      this.refresh();
+    }, pause);
+  }
+
+  // Not with each key: a browser allows some 200 changes of the address in half a minute, and then
+  // ignores clicks on records too.
+  #showAddress() {
+    const hash = `#pending${this.#text ? `?q=${encodeURIComponent(this.#text)}` : ""}`;
+    if (this.#visible && !this.#opened && location.hash !== hash) history.replaceState(null, "", hash);
   }
 
   refresh() {
