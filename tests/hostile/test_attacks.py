@@ -68,13 +68,13 @@ def open_descriptors(broker):
 
 
 def open_connections(broker):
-    """Its descriptors but for the files of the data directory: what is stored decides how many those are."""
-    def target(number):
+    """Its open sockets; what else a shard opens when it first needs it, as an epoll, is not one."""
+    def is_socket(number):
         try:
-            return os.readlink(f"/proc/{broker.process.pid}/fd/{number}")
+            return os.readlink(f"/proc/{broker.process.pid}/fd/{number}").startswith("socket:")
         except FileNotFoundError:  # Closed meanwhile.
-            return str(broker.data)
-    return sum(not target(number).startswith(str(broker.data)) for number in os.listdir(f"/proc/{broker.process.pid}/fd"))
+            return False
+    return sum(map(is_socket, os.listdir(f"/proc/{broker.process.pid}/fd")))
 
 
 def turns_above_16_ms(broker):
@@ -131,10 +131,10 @@ class Watch:
         self.long_turns = turns_above_16_ms(self.broker) - self.long_before
         if kind is None:
             eventually(lambda: open_connections(self.broker) <= self.open_before + 8,
-                       f"{self.what}: {open_connections(self.broker)} descriptors, {self.open_before} before", within=20)
+                       f"{self.what}: {open_connections(self.broker)} connections, {self.open_before} before", within=20)
         print(f"             {self.what}: {self.before:.0f} MiB before, {self.peak:.0f} at the peak, {self.broker.rss_mib():.0f} after; "
               f"the neighbour's p99 {self.usual * 1000:.0f} ms before, {self.p99 * 1000:.0f} ms of {len(times)} during, slowest "
-              f"{max(times) * 1000:.0f} ms; descriptors {self.open_before} before, {self.open_peak} at the peak, {open_connections(self.broker)} after; "
+              f"{max(times) * 1000:.0f} ms; connections {self.open_before} before, {self.open_peak} at the peak, {open_connections(self.broker)} after; "
               f"{self.long_turns} long turns, {took:.1f} s")
         if kind is None and self.error:
             raise AssertionError(f"the neighbour: {self.error}")

@@ -219,7 +219,7 @@ class Load:
         assert not self.early, f"{self.what}: early, by ms: {self.early[:5]}"
         assert len(self.acknowledged) > 100, f"{self.what}: only {len(self.acknowledged)} values"
         eventually(lambda: open_connections(self.broker) <= self.open_before + 8,
-                   f"{self.what}: {open_connections(self.broker)} descriptors are open, before {self.open_before}", within=20)
+                   f"{self.what}: {open_connections(self.broker)} connections are open, before {self.open_before}", within=20)
         more = self.broker.rss_mib() - self.rss_before
         log = self.broker.log()[self.log_before:]
         print(f"             {self.what}: {len(self.acknowledged)} values, {len(self.unanswered)} refused or unanswered, "
