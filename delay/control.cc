@@ -239,9 +239,12 @@ Result<WallTime> Control::new_due(const Request& asked, const storage::PendingRe
   NewDue change = asked.due;
   // A record that is due already keeps its place.
   // A delivery asks both clocks, and either may be behind the other.
-  if (asked.kind == Request::Kind::deliver)
-    change = std::min({record.key.due, context_.time.wall(), context_.time.observe()});
-  return moved_due(record.key.due, change, record.expires);
+  const WallTime at_once =
+      std::min({record.key.due, context_.time.wall(), context_.time.observe()});
+  if (asked.kind == Request::Kind::deliver) change = at_once;
+  const auto due = moved_due(record.key.due, change, record.expires);
+  // A record that its owner makes due in the past would count as late since then.
+  return due ? std::max(*due, at_once) : due;
 }
 
 void Control::start_move(std::unique_ptr<Request> asked, storage::PendingRecord record) {

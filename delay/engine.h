@@ -182,8 +182,8 @@ class Engine {
     control_.cancel(partition, name, std::move(done));
   }
   // Gives the record another due time, or one that is later or earlier by a duration, and keeps its
-  // handle and its place among records of the same due time.  One that has passed makes it due at
-  // once.  Errc::invalid: it expires before, or the time is none that is allowed (schedule.h).
+  // handle and its place among records of the same due time.  One that has passed makes it due now.
+  // Errc::invalid: it expires before, or the time is none that is allowed (schedule.h).
   void move(const TopicPartition& partition, std::string_view name, NewDue due, ControlDone done) {
     control_.move(partition, name, due, std::move(done));
   }

@@ -39,6 +39,21 @@ TEST_SUITE("move") {
     }
   }
 
+  TEST_CASE("a record that is moved into the past is due when it is moved, and is not late since then") {
+    TestHost host;
+    host.schedule(orders, "a", "2h", "id");
+    host.settle();
+    const WallTime now = host.clock.wall();
+    const auto answer = host.move(orders, "id", now - hours{3});
+    host.settle();
+    REQUIRE(outcome_of(answer) == ControlOutcome::done);
+    CHECK((**answer)->due == now);
+    host.pass(milliseconds{1});
+    REQUIRE(host.values(orders) == Strings{"a"});
+    CHECK(host.log(orders)[0].header("x-scheduled-for") == std::to_string(to_ms(now)));
+    CHECK(host.engine->stats().lag_us.total.max() < 100'000);
+  }
+
   TEST_CASE("a moved record keeps its handle, which finds it, and the consumer gets both times") {
     TestHost host;
     host.schedule(orders, "a", "1h");
