@@ -353,12 +353,13 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   if (record.expires <= planning.now)
     return fail(Errc::invalid,
                 fmt::format("the record expired at {} (x-expire-at)", format_time(record.expires)));
-  const auto due = delay::moved_due(
-      record.due, delivers ? delay::NewDue(std::min(record.due, planning.now)) : order.due,
-      record.expires);
+  // As in the broker: who makes a record due in the past does not make it late since then.
+  const WallTime at_once = std::min(record.due, planning.now);
+  const auto due =
+      delay::moved_due(record.due, delivers ? delay::NewDue(at_once) : order.due, record.expires);
   if (!due) return std::unexpected(due.error());
   Pending moved = record;
-  moved.due = *due;
+  moved.due = std::max(*due, at_once);
   if (delivers) {
     // deliver() would send it to the .invalid topic, and the order would be told that it was
     // delivered.
@@ -380,7 +381,7 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   }
   planning.work.bytes += moved.bytes();
   planning.work.changes[offset].record = std::move(moved);
-  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = *due};
+  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = moved.due};
 }
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,

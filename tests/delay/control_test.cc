@@ -39,7 +39,8 @@ TEST_SUITE("move") {
     }
   }
 
-  TEST_CASE("a record that is moved into the past is due when it is moved, and is not late since then") {
+  TEST_CASE(
+      "a record that is moved into the past is due when it is moved, and is not late since then") {
     TestHost host;
     host.schedule(orders, "a", "2h", "id");
     host.settle();
