@@ -74,6 +74,7 @@ class KafkaProducers {
   class Deadline;
 
   Result<KafkaClient> open_producer(const std::string& transactional_id);
+  static KafkaError init_transactions(rd_kafka_t* producer, Deadline deadline);
   void give_up(KafkaClient client);
   void on_report(const rd_kafka_message_t& message);
   void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
