@@ -11,7 +11,7 @@ import { MoveFields } from "./record.js";
 import { parseSpan, spanText } from "./search.js";
 
 const shown = 100;
-const most_first = 1000;  // Of "at most": those that are shown are changed one by one.
+const most_first = 1000;  // The limit of "at most": those that are shown are changed one by one.
 const at_a_time = 4;
 const listed = 12;  // Topics in the form; all others can be typed.
 const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], deliver: ["Deliver", "delivered"] };
@@ -41,7 +41,7 @@ export function selectionOf(search, records) {
   const most = free.reduce((best, name) => (count(name) > (best ? count(best) : 0) ? name : best), null);
   const span = most || !records.length || search.span ? null : parseSpan(words, live.now());
   if (span) return { ...search, span };
-  // What finds nothing selects nothing.
+  // Words that find nothing select nothing.
   const name = most ?? (records.length ? null : free.find((each) => each !== "topic"));
   if (!name) return lost("each of them has one pattern, and the search has two for the same.");
   const others = records.length - count(name);
@@ -134,7 +134,7 @@ class ManyView {
     clearError();
   }
 
-  // What the request says, or a sentence about what is wrong.
+  // The request's body, or a sentence about what is wrong.
   #selection() {
     if (!this.topic.value.trim()) return "Type the topic, or * for all topics.";
     const body = {};
@@ -251,7 +251,7 @@ function onlyFirst(found, first) {
     .filter((each) => each.records.length).map((each) => ({ ...each, matched: each.records.length }));
 }
 
-// What finds the records that were moved, where they are now.
+// The search that finds the moved records where they are now.
 function searchOfMoved(body, found, records, matched) {
   const quoted = (text) => (/\s/.test(text) ? `"${text}"` : text);
   const terms = found.length === 1 ? [`topic:${found[0].topic}`] : [];

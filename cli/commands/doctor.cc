@@ -503,7 +503,7 @@ class Doctor {
   }
 
   const DoctorOptions& options_;
-  std::optional<std::string> file_;            // Of the settings: --config, or the package's.
+  std::optional<std::string> file_;            // The settings' file: --config, or the package's.
   std::optional<std::string> wrong_settings_;  // Why there is no config_.
   bool is_running_ = false;
   std::optional<server::Config> config_;  // Empty: the settings are wrong.
