@@ -245,7 +245,7 @@ class DelayedBench {
     const std::int64_t end = interrupted_at_.value_or(bench_now_us());
     for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || flows_[index]->began() == 0) continue;
-      // Where no deliveries are awaited, what has not come is pending.
+      // If no deliveries are awaited, records that have not come are pending.
       const bool is_awaited = index != cancels && (index != delayed || awaits_deliveries());
       const auto figures = flows_[index]->figures(is_awaited ? end : 0);
       if (index == delayed) {

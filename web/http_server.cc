@@ -35,7 +35,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Connections that wait to be accepted.  Where this is full the kernel drops the next one's first
+// Connections that wait to be accepted.  If this is full, the kernel drops the next one's first
 // packet, and that client waits a second before it sends another.
 constexpr int backlog = 4096;
 

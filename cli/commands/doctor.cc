@@ -314,7 +314,7 @@ class Doctor {
     }
   }
 
-  // That of the container, if it has less.
+  // The container's memory, if it has less.
   static std::optional<std::uint64_t> memory_of_machine() {
     const auto pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
     if (pages <= 0 || page <= 0) return std::nullopt;

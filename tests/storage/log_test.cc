@@ -1180,7 +1180,7 @@ struct RandomLog {
                                  1)));
     start = f.log->start_offset();
   }
-  // What the journal has from the checkpoint on is replayed.
+  // All that the journal has from the checkpoint on is replayed.
   void crash() {
     if (chance(2)) {
       f.disk.kill();
