@@ -13,7 +13,7 @@ boost::asio::awaitable<Reply> cancel_delayed(Call& call);
 boost::asio::awaitable<Reply> move_delayed(Call& call);
 boost::asio::awaitable<Reply> deliver_delayed(Call& call);
 boost::asio::awaitable<Reply> select_delayed(Call& call);
-// What a selection would change, for clients that may only read.
+// Answers what a selection would change, for clients that may only read.
 boost::asio::awaitable<Reply> preview_selection(Call& call);
 
 }  // namespace tarry::admin

@@ -338,7 +338,7 @@ std::string DuePicture::json(Context& context, const broker::NearDue& near, Wall
       spans.push_back(empty_json(span, now, span.until(now)));
     return text_of(body);
   }
-  // Where counting takes long, the ends stay behind.
+  // If counting takes long, the ends stay behind.
   const WallTime seen = std::clamp(now, far_->at, far_->at + far_->kept - 1s);
   const auto minutes = with_near(far_->minutes, far_->minutes_by, near, now);
   const auto hours = with_minutes(far_->hours.counts, minutes, now);

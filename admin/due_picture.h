@@ -40,8 +40,8 @@ namespace tarry::admin {
 
 class DuePicture : public std::enable_shared_from_this<DuePicture> {
  public:
-  // One line of JSON.  Where the store is to be counted, this begins to, and waits for it for a
-  // moment at most.
+  // One line of JSON.  If the store is to be counted, this begins to, and waits for it for a moment
+  // at most.
   boost::asio::awaitable<std::string> text(Context& context);
   // Somebody has changed what is pending and looks at what comes of it: counted again sooner.
   void hurry();

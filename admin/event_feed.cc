@@ -271,7 +271,7 @@ void EventFeed::note_point(const Json& now) {
   points_.push_back({at, delayed["overdue"].get<std::uint64_t>(), text_of(point)});
 }
 
-// Of those that are too close together the one with the most overdue records stays: that is what
+// If points are too close together, the one with the most overdue records stays: that is what
 // somebody looks for afterwards.
 void EventFeed::keep_older(Point point) {
   if (!older_.empty() && point.at_ms - older_.back().at_ms < older_apart_ms) {

@@ -232,7 +232,7 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   asio::steady_timer pause(io);
   for (;;) {
     co_await stream.async_connect(addresses, into(error));
-    // Where the broker may be starting, only ask() ends the attempts.
+    // If the broker may be starting, only ask() ends the attempts.
     if (error != asio::error::connection_refused || !talk.waits_for_start) break;
     pause.expires_after(between_tries);
     co_await pause.async_wait(into(error));

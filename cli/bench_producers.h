@@ -101,7 +101,7 @@ class BenchProducers {
   ~BenchProducers();
 
   std::size_t size() const { return producers_.size(); }
-  // Of any record so far; empty: none was refused.
+  // The first refusal of any record so far; empty: none was refused.
   std::string first_refusal() const;
 
   // Begins the flow and sends its records; returns when each that was sent is answered.  With

@@ -152,14 +152,20 @@ class DelayedBench {
                              [&](std::uint32_t number) { return flow.due(number); });
   }
 
+  // No more of its records are sent.
+  bool is_over(const DelayedFlow& flow) const {
+    return options_.send_limit && &flow == flows_[delayed].get() &&
+           bench_now_us() - flow.began() >= microseconds(*options_.send_limit).count();
+  }
+
   FlowResult run_flow(DelayedFlow& flow) {
     const bool is_cancelling = &flow == flows_[cancels].get();
     current_ = &flow;
     const auto result =
-        producers_->send(flow, is_cancelling ? &in_due_order_ : nullptr, error_, [this] {
+        producers_->send(flow, is_cancelling ? &in_due_order_ : nullptr, error_, [&] {
           watch_for(bench_watch_interval);
           if (was_interrupted() && !interrupted_at_) interrupted_at_ = bench_now_us();
-          return !was_interrupted();
+          return !was_interrupted() && !is_over(flow);
         });
     if (!is_cancelling && (awaits_deliveries() || !flow.plan().is_delayed))
       wait_for_deliveries(flow);
@@ -239,7 +245,7 @@ class DelayedBench {
     const std::int64_t end = interrupted_at_.value_or(bench_now_us());
     for (const auto index : {floor_before, delayed, cancels, floor_after}) {
       if (!flows_[index] || flows_[index]->began() == 0) continue;
-      // Where no deliveries are awaited, what has not come is pending.
+      // If no deliveries are awaited, records that have not come are pending.
       const bool is_awaited = index != cancels && (index != delayed || awaits_deliveries());
       const auto figures = flows_[index]->figures(is_awaited ? end : 0);
       if (index == delayed) {

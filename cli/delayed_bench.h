@@ -39,6 +39,8 @@ enum class BenchGoal : std::uint8_t { deliver, fill, cancel };
 struct DelayedBenchOptions : BenchLoad {
   BenchGoal goal = BenchGoal::deliver;
   std::chrono::milliseconds floor{0};  // For how long the floor is measured; 0: it is not.
+  // No delayed record is sent so long after the first one; empty: all of the plan are.
+  std::optional<std::chrono::milliseconds> send_limit{};
 };
 
 struct ReadAgain {

@@ -141,7 +141,7 @@ std::string missing_partitions(const FoundTopic& topic, std::int64_t partitions)
       missing, count > max_partitions_told ? " ..." : "");
 }
 
-// What is wrong with the directories of one topic; empty: nothing.
+// The problem with the directories of one topic; empty: there is none.
 std::string directory_problem_of(const FoundTopic& topic, std::int64_t partitions) {
   if (!topic.problem.empty()) return topic.problem;
   if (topic.ids.size() > 1) {

@@ -33,9 +33,9 @@ struct KafkaSourceTopic {
 struct KafkaSource {
   std::vector<KafkaSourceTopic> topics;                     // By name, without the internal ones.
   std::vector<std::string> internal;                        // Their names.
-  std::vector<std::unique_ptr<storage::KafkaLog>> offsets;  // Of __consumer_offsets.
+  std::vector<std::unique_ptr<storage::KafkaLog>> offsets;  // The logs of __consumer_offsets.
   std::string offsets_problem;               // Why they are not all; empty: they are, or are none.
-  std::vector<std::shared_ptr<void>> locks;  // Of the directories.
+  std::vector<std::shared_ptr<void>> locks;  // They lock the directories.
 
   // Nothing in the files says how many partitions __consumer_offsets has (Kafka's
   // offsets.topic.num.partitions); empty: as by default, or as many as are there.

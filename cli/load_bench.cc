@@ -93,7 +93,7 @@ class ConsumeBench {
   const BenchProgress& progress_;
   ConsumeBenchResult result_;
   bool says_wait_ = false;
-  std::int64_t began_ = 0, last_ = 0;  // Of the reading, and of the last record.
+  std::int64_t began_ = 0, last_ = 0;  // The times of the first look and of the last record.
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ struct ConsumeBenchOptions {
 struct ConsumeBenchResult {
   std::size_t partitions = 0;
   std::uint64_t records = 0;
-  std::uint64_t bytes = 0;    // Of values.
+  std::uint64_t bytes = 0;    // The values' sizes, without keys and headers.
   std::int64_t first_us = 0;  // From the first question to the first record.
   std::int64_t took_us = 0;   // To the last one.
   bool interrupted = false;

@@ -45,7 +45,7 @@ class PendingChanges {
     return changes_.contains(key) || deleted_.contains(topic);
   }
 
-  // Of the topics that the journals have created.
+  // The names of topics that the journals have created.
   const std::map<TopicId, std::string>& topic_names() const { return created_; }
 
   // By due time; `take` returns whether to go on.

@@ -114,7 +114,7 @@ class TopText {
     if (now_.overdue == 0 || !now_.next_due || *now_.next_due >= now_.at) return {};
     return " since " + rough_duration(now_.at - *now_.next_due);
   }
-  // Of the records that are not overdue.
+  // The time until the first record that is not overdue.
   std::string next() const {
     if (!now_.due.empty()) return rough_distance(now_.due.front().due - now_.at);
     if (now_.overdue > 0 || !now_.next_due) return "-";

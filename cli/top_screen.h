@@ -37,7 +37,7 @@ struct TopSample {
   std::string version, state, admin;
   std::chrono::milliseconds uptime{}, window{};
   std::uint64_t pending = 0, overdue = 0, connections = 0, memory_bytes = 0, disk_bytes = 0;
-  std::optional<WallTime> next_due;  // That of the first overdue record, if there is one.
+  std::optional<WallTime> next_due;              // The first overdue record's, if there is one.
   double lag_p50 = 0, lag_p99 = 0, lag_max = 0;  // Milliseconds, of the last `window`.
   // They only grow, until a restart.
   std::uint64_t requests = 0, appended = 0, delivered = 0, cancelled = 0;

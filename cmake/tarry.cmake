@@ -1,12 +1,12 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-# What every target is compiled with.  It is not installed: users of the package choose their own.
+# The options of every target.  They are not installed: users of the package choose their own.
 add_library(tarry_build INTERFACE)
 target_compile_options(tarry_build INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor -Wold-style-cast -Werror
   -fno-omit-frame-pointer
-  # Of clang's warnings these are not g++'s: libstdc++ 12 itself uses what it deprecates, doctest
+  # Clang has these warnings and g++ has not: libstdc++ 12 itself uses what it deprecates, doctest
   # uses __COUNTER__, and signs change in every call of POSIX.
   $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations;-Wno-sign-conversion;-Wno-c2y-extensions>
   # It collects its garbage later: up to 1 GB more memory, and a tenth less time.
@@ -81,7 +81,7 @@ endfunction()
 #
 # Puts one folder's library and these of its headers into the package `tarry`, where they
 # have the same names as here: target tarry::timing, #include "timing/timing_wheel.h".
-# What the library LINKS, cmake/tarry-config.cmake has to find.
+# cmake/tarry-config.cmake has to find what the library LINKS.
 function(tarry_install name)
   cmake_parse_arguments(ARG "" "" "HEADERS" ${ARGN})
   set_target_properties(tarry_${name} PROPERTIES EXPORT_NAME ${name})

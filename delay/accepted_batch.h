@@ -81,7 +81,7 @@ class AcceptedBatch {
     storage::RemovalReason how;
     BatchIds::Number id;
     std::int32_t offset_delta = 0;     // The offset of a record that goes to the log at once.
-    storage::PendingShare share = {};  // Of one that was pending.
+    storage::PendingShare share = {};  // The share of one that was pending.
     std::size_t encoded_end = 0;       // In encoded_arrivals_, of one that is due on arrival.
   };
   // An id that is taken from whatever record has it, outside of this batch.
@@ -123,7 +123,7 @@ class AcceptedBatch {
   storage::PendingShare share_of(const Added& added) const {
     return storage::PendingShare::of(principal_, added.place.id_size, added.place.record_size);
   }
-  // What is pending of its principal afterwards, less what is before.
+  // The principal's pending records afterwards, less those before.
   storage::PendingUse difference() const;
   storage::PendingAdded added_operation(const Added& added) const;
   storage::PendingRemoved removed_operation(const Removed& gone) const;
@@ -140,7 +140,7 @@ class AcceptedBatch {
   TopicPartition partition_;
   PrincipalId principal_ = unknown_principal;
   WallTime arrived_{};
-  Offset base_offset_ = 0;  // Of the records that go to the log at once, when it is known.
+  Offset base_offset_ = 0;  // For records that go to the log at once, when it is known.
   std::int32_t records_ = 0;
   Buffer immediate_;
   BatchIds ids_;                         // All that its records take.
@@ -156,7 +156,7 @@ class AcceptedBatch {
   IntakeCharge charge_;  // From its acceptance on.
   std::shared_ptr<Held> held_;
   ScopeExit give_back_;
-  Reservation reservation_;      // Of a principal with a quota.
+  Reservation reservation_;      // Held if the principal has a quota.
   storage::JournalPlace place_;  // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t late_cancels_ = 0;

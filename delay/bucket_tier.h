@@ -209,7 +209,7 @@ class BucketTier {
 
   // The number of the topic's pending records, in all shards.
   std::int64_t pending_of(const TopicId& topic) { return counts_.pending_of(topic); }
-  // What IntakeCharge adds to and takes from; and what the topic has of it, in all shards.
+  // The sums that IntakeCharge adds to and takes from; and the topic's count, in all shards.
   IntakeCharge::Sums coming(const TopicId& topic) { return counts_.coming(topic); }
   std::int64_t coming_of(const TopicId& topic) { return counts_.coming_of(topic); }
   std::size_t coming_bytes() const { return counts_.coming_bytes(); }
@@ -217,9 +217,9 @@ class BucketTier {
   storage::PendingCounts::Account account(PrincipalId principal) {
     return counts_.account(principal);
   }
-  // What was added and removed until now is in the accounts from then on.  Whoever adds or removes
-  // calls this at the end, because all shards write to the same accounts: with every record it
-  // would cost more than the counting.
+  // Puts all that was added and removed until now into the accounts.  A caller that adds or removes
+  // does this at the end, because all shards write to the same accounts: with every record it would
+  // cost more than the counting.
   void tell_account() { counts_.tell_account(); }
 
   // The part of a level of buckets that is in memory.

@@ -139,8 +139,8 @@ bool BucketTier::begin_piece(const Bucket& id) {
 }
 
 // A second that is loaded at once is not dealt out to milliseconds, which costs as much as all else
-// that is done with its records.  Where records were removed each of the piece is looked for, so
-// that it may not be large.
+// that is done with its records.  If records were removed, each of the piece is looked for, so that
+// it may not be large.
 std::size_t BucketTier::load_bytes(const Bucket& id) const {
   const std::size_t least = piece_bytes(options_);
   if (homes_.has_gone(id)) return least;
@@ -161,8 +161,8 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   add_loaded();
 }
 
-// Adds some of the chunks that were read, and moves the horizon when all are in memory.  Where many
-// records were removed that the disk does not know of, each of the others is looked for among them.
+// Adds some of the chunks that were read, and moves the horizon when all are in memory.  If the
+// disk does not know of many removals, each of the other records is looked for among them.
 void BucketTier::add_loaded() {
   auto& [home, piece, added] = *loading_;
   for (std::size_t looked = 0; added < piece.chunks.size() && looked < options_.step_entries;) {

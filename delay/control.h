@@ -8,9 +8,9 @@
 //                |   again when the outcome is known
 //                '-- pending: a removal or a move in the journal, and then the answer
 //
-// Invariant: an answer is given when it is durable, and never turns out to be wrong later.  Who
-// looks waits for what the journal has and the tier does not know yet, as who changes something
-// does. The functions are described at Engine's.
+// Invariant: an answer is given when it is durable, and never turns out to be wrong later.  A look
+// waits for what the journal has and the tier does not know yet, as a change does.  The functions
+// are described at Engine's.
 //
 // Belongs to its engine, on its thread.
 

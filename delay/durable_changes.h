@@ -11,8 +11,8 @@
 //   - The tier changes here alone, in the order of the journal, by what is durable.
 //   - A change begins when those before it have ended.
 //   - A change is applied in slices of `slice_records` records, and a turn of the shard begins none
-//     after `turn_time`, however much one round of the journal makes durable.  What is left waits
-//     for the engine's next step, and meanwhile its partition delivers nothing: what is durable may
+//     after `turn_time`, however much one round of the journal makes durable.  The rest waits for
+//     the engine's next step, and meanwhile its partition delivers nothing: what is durable may
 //     have to leave before what is ready.
 //
 // Belongs to its engine, on its thread.

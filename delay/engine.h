@@ -157,10 +157,10 @@ class Engine {
                                                       const PendingTerms& terms = {}) {
     return intake_.accept(partition, batch, schedules, topic, arrived, ids, terms);
   }
-  // The same on the pool, and in steps: of one for which AcceptedBatch::is_long(), or that is
-  // committed in a later turn.  What it takes is leaving until it is.  `batch` and `schedules` live
-  // until `done` is called, perhaps at once; nothing else of the partition is accepted until it is
-  // committed or refused.  An engine that goes calls it no more.
+  // The same on the pool, and in steps: for a batch with AcceptedBatch::is_long(), or one that is
+  // committed in a later turn.  The records that it takes are leaving until then.  `batch` and
+  // `schedules` live until `done` is called, perhaps at once; nothing else of the partition is
+  // accepted until it is committed or refused.  An engine that goes calls `done` no more.
   void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
                        IdRows ids, Intake::Done done, const PendingTerms& terms = {}) {

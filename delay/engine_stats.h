@@ -43,7 +43,7 @@ struct EngineStats : EngineTotals {
   std::size_t near = 0;              // Entries in memory, of these:
   std::size_t overdue = 0;           //   due and not yet delivered
   std::size_t in_flight = 0;         //   handed to the sink
-  std::size_t out_of_service = 0;    // Of the overdue: set aside, on disk, until the next start.
+  std::size_t out_of_service = 0;    // Overdue too: set aside, on disk, until the next start.
   std::size_t arriving = 0;          // Accepted, not durable.  The store counts the rest.
   WallTime horizon{};                // Records due before it are in memory.
   std::optional<WallTime> next_due;  // The first due time, or a time before it:

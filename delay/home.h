@@ -28,7 +28,7 @@ namespace tarry::delay {
 struct Resident {
   std::shared_ptr<storage::Chunk> chunk;  // Nobody changes it once it is sealed.
   storage::Bucket home;
-  std::uint32_t number = 0;  // Which locations name.
+  std::uint32_t number = 0;  // Locations name it.
   storage::LiveEntries live;
   std::size_t live_count = 0;
   bool sealed = false;

@@ -128,8 +128,8 @@ bool Homes::has_gone(const Bucket& id) const {
   return (home != nullptr && !home->gone.empty()) || (month != nullptr && !month->gone.empty());
 }
 
-// What was removed since the disk was written is not pending, although the chunk has it.  The marks
-// are looked for in the chunk, or its entries among the marks, whichever are fewer.
+// Records removed since the disk was written are not pending, although the chunk has them.  The
+// marks are looked for in the chunk, or its entries among the marks, whichever are fewer.
 std::size_t Homes::leave_out_gone(const Bucket& id, storage::LoadedChunk& loaded) const {
   const Chunk& chunk = *loaded.chunk;
   std::size_t looked = 0;
@@ -225,7 +225,7 @@ bool Homes::may_forget(const Bucket& id, const JournalPlace& noted,
   if (home == nullptr) return false;
   const bool is_now = id.start <= horizon.due && horizon.due < id.end();
   if (!home->is_ended() || noted < home->written || is_now) return false;
-  // What is gone of a month that is not dealt yet is marked in its hours.
+  // Removals from a month that is not dealt yet are marked in its hours.
   const Home* const month = find(bucket_of(BucketLevel::month, id.start));
   return id.level == BucketLevel::month || month == nullptr || month->is_ended();
 }

@@ -391,7 +391,7 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
 void Intake::appended(const AcceptedBatch& accepted) noexcept {
-  // What a long batch takes is leaving already.
+  // The records that a long batch takes are leaving already.
   if (accepted.is_long_) return unapplied_.add_batch(accepted);
   for (std::size_t i = 0; i < accepted.removals(); ++i) {
     const auto& gone = accepted.removal(i);

@@ -118,7 +118,7 @@ class NearIndex {
   void grow();
 
   std::vector<Segment> segments_;
-  std::size_t slots_ = first_slots;  // Of each segment: a power of two.
+  std::size_t slots_ = first_slots;  // In each segment: a power of two.
   // Twice the greatest power of two that is not above the number of segments, less one.
   std::size_t mask_ = 1;
   std::size_t size_ = 0;

@@ -159,7 +159,7 @@ class NearTier {
   std::size_t size_ = 0;
   std::size_t swept_ = 0;  // Where sweep() continues.
   NearIndex index_;
-  // What a burst that is over has left.
+  // Left by a burst that is over, to be reclaimed.
   std::deque<Slab> ended_slabs_;
   std::vector<NearIndex::Segment> ended_segments_;
 

@@ -33,7 +33,7 @@ struct PendingTerms {
   std::optional<std::int64_t> max_records = std::nullopt;  // The quota pending_records,
   std::optional<std::int64_t> max_bytes = std::nullopt;    //   and pending_bytes.
   std::string_view user = {};  // For messages; lives until the batch is accepted or refused.
-  // What it may do to pending records of the topic.
+  // The principal's rights over pending records of the topic.
   bool may_schedule = true;  // Also replace.
   bool may_cancel = true;
 

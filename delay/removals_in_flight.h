@@ -58,7 +58,7 @@ class RemovalsInFlight {
  private:
   struct Record {
     bool stays = false;
-    std::shared_ptr<const bool> given_back;  // Of all records that a batch takes; null: it is none.
+    std::shared_ptr<const bool> given_back;  // One for all that a batch takes; null: it is none.
     std::vector<std::move_only_function<void()>> waiters;  // Further requests for it.
   };
 

@@ -41,7 +41,7 @@ class TierCounts {
   std::int64_t pending_of(const TopicId& topic);
   Account account(PrincipalId principal) { return counts_->account(principal); }
 
-  // What is on its way to the tier.
+  // The batches on their way to the tier.
   IntakeCharge::Sums coming(const TopicId& topic);
   std::int64_t coming_of(const TopicId& topic);
   std::size_t coming_bytes() const { return coming_bytes_; }
@@ -52,8 +52,8 @@ class TierCounts {
   struct Counted {
     Counter* topic;
     Account account;             // Null: the principal is unknown.
-    storage::PendingUse use;     // What this tier has added to the account,
-    storage::PendingUse untold;  //   and what it is about to add.
+    storage::PendingUse use;     // This tier has added it to the account,
+    storage::PendingUse untold;  //   and is about to add this.
   };
   Counted& counted(const TopicId& topic, PrincipalId principal);
   Counter& counter(const TopicId& topic);
@@ -62,7 +62,7 @@ class TierCounts {
   std::map<TopicId, Counter*> counters_;
   std::pair<TopicId, Counter*> recent_counter_{};  // The last one of them: null at first.
   std::map<TopicId, Counter*> coming_;
-  std::size_t coming_bytes_ = 0;  // Of batches that are accepted and not applied.
+  std::size_t coming_bytes_ = 0;  // Held by batches that are accepted and not applied.
   std::map<std::pair<TopicId, PrincipalId>, Counted> counted_;
   // The last one that was asked for, as most records are of the same; null: none.  No other has
   // anything untold.

@@ -5,7 +5,7 @@
 //
 //   tell(), forward() --> now --begin_write()--> being written --written()--> kept --> forgotten
 //
-// Each of these is a Generation, with a number that rises.  What is written is kept while there is
+// Each of these is a Generation, with a number that rises.  A written one is kept while there is
 // room for it, because most ids are asked for soon after something happened to them, and a batch
 // that finds all its ids here need not wait for the store.
 //

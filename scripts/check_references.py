@@ -104,7 +104,7 @@ ours = {path.name for path in root.iterdir() if path.is_dir()} - skipped
 names = {path.name for path in files} | {path.stem for path in files}
 all_code = "\n".join(code)
 words = set(re.findall(r"[A-Za-z_]\w*", all_code)) | THEIRS
-# What stands in a string alone is no function and no member: a text may be about one that has gone.
+# Names that stand only in a string are no functions and no members: a text may be about one that has gone.
 functions = set(re.findall(r"[A-Za-z_]\w*", "\n".join(bare_code))) | THEIRS
 options = set(re.findall(r"--[a-z][a-z0-9-]+", all_code)) | THEIRS
 settings = set(re.findall(r"tarry(?:\.[a-z]+)+", all_code))

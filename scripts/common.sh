@@ -1,4 +1,4 @@
-# What the commands of this folder share; sourced, never run.
+# Functions and settings that the commands of this folder share; sourced, never run.
 
 started=${started:-$SECONDS}
 

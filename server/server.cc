@@ -130,7 +130,7 @@ struct Server::Parts {
     std::optional<WorkGuard> guard{asio::make_work_guard(context)};
     std::unique_ptr<Background> background;
     std::unique_ptr<Background> round_lane;
-    std::atomic<std::uint64_t> turns{0};  // Of the thread.
+    std::atomic<std::uint64_t> turns{0};  // Counted by the thread.
     std::thread thread;
   };
   // The objects that use a shard and are destroyed before it.

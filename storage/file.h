@@ -121,7 +121,7 @@ struct OpenOptions {
   Create create = Create::never;
 
   // Past the page cache (O_DIRECT): buffers, places and lengths are then multiples of
-  // block_bytes.  Where the file system refuses it the file is opened without, and one line in
+  // block_bytes.  If the file system refuses it, the file is opened without, and one line in
   // the log says so.
   bool direct = false;
 };

@@ -100,7 +100,7 @@ struct PendingAdded {
   Bytes record;
   // The due time that it had first, which its handle names for ever; empty: `due`.
   std::optional<WallTime> first_due = std::nullopt;
-  PrincipalId principal = unknown_principal;  // That produced it.
+  PrincipalId principal = unknown_principal;  // The producer of the record.
 
   void set_first_due(WallTime first) {
     if (first != due) first_due = first;

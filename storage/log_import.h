@@ -14,8 +14,8 @@
 // the file imported-from, by which a second run recognizes what it has imported already.
 //
 // Batches stay as they are, with their offsets, timestamps and compression; only the leader epoch,
-// which no checksum covers, is that of this broker.  What was left out are holes; a log that would
-// end in one ends in a batch without records.
+// which no checksum covers, is that of this broker.  Parts that were left out are holes; a log that
+// would end in one ends in a batch without records.
 //
 // Blocks; one thread.
 

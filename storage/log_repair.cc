@@ -822,8 +822,8 @@ class LogInspection {
            {},
            end_,
            wanted});
-      // Before a cut takes away what tells of it.  What was saved lies before it and is written
-      // later; until then there is a gap, which the next repair fills.
+      // Before a cut takes away what tells of it.  Batches that were saved lie before it and are
+      // written later; until then there is a gap, which the next repair fills.
       first_steps_.emplace_back(
           [disk = &disk_, directory = directory_, from = end_, wanted, config = facts_.config] {
             return write_hole(*disk, directory, from, wanted, config);

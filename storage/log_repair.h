@@ -9,14 +9,14 @@
 //                                 [ 510 .. 599 ]   510.log: the whole batches behind
 //                 [ broken batch    510 .. 599 ]   400.log.POSITION.damaged: all that was cut off
 //
-// A segment is cut at its last whole batch.  What was cut off goes into a file beside it; the whole
-// batches in it become segments of their own, so that only what is broken is lost.  Where the next
-// batch begins is taken from the broken one's length or from the index, never from the bytes of
+// A segment is cut at its last whole batch.  The rest goes into a file beside it; the whole batches
+// in it become segments of their own, so that only what is broken is lost.  The beginning of the
+// next batch is taken from the broken one's length or from the index, never from the bytes of
 // records: a client may have stored what looks like a batch.
 //
 // A log never ends lower than before: lost offsets at its end are a hole too, as far as anything
-// tells of them; consumers pass over it (hole_batch.h).  What a start has saved from the journal is
-// put back wherever the log lacks it, and holes are only around it.
+// tells of them; consumers pass over it (hole_batch.h).  Batches that a start has saved from the
+// journal are put back wherever the log lacks them, and holes are only around them.
 //
 // A directory that holds another topic's log is set aside, because a start would delete it.
 //

@@ -58,7 +58,7 @@ struct PendingRecord {
   std::string id;  // Empty: none.
   Buffer record;   // PendingAdded::record.
   WallTime first_due;
-  PrincipalId principal = unknown_principal;  // That produced it.
+  PrincipalId principal = unknown_principal;  // The producer of the record.
 
   // The key that it had first: its handle for ever.
   PendingKey first_key() const { return {first_due, key.sequence}; }

@@ -38,8 +38,8 @@ class SegmentWriter {
   const SegmentState& state() const { return state_; }
   // One batch, whose offsets are behind those before it.
   Result<> append(Bytes batch, Offset first, Offset last, std::int64_t max_timestamp);
-  // Covers the offsets up to `until` with batches without records (hole_batch.h).  Of a hole that
-  // reaches further than a segment's index only the end is covered, in a segment of its own.
+  // Covers the offsets up to `until` with batches without records (hole_batch.h).  If the hole
+  // reaches further than a segment's index, only its end is covered, in a segment of its own.
   Result<> append_hole(Offset until);
   Result<> finish();
   // Removes what is written of the one that is open, as far as the disk allows it.

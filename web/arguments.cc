@@ -128,7 +128,7 @@ std::variant<WallTime, std::chrono::milliseconds> new_due_in(const Json& body, W
   }
   if (due) {
     const WallTime time = time_given("due", *due, now);
-    // Where a duration leads depends on the record.
+    // A duration leads to a time that depends on the record.
     if (time < first_due || time >= due_end)
       throw Refused{400,
                     fmt::format("due: {} is not in the years 2000 to 9999", format_time(time))};

@@ -35,7 +35,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Connections that wait to be accepted.  Where this is full the kernel drops the next one's first
+// Connections that wait to be accepted.  If this is full, the kernel drops the next one's first
 // packet, and that client waits a second before it sends another.
 constexpr int backlog = 4096;
 
@@ -260,7 +260,7 @@ struct HttpServer::Impl {
   std::shared_ptr<SSL_CTX> tls;             // The context of new connections; null: plain HTTP.
   std::list<Stream*> streams;               // The streams that are served,
   std::list<HealthCheck> health_checks;     // and those beyond, in the order in which they came.
-  std::size_t answer_bytes = 0;             // Of answers that are being sent.
+  std::size_t answer_bytes = 0;             // Taken by answers that are being sent.
   // From start() on.
   Handler handler;
   bool stopped = false;

@@ -3,7 +3,7 @@
 // HttpServer: HTTP/1.1 on a few connections, for people, scripts and Prometheus.
 //
 //   auto http = HttpServer::open(executor, options);   // Takes the address.
-//   ...                                                // What it is about opens and starts.
+//   ...                                                // The owner opens and starts its parts.
 //   (*http)->start(handler);                           // From now on it answers.
 //   (*http)->stop();                                   // Before that stops.
 //
@@ -56,8 +56,8 @@ struct HttpOptions {
   std::size_t header_bytes = 8 * 1024;              // Request line and headers.
   std::size_t header_count = 64;
   std::size_t body_bytes = 1024 * 1024;
-  // Of answers on their way, all connections together.  One alone may be larger; another that finds
-  // no room is replaced by 503.
+  // All answers on their way together.  One alone may be larger; another that finds no room is
+  // replaced by 503.
   std::size_t answer_bytes = 64 * 1024 * 1024;
   std::chrono::milliseconds request_timeout{10'000};  // For a request to come, an answer to go.
   std::chrono::milliseconds idle_timeout{60'000};     // Between two requests.

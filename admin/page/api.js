@@ -1,6 +1,6 @@
 // Requests to the admin that served this page.
 
-let token = null;  // Of changes; in memory only, so that closing the page forgets it.
+let token = null;  // It allows changes; in memory only, so that closing the page forgets it.
 let login = null;  // Shown when reading needs the token; set by main.js.
 let waiting = null;  // The login that is under way.
 
@@ -9,7 +9,7 @@ export const keepToken = (text) => { token = text; };
 export const forgetToken = () => { token = null; };
 export const onLogin = (show) => { login = show; };
 
-// What the broker, or the way to it, refused; the message is a sentence.
+// A request that the broker, or the way to it, refused; the message is a sentence.
 export class Refusal extends Error {
   constructor(message, status) {
     super(message);

@@ -63,7 +63,7 @@ class Tip {
 // one record is seen beside a million, and the share of a topic in a bar is still the share of its colour.
 const logarithm = (n) => Math.log10(1 + n);
 
-// What is due in each of a row of times, stacked by topic.  The arrow keys move along the bars, Enter picks one.
+// The numbers of records due in each of a row of times, stacked by topic.  The arrow keys move along the bars, Enter picks one.
 export class Bars {
   constructor({ label, bucketText, tickText, onPick }) {
     this.bucketText = bucketText;

@@ -1,5 +1,5 @@
-// Elements, built from data.  What records, topics and clients call themselves goes into text nodes
-// and attributes only, never into markup: the names are hostile input.
+// Elements, built from data.  The names of records, topics and clients go into text nodes and
+// attributes only, never into markup: they are hostile input.
 
 // el("td", { class: "number", data: { field: "due" }, on: { click } }, "text", child, [children]).
 // Properties of `style` are set one by one, which a content security policy allows.

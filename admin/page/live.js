@@ -1,4 +1,4 @@
-// What the broker sends while the page is open: one event stream, and the figures of the last hour: those that the broker has noted
+// The figures that the broker sends while the page is open: one event stream, and the figures of the last hour: those that the broker has noted
 // before, and those that are made of the stream.
 
 import { loggedIn, refusalOf } from "./api.js";
@@ -149,7 +149,7 @@ class Live extends EventTarget {
     this.dispatchEvent(new Event("status"));
   }
 
-  // What the broker has seen before this page was opened; after a reconnection, what it missed.
+  // The points that the broker noted before this page was opened; after a reconnection, those that the page missed.
   #takeHistory(points) {
     const known = this.history.map((point) => point.at);
     const [first, last] = [known[0] ?? Infinity, known.at(-1) ?? -Infinity];

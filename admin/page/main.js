@@ -51,7 +51,7 @@ function route() {
     $('nav.views [aria-current="page"]').scrollIntoView({ block: "nearest", inline: "center" });
     // A view is made when it is first looked at.
     views[name] ??= makers[name]($(`[data-view="${name}"]`));
-    // What is typed searches pending records: in another view it would look like a filter of that one.
+    // Typed text searches pending records: in another view it would look like a filter of that one.
     if (name !== "pending") $("input[type=search]").value = "";
     document.title = `${titles[name]} · Tarry`;
     window.scrollTo(0, 0);
@@ -237,7 +237,7 @@ function start() {
     $("#main").focus();
   });
 
-  // What is typed shows what it finds, from wherever it is typed.
+  // The search shows what it finds, from whichever view it is typed in.
   const search = $("input[type=search]");
   search.addEventListener("input", () => {
     views.pending ??= pendingView($('[data-view="pending"]'));

@@ -5,13 +5,14 @@ import { el, reconcile, setText, visible, $ } from "./dom.js";
 import { Refusal, change, changeInLines, get, getInLines, query, recordPath, sentence } from "./api.js";
 import { clearError, errorText, showError, Confirmation } from "./confirmation.js";
 import { duration, fullTime, integer, isoTime, parseMoment, plural } from "./format.js";
+import { isPattern, matchesGlob } from "./glob.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { MoveFields } from "./record.js";
 import { parseSpan, spanText } from "./search.js";
 
 const shown = 100;
-const most_first = 1000;  // Of "at most": those that are shown are changed one by one.
+const most_first = 1000;  // The limit of "at most": those that are shown are changed one by one.
 const at_a_time = 4;
 const listed = 12;  // Topics in the form; all others can be typed.
 const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], deliver: ["Deliver", "delivered"] };
@@ -35,13 +36,13 @@ export function selectionOf(search, records) {
   if (!words) return search;
   const lost = (why) => ({ ...search, lost: `The search has “${visible(words)}”, which is not among the conditions below: ${why}` });
   if (words.startsWith("@")) return lost("a handle names one record. Open that record to change it.");
-  if (/[*?]/.test(words)) return lost("there * and ? stand for other characters.");
+  if (isPattern(words)) return lost("there *, ? and [ ] stand for other characters.");
   const count = (name) => records.filter((record) => record[name]?.toLowerCase().includes(words.toLowerCase())).length;
   const free = ["id", "key", "topic"].filter((name) => !search[name]);
   const most = free.reduce((best, name) => (count(name) > (best ? count(best) : 0) ? name : best), null);
   const span = most || !records.length || search.span ? null : parseSpan(words, live.now());
   if (span) return { ...search, span };
-  // What finds nothing selects nothing.
+  // Words that find nothing select nothing.
   const name = most ?? (records.length ? null : free.find((each) => each !== "topic"));
   if (!name) return lost("each of them has one pattern, and the search has two for the same.");
   const others = records.length - count(name);
@@ -83,7 +84,7 @@ class ManyView {
       el("p", { class: "hint", id: "many-topic-hint" }, "One topic, or a pattern such as orders-*; * means every topic. The broker changes one topic after the other, so a change of several is not made at one moment."),
       field("Id", this.id), field("Key", this.key),
       el("div", { class: "pair" }, field("Due from", this.from), field("before", this.to)),
-      el("p", { class: "hint" }, "Every condition has to match. * stands for any text, ? for one character."),
+      el("p", { class: "hint" }, "Every condition has to match. * stands for any text, ? for one character, [a-c] for one of these and [!x] for any other."),
       field("At most, soonest first", this.first),
       this.choice, this.moveHolder, this.errorPlace, el("div", { class: "buttons" }, this.preview));
     this.node = el("div", {}, this.form, this.result);
@@ -116,11 +117,10 @@ class ManyView {
   // The names that are meant: a name that is not listed is asked for as it is.
   async #meantTopics() {
     const text = this.topic.value.trim();
-    if (!/[*?]/.test(text)) return [text];
+    if (!isPattern(text)) return [text];
     let { topics, topics_total: all } = live.topics ?? { topics: [], topics_total: 1 };
     if (all > topics.length) ({ topics } = await get("/topics"));
-    const pattern = new RegExp(`^${[...text].map((each) => (each === "*" ? ".*" : each === "?" ? "." : each.replace(/[^\w-]/g, "\\$&"))).join("")}$`, "s");
-    return topics.filter(({ name, pending }) => pending > 0 && pattern.test(name)).map(({ name }) => name);
+    return topics.filter(({ name, pending }) => pending > 0 && matchesGlob(text, name)).map(({ name }) => name);
   }
 
   get action() {
@@ -134,7 +134,7 @@ class ManyView {
     clearError();
   }
 
-  // What the request says, or a sentence about what is wrong.
+  // The request's body, or a sentence about what is wrong.
   #selection() {
     if (!this.topic.value.trim()) return "Type the topic, or * for all topics.";
     const body = {};
@@ -151,7 +151,7 @@ class ManyView {
     const partition = this.partition.value.trim();
     if (partition) {
       if (!/^\d+$/.test(partition)) return `“${visible(partition)}” is not the number of a partition. Leave it empty for all partitions.`;
-      if (/[*?]/.test(this.topic.value)) return "A partition belongs to one topic: type its whole name, or leave the partition empty.";
+      if (isPattern(this.topic.value.trim())) return "A partition belongs to one topic: type its whole name, or leave the partition empty.";
       body.partition = Number(partition);
     }
     if (!this.action) return "Choose what to do: cancel, move or deliver. The preview changes nothing.";
@@ -251,7 +251,7 @@ function onlyFirst(found, first) {
     .filter((each) => each.records.length).map((each) => ({ ...each, matched: each.records.length }));
 }
 
-// What finds the records that were moved, where they are now.
+// The search that finds the moved records where they are now.
 function searchOfMoved(body, found, records, matched) {
   const quoted = (text) => (/\s/.test(text) ? `"${text}"` : text);
   const terms = found.length === 1 ? [`topic:${found[0].topic}`] : [];

@@ -1,4 +1,4 @@
-// What several views are made of.
+// Parts that several views share.
 
 import { get } from "./api.js";
 import { shownLength, showLength } from "./charts.js";
@@ -43,7 +43,7 @@ export function stateOf({ partition, open, fenced, reason }) {
   return { text: "not opened", why: null };
 }
 
-// What keeps the overdue records of a topic's partitions, by partition: the end of a sentence about it, or null: it is well.  Null for all: it is not known.
+// The reason why overdue records stay, for each partition of a topic: the end of a sentence about it, or null: it is well.  Null for all: it is not known.
 export async function whysOverdue(topic, signal) {
   try {
     const { partitions } = await get(`/topics/${encodeURIComponent(topic)}`, { signal });
@@ -55,7 +55,7 @@ export async function whysOverdue(topic, signal) {
 
 export const whyOverdue = async ({ topic, partition }, signal) => (await whysOverdue(topic, signal))?.get(partition) ?? null;
 
-// Who sent the last batch that was refused.
+// The sender of the last batch that was refused.
 export const senderOf = ({ client, principal, address }) => (address ? `${visible(client || "(no client id)")}, ${visible(principal)}, ${visible(address)}` : "not known");
 
 // Buttons for the length of time that all charts over time show at most.

@@ -324,7 +324,7 @@ export class MoveFields {
     this.#say();
   }
 
-  // What the request says; null if the text means nothing.
+  // The request's body; null if the text means nothing.
   body() {
     const text = this.text.value.trim();
     if (!text) return null;

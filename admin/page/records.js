@@ -20,7 +20,7 @@ export class RecordList {
       this.body);
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("[data-handle]");
-      // Who selects text to copy it does not want the row.
+      // Somebody who selects text to copy it does not want the row.
       if (row && !String(window.getSelection())) this.open(row);
     });
     this.body.addEventListener("keydown", (event) => this.#key(event));

@@ -1,4 +1,4 @@
-// What the search box means, and how it is found.
+// The search box: the meaning of its words, and how records are found by them.
 
 import { get, getInLines, query } from "./api.js";
 import { dayAndMonth, isoTime, nearTime, parseDuration, parseTime, timeOf } from "./format.js";
@@ -175,7 +175,7 @@ export async function find(search, { signal, after = null, onFound }) {
   const listed = live.topics?.topics ?? [];
   if (search.topic && !listed.some(({ name }) => name === search.topic) && listed.some(({ name }) => name.startsWith(search.topic)))
     return onFound({ records: [], next: null, complete: true, hasMore: false });
-  // What stays overdue has a line and a view of its own: the list begins with what comes next.
+  // Records that stay overdue have a line and a view of their own: the list begins with what comes next.
   const extra = isEmpty(search) && isStuck() ? { from: Math.round(now - just_due_ms) } : {};
   if (!search.words) {
     const page = await get(`/delayed${parameters(search, { after, ...extra })}`, { signal });

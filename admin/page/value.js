@@ -64,7 +64,7 @@ export function hexDump(bytes) {
   return lines.join("\n");
 }
 
-// What can be shown of it: [{name, text}], the best first.
+// The ways in which it can be shown: [{name, text}], the best first.
 export function representations(bytes) {
   const cut = bytes.subarray(0, shown_bytes);
   // A cut in the middle of a character is no reason to call it binary.

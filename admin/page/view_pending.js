@@ -1,4 +1,4 @@
-// What is pending: pictures of what is due when, and the records, searched or by due time.
+// The view of pending records: pictures of how many are due when, and the records, searched or by due time.
 
 import { Bars, legend } from "./charts.js";
 import { colourOf, giveColours } from "./colours.js";
@@ -32,7 +32,7 @@ const max_id_bytes = 249;
 // A moment of today with its seconds, another one with its date.
 const untilText = (ms, now) => (new Date(ms).toDateString() === new Date(now).toDateString() ? timeOf(ms) : `${dayAndMonth(ms)}, ${minuteOf(ms)}`);
 
-// What is pending, in parts that add up: all of one moment.
+// The number of pending records, in parts that add up: all of one moment.
 function sumText(due) {
   const month = due.spans.find(({ span }) => span === "month")?.total;
   if (month === null || month === undefined || !due.total) return "";
@@ -40,7 +40,7 @@ function sumText(due) {
   return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
 }
 
-// What is listed whole is counted already; a time has a picture as well.
+// A list that is whole is counted already; a time has a picture as well.
 const hasMoreOrSpan = (search, { hasMore }) => !isEmpty(search) && (hasMore || search.span !== null);
 
 export function pendingView(section) {
@@ -61,7 +61,7 @@ class PendingView {
   #scale = "auto";
   #drawn = null;
   #pastOf = null;  // The search whose past is shown below the empty list.
-  #counted = null;  // What count() has said of the present search.
+  #counted = null;  // The answer of count() for the present search.
 
   constructor(section) {
     this.section = section;

@@ -7,7 +7,7 @@ import { Figures, card, meter } from "./parts.js";
 import { strip } from "./slots.js";
 import { WheelPicture } from "./wheel_picture.js";
 
-const buckets = 256;  // Of a level; docs/timing.md says why.
+const buckets = 256;  // A level has so many; docs/timing.md says why.
 
 export function wheelView(section) {
   const figures = new Figures([

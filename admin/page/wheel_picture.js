@@ -96,7 +96,7 @@ function buckets(due, now) {
       const to = Math.min(from + span.bucket_ms, span.until - now);
       if (to <= covered) continue;
       let count = rows.reduce((sum, row) => sum + (row[place] ?? 0), 0);
-      // Of the bucket in which the finer ones end, the rest is shown.
+      // The bucket in which the finer ones end shows only the rest.
       if (from < covered) for (const finer of found) if (finer.from >= from) count -= finer.count;
       found.push({ from: Math.max(0, from, covered), to, count: Math.max(0, count) });
     }

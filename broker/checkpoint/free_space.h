@@ -76,8 +76,8 @@ class FreeSpace {
   // Asks the disk; the answer comes in a later turn.
   void look();
 
-  // What the broker has seen of the data directory: for each shard, once a second while something
-  // is wrong, and once when it is over.
+  // Takes what the broker has seen of the data directory: for each shard, once a second while
+  // something is wrong, and once when it is over.
   void seen(const DiskSpace& space, bool lost_directory);
 
   // A checkpoint was given up for want of space: no records are accepted until one succeeds.

@@ -40,8 +40,8 @@ inline bool authorize_cluster(const RequestContext& context, AclOperation operat
   return authorize(context, operation, AclResource::cluster, cluster_resource_name);
 }
 
-// What a producer does to a topic's pending records needs WRITE on the topic, and on
-// "orders/cancel" too once a rule is for that name.  So Kafka's own tools can make such rules, and
+// A producer needs WRITE on the topic to change its pending records, and on "orders/cancel" too
+// once a rule is for that name.  So Kafka's own tools can make such rules, and
 // a topic without any is as in Kafka.
 enum class PendingAction : std::uint8_t { schedule, cancel };
 std::string resource_name_of(std::string_view topic, PendingAction action);

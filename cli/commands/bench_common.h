@@ -1,6 +1,6 @@
 #pragma once
 
-// What the commands of `tarry bench` that need a broker share: the topic, the load's options, and
+// The commands of `tarry bench` that need a broker share this: the topic, the load's options, and
 // the figures of their output.
 
 #include <chrono>
@@ -47,7 +47,7 @@ std::uint64_t random_run();
 // The topic that a benchmark asks for.
 struct TopicWish {
   std::optional<std::string> name{};         // Empty: a topic for this run alone.
-  std::optional<std::int32_t> partitions{};  // Of a topic that is made; empty: 1.
+  std::optional<std::int32_t> partitions{};  // Used if the topic is made; empty: 1.
   bool may_be_made = false;                  // If the named topic is missing; it stays.
 };
 // Calls `measure` with the name of a topic that exists and its number of partitions.  A topic of

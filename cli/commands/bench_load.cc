@@ -87,18 +87,19 @@ double megabytes_of(double bytes) {
   return std::round(bytes / 1000) / 1000;
 }
 
-// What produce and e2e have in common.
+// A broker that falls behind the schedule may catch up, but not for ever.  Empty: all of --count
+// are sent.
+std::optional<milliseconds> send_limit(const SendOptions& options) {
+  if (options.load.count) return std::nullopt;
+  return given_duration(options.load.duration).value_or(default_duration) + options.broker.timeout;
+}
+
+// The fields that produce and e2e have in common.
 Json json_of_load(const char* bench, const SendOptions& options, const BenchLoad& load,
                   std::int32_t partitions) {
   return {{"bench", bench},          {"topic", load.topic}, {"partitions", partitions},
           {"clients", load.clients}, {"size", load.size},   {"acks", options.acks},
           {"rate", load.plan.rate}};
-}
-void put_ends(Json& json, bool interrupted, const std::string& first_refusal,
-              const std::optional<Error>& error) {
-  json["interrupted"] = interrupted;
-  if (!first_refusal.empty()) json["first_refusal"] = first_refusal;
-  if (error) json["error"] = error->message;
 }
 
 // Rows of a name and a value.
@@ -118,6 +119,58 @@ class Rows {
   Table table_{{{"what"}, {"figure", true}}};
 };
 
+// How fast records were accepted or read.
+struct Throughput {
+  std::uint64_t records = 0, bytes = 0;
+  std::int64_t took_us = 0;
+  double records_per_s = 0, bytes_per_s = 0;
+
+  void put(Rows& rows) const {
+    rows.row("records a second", grouped(static_cast<std::uint64_t>(records_per_s)));
+    rows.row("MB a second", fmt::format("{:.2f}", bytes_per_s / 1e6));
+  }
+  void put(Json& json) const {
+    json["records"] = records;
+    json["bytes"] = bytes;
+    json["seconds"] = seconds_of(took_us);
+    json["records_per_s"] = std::llround(records_per_s);
+    json["mb_per_s"] = megabytes_of(bytes_per_s);
+  }
+};
+
+// How a run came to its end.
+struct RunEnd {
+  bool interrupted = false;
+  std::string first_refusal;
+  std::optional<Error> error;
+};
+
+// The figures: rows, unless only JSON is asked for, and behind them a line of JSON.
+void print_figures(const BrokerOptions& broker, Rows& rows, Json& json, const RunEnd& end,
+                   Output& out) {
+  json["interrupted"] = end.interrupted;
+  if (!end.first_refusal.empty()) json["first_refusal"] = end.first_refusal;
+  if (end.error) json["error"] = end.error->message;
+  if (!broker.json) rows.print(out);
+  out.line(text_of(json));
+  // Before the lines on stderr, which would otherwise come first.
+  out.flush();
+}
+
+// The status of a run that ended without an error, and the reasons for it on stderr.
+int status_of_sent(const BenchLoad& load, const FlowResult& flow, std::uint64_t unsent,
+                   const RunEnd& end) {
+  const bool is_behind = !end.interrupted && unsent > 0;
+  if (is_behind) {
+    complain(fmt::format(
+        "{} not sent: the broker takes fewer than {} a second, or this machine sends fewer",
+        counted(unsent, "record", "records"), grouped(static_cast<std::uint64_t>(load.plan.rate))));
+  }
+  if (flow.refused == 0) return is_behind ? failed : done;
+  return failure(fmt::format("{} not accepted, the first of them: {}",
+                             counted(flow.refused, "record", "records"), end.first_refusal));
+}
+
 // --- produce
 
 int measure_and_show(const SendOptions& options, const BenchLoad& load,
@@ -132,42 +185,27 @@ int measure_and_show(const SendOptions& options, const BenchLoad& load,
   // Without a plan there is nothing that could be left of it.
   std::optional<std::uint64_t> unsent;
   if (load.plan.count != unlimited_records) unsent = load.plan.count - flow.sent;
-  const double bytes_per_s = accept_rate(flow) * static_cast<double>(load.size);
-  if (!options.broker.json) {
-    Rows rows;
-    rows.row("records accepted", grouped(accepted));
-    rows.row("not accepted", grouped(flow.refused));
-    rows.row("records a second", grouped(static_cast<std::uint64_t>(accept_rate(flow))));
-    rows.row("MB a second", fmt::format("{:.2f}", bytes_per_s / 1e6));
-    rows.quantiles("accepted after", flow.accept);
-    rows.print(out);
-  }
+  const Throughput speed{.records = accepted,
+                         .bytes = accepted * load.size,
+                         .took_us = flow.accepted_in_us,
+                         .records_per_s = accept_rate(flow),
+                         .bytes_per_s = accept_rate(flow) * static_cast<double>(load.size)};
+  Rows rows;
+  rows.row("records accepted", grouped(accepted));
+  rows.row("not accepted", grouped(flow.refused));
+  speed.put(rows);
+  rows.quantiles("accepted after", flow.accept);
   Json json = json_of_load("produce", options, load, partitions);
   json["count"] = options.load.count ? Json(*options.load.count) : Json(nullptr);
   json["sent"] = flow.sent;
   json["not_sent"] = unsent ? Json(*unsent) : Json(nullptr);
-  json["records"] = accepted;
-  json["bytes"] = accepted * load.size;
-  json["seconds"] = seconds_of(flow.accepted_in_us);
-  json["records_per_s"] = std::llround(accept_rate(flow));
-  json["mb_per_s"] = megabytes_of(bytes_per_s);
+  speed.put(json);
   json["ack_ms"] = percentiles(flow.accept);
   json["errors"] = flow.refused;
-  put_ends(json, result->interrupted, result->first_refusal, result->error);
-  out.line(text_of(json));
-  // Before the lines on stderr, which would otherwise come first.
-  out.flush();
-  if (result->error) return failure(result->error->message);
-  const bool is_behind = !result->interrupted && unsent.value_or(0) > 0;
-  if (is_behind) {
-    complain(fmt::format(
-        "{} not sent: the broker takes fewer than {} a second, or this machine sends fewer",
-        counted(*unsent, "record", "records"),
-        grouped(static_cast<std::uint64_t>(load.plan.rate))));
-  }
-  if (flow.refused == 0) return is_behind ? failed : done;
-  return failure(fmt::format("{} not accepted, the first of them: {}",
-                             counted(flow.refused, "record", "records"), result->first_refusal));
+  const RunEnd end{result->interrupted, result->first_refusal, result->error};
+  print_figures(options.broker, rows, json, end, out);
+  if (end.error) return failure(end.error->message);
+  return status_of_sent(load, flow, unsent.value_or(0), end);
 }
 
 int run_produce_bench(const SendOptions& options) {
@@ -186,11 +224,7 @@ int run_produce_bench(const SendOptions& options) {
     const auto records = planned_records(options.load, rate);
     if (!records) return usage_error(records.error());
     load.plan.count = *records;
-    // A broker that falls behind the schedule may catch up, but not for ever.
-    if (!options.load.count) {
-      duration =
-          given_duration(options.load.duration).value_or(default_duration) + options.broker.timeout;
-    }
+    duration = send_limit(options);
   }
   Output out;
   end_in_order_on_signals();
@@ -214,21 +248,20 @@ int measure_and_show(const SendOptions& options, const DelayedBenchOptions& benc
   if (!result) return failure(result.error().message);
   const FlowResult& flow = result->delayed;
   const FlowFigures& figures = flow.figures;
-  if (!options.broker.json) {
-    Rows rows;
-    rows.row("records accepted", grouped(figures.accepted));
-    rows.row("not accepted", grouped(flow.refused));
-    rows.row("records read", grouped(figures.delivered));
-    // After an error nobody knows what is lost and what only did not come yet.
-    rows.row("lost", result->error ? "-" : grouped(figures.lost));
-    rows.row("twice", grouped(figures.twice));
-    rows.quantiles("accepted after", flow.accept);
-    rows.quantiles("read after", figures.lag);
-    rows.print(out);
-  }
+  const std::uint64_t unsent = bench.plan.count - flow.sent;
+  Rows rows;
+  rows.row("records accepted", grouped(figures.accepted));
+  rows.row("not accepted", grouped(flow.refused));
+  rows.row("records read", grouped(figures.delivered));
+  // After an error nobody knows what is lost and what only did not come yet.
+  rows.row("lost", result->error ? "-" : grouped(figures.lost));
+  rows.row("twice", grouped(figures.twice));
+  rows.quantiles("accepted after", flow.accept);
+  rows.quantiles("read after", figures.lag);
   Json json = json_of_load("e2e", options, bench, partitions);
   json["count"] = bench.plan.count;
   json["sent"] = flow.sent;
+  json["not_sent"] = unsent;
   json["accepted"] = figures.accepted;
   json["records"] = figures.delivered;
   json["records_per_s"] = std::llround(accept_rate(flow));
@@ -238,17 +271,14 @@ int measure_and_show(const SendOptions& options, const DelayedBenchOptions& benc
   json["twice"] = figures.twice;
   json["unconfirmed"] = figures.unconfirmed;
   json["errors"] = flow.refused;
-  put_ends(json, result->interrupted, result->first_refusal, result->error);
-  out.line(text_of(json));
-  out.flush();
-  if (result->error) return failure(result->error->message);
+  const RunEnd end{result->interrupted, result->first_refusal, result->error};
+  print_figures(options.broker, rows, json, end, out);
+  if (end.error) return failure(end.error->message);
   if (figures.lost + figures.twice > 0) {
     return failure(fmt::format("{} lost, {} read twice", counted(figures.lost, "record", "records"),
                                figures.twice));
   }
-  if (flow.refused == 0) return done;
-  return failure(fmt::format("{} not accepted, the first of them: {}",
-                             counted(flow.refused, "record", "records"), result->first_refusal));
+  return status_of_sent(bench, flow, unsent, end);
 }
 
 int run_e2e(const SendOptions& options) {
@@ -262,6 +292,7 @@ int run_e2e(const SendOptions& options) {
   DelayedBenchOptions bench;
   put_load(options, rate, bench);
   bench.plan.count = *records;
+  bench.send_limit = send_limit(options);
   Output out;
   end_in_order_on_signals();
   const TopicWish wish{
@@ -297,29 +328,22 @@ int run_consume_bench(const ReadOptions& options) {
   const auto result = measure_consume(bench, [&](std::uint64_t records) { progress.at(records); });
   progress.clear();
   if (!result) return failure(result.error().message);
-  const double records_per_s = per_second_of(result->records, result->took_us);
-  const double bytes_per_s = per_second_of(result->bytes, result->took_us);
-  if (!options.broker.json) {
-    Rows rows;
-    rows.row("records read", grouped(result->records));
-    rows.row("records a second", grouped(static_cast<std::uint64_t>(records_per_s)));
-    rows.row("MB a second", fmt::format("{:.2f}", bytes_per_s / 1e6));
-    rows.row("first record after", result->records == 0 ? "-" : ms_text(result->first_us));
-    rows.print(out);
-  }
+  const Throughput speed{.records = result->records,
+                         .bytes = result->bytes,
+                         .took_us = result->took_us,
+                         .records_per_s = per_second_of(result->records, result->took_us),
+                         .bytes_per_s = per_second_of(result->bytes, result->took_us)};
+  Rows rows;
+  rows.row("records read", grouped(speed.records));
+  speed.put(rows);
+  rows.row("first record after", speed.records == 0 ? "-" : ms_text(result->first_us));
   Json json{{"bench", "consume"},
             {"topic", options.topic},
             {"partitions", result->partitions},
-            {"from", options.from},
-            {"records", result->records},
-            {"bytes", result->bytes},
-            {"seconds", seconds_of(result->took_us)},
-            {"records_per_s", std::llround(records_per_s)},
-            {"mb_per_s", megabytes_of(bytes_per_s)}};
-  json["first_ms"] = result->records == 0 ? Json(nullptr) : Json(in_milliseconds(result->first_us));
-  put_ends(json, result->interrupted, {}, result->error);
-  out.line(text_of(json));
-  out.flush();
+            {"from", options.from}};
+  speed.put(json);
+  json["first_ms"] = speed.records == 0 ? Json(nullptr) : Json(in_milliseconds(result->first_us));
+  print_figures(options.broker, rows, json, {result->interrupted, {}, result->error}, out);
   return out.end(result->error ? failure(result->error->message) : done);
 }
 

@@ -314,7 +314,7 @@ class Doctor {
     }
   }
 
-  // That of the container, if it has less.
+  // The container's memory, if it has less.
   static std::optional<std::uint64_t> memory_of_machine() {
     const auto pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
     if (pages <= 0 || page <= 0) return std::nullopt;
@@ -503,7 +503,7 @@ class Doctor {
   }
 
   const DoctorOptions& options_;
-  std::optional<std::string> file_;            // Of the settings: --config, or the package's.
+  std::optional<std::string> file_;            // The settings' file: --config, or the package's.
   std::optional<std::string> wrong_settings_;  // Why there is no config_.
   bool is_running_ = false;
   std::optional<server::Config> config_;  // Empty: the settings are wrong.

@@ -52,7 +52,7 @@ constexpr std::uint64_t reserve_bytes = std::uint64_t{256} << 20;
 // More than anybody gives __consumer_offsets.
 constexpr PartitionIndex max_offsets_partitions = 100'000;
 
-// What came of one topic.
+// The result for one topic.
 struct Outcome {
   std::string topic;
   std::string state;  // imported, would be imported, exists, refused, not imported
@@ -205,7 +205,7 @@ class Importer {
 
   storage::Configs configs_of(const KafkaSourceTopic& topic, Outcome& outcome) {
     auto configs = configs_;
-    // What compaction has kept would be deleted by its age.
+    // Records that compaction has kept would be deleted by their age.
     if (topic.is_compacted) {
       configs.try_emplace("retention.ms", "-1");
       configs.try_emplace("retention.bytes", "-1");
@@ -232,7 +232,7 @@ class Importer {
     }
   }
 
-  // What groups have committed cannot be added to topics that are there: all of it is read, or
+  // Committed offsets of groups cannot be added to topics that are there: all of them are read, or
   // nothing is imported.
   static Result<> read_offsets(KafkaSource& source, storage::KafkaGroups& groups,
                                const std::function<void(std::uint64_t)>& step) {
@@ -321,7 +321,7 @@ class Importer {
       }
       outcome.state = "refused";
       outcome.problem = id.error().message;
-      // What the disk refuses once, it refuses for all.
+      // A disk that refuses one topic refuses the others too.
       is_given_up = id.error().code == Errc::no_space || id.error().code == Errc::io;
     }
     progress.clear();

@@ -35,7 +35,7 @@ struct RepairOptions {
   bool dry_run = false, truncate = false, json = false;
 };
 
-// What is wrong, without the file's name, which is told before it.
+// The problem without the file's name, which is told before it.
 std::string problem_of(const RepairFinding& finding) {
   const std::string prefix = finding.file + ": ";
   return finding.problem.starts_with(prefix) ? finding.problem.substr(prefix.size())

@@ -67,7 +67,7 @@ bool Table::shrink(std::size_t width, std::size_t least) {
 void Table::fit(std::size_t width) {
   widths_ = natural_;
   if (width == 0) return;
-  // Cells are cut first.  Where that is not enough a column is left out, and the cells get their
+  // Cells are cut first.  If that is not enough, a column is left out, and the cells get their
   // width back for the next attempt; at last cells are cut until they can hardly be read.
   while (!shrink(width, readable)) {
     std::size_t next = columns_.size();

@@ -33,6 +33,7 @@
 namespace tarry::delay {
 
 using std::chrono::milliseconds;
+using Strings = std::vector<std::string>;
 
 struct TestClock final : Clock {
   WallTime wall_now = from_ms(1'795'000'000'000);

@@ -201,6 +201,17 @@ def _(ctx):
     one_line(held, 1, topic, "tarry.delay.ms")
 
 
+@case("bench e2e at a rate that nobody keeps up with ends soon after its duration, and says how many records it did not send")
+def _(ctx):
+    broker, began = ctx.broker(), time.monotonic()
+    done = broker.cli("bench", "e2e", "--rate", "10000000", "--duration", "1s", "--size", "16", "--timeout", "3s", "--json", check=False)
+    told, = json_lines(done)
+    one_line(done, 1, "not sent")
+    assert told["sent"] + told["not_sent"] == 10_000_000 and told["not_sent"] > 0, told
+    assert told["accepted"] == told["records"] == told["sent"], told
+    assert time.monotonic() - began < 60, told
+
+
 @case("Ctrl-C ends bench produce and bench consume in order, with the figures so far; a broker that is away is one line")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()

@@ -15,7 +15,7 @@ import threading
 import time
 
 import wire
-from harness import Skip, case, eventually, now_ms
+from harness import ROOT, Skip, case, eventually, now_ms
 
 HOUR = 3_600_000
 VIEWS = ["pending", "overdue", "topics", "groups", "wheel", "purgatory", "shards", "clients"]
@@ -588,6 +588,8 @@ def _(ctx):
         page.click(f'#panel [data-topic="{topics[2]}"]')
         assert value("topic") == topics[2]
         preview("*", dict(zip(topics, (3, 2, 4))))
+        # Classes are those of the broker's patterns.
+        preview("[!bm]*", {topics[0]: 3})
         # A dot is a dot.
         preview("?.orders*", dict(zip(topics[:2], (3, 2))))
         page.confirm(token_of(broker))
@@ -1191,14 +1193,23 @@ READ = [
 ]
 
 
-@case("times, durations and searches are read in the page as people write them")
+# Patterns mean in the page what they mean in the broker: the same cases, but for those of single bytes.
+GLOBS = re.findall(r'CHECK(_FALSE)?\(matches_glob\(("[^"\\]*"), ("[^"\\]*")\)\)', (ROOT / "tests" / "base" / "glob_test.cc").read_text())
+READ += [(f"glob.matchesGlob({pattern}, {text})", not otherwise) for otherwise, pattern, text in GLOBS]
+READ += [("['a*', 'a?', '[ab]', '[]]', 'a.b-c', 'a[b', '[]'].map(glob.isPattern)", [True] * 4 + [False] * 3),
+         # Words are no pattern, so these would become another one than was meant.
+         ("many.selectionOf(search.parseSearch('job[3]', 0), []).lost !== undefined", True), ("many.selectionOf(search.parseSearch('job[3', 0), []).id", "*job[3*")]
+
+
+@case("times, durations, searches and patterns are read in the page as people write them")
 def _(ctx):
+    assert len(GLOBS) > 20, GLOBS
     broker = ctx.broker()
     with page_of(broker) as page:
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom", "slots", "many"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many]) => {
+            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])

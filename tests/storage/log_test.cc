@@ -1078,6 +1078,167 @@ TEST_CASE("an idle log is small and has no file open") {
 
 // --- Against a model
 
+// A log to which everything happens in any order, beside the list of its batches.
+struct RandomLog {
+  LogFixture f;
+  SeededRandom random;
+  Offset checkpoint = 0;  // Everything below was synced.
+  Offset start = 0;
+
+  explicit RandomLog(std::uint64_t seed) : f(seed), random(seed * 7919) {
+    f.config.segment_bytes = static_cast<std::int64_t>(300 + random.below(8000));
+    f.config.segment_ms = milliseconds(1 + random.below(20'000));
+    f.config.index_interval_bytes = static_cast<std::int64_t>(random.below(1500));
+    f.config.segment_index_bytes = static_cast<std::int64_t>(24 + random.below(400));
+    f.open();
+  }
+
+  bool chance(std::uint64_t one_in) { return random.below(one_in) == 0; }
+
+  void check_read() {
+    const Offset end = f.log->end_offset();
+    const Offset from =
+        f.log->start_offset() + static_cast<Offset>(random.below(
+                                    static_cast<std::uint64_t>(end - f.log->start_offset()) + 1));
+    const Offset below = chance(2) ? everything : from + static_cast<Offset>(random.below(20));
+    const std::size_t max = random.below(chance(2) ? 3000 : 100'000);
+    const bool one = chance(2);
+    const auto read = batches_of(f.log->read(from, below, max, one));
+    if (!read) FAIL(read.error().message);
+    // A read may stop at the end of a segment, or where the tail begins.
+    const auto got = bytes_of(*read);
+    const auto expected = f.expected(from, below, max, one);
+    REQUIRE(got.size() <= expected.size());
+    REQUIRE(got.empty() == expected.empty());
+    REQUIRE(std::equal(got.begin(), got.end(), expected.begin()));
+  }
+  void check_time() {
+    const auto target = static_cast<std::int64_t>(random.below(1100));
+    std::optional<TimestampedOffset> first_at, largest;
+    for (const auto& batch : f.batches) {
+      const auto view = view_of(batch);
+      REQUIRE(records::for_each_record(
+          view.records(), view.record_count(), [&](const records::RecordView& record) {
+            const TimestampedOffset here{view.offset_of(record), to_ms(view.timestamp_of(record))};
+            if (here.offset < f.log->start_offset()) return;
+            if (!first_at && here.timestamp >= target) first_at = here;
+            if (!largest || here.timestamp > largest->timestamp) largest = here;
+          }));
+    }
+    REQUIRE(found(f.log->find_timestamp(target, everything)) == first_at);
+    REQUIRE(found(f.log->find_max_timestamp(everything)) == largest);
+  }
+
+  void append() {
+    std::vector<TestRecord> batch;
+    for (auto n = 1 + random.below(5); n > 0; --n) {
+      const auto time = static_cast<std::int64_t>(random.below(1000));
+      batch.push_back({chance(5) ? -1 : time, random.below(chance(20) ? 9000 : 300)});
+    }
+    if (std::ranges::all_of(batch, [](auto& r) { return r.timestamp < 0; }))
+      batch.push_back({5, 5});
+    f.append(batch);
+  }
+  void flush() {
+    const bool sync = chance(2);
+    const Offset below =
+        f.log->flushed_end() +
+        static_cast<Offset>(random.below(
+            static_cast<std::uint64_t>(f.log->end_offset() - f.log->flushed_end()) + 1));
+    auto flush = f.log->plan_flush(below, chance(2) ? any_size : random.below(5000));
+    if (!flush) return;
+    f.disk.set_time(f.now);
+    if (chance(4)) f.disk.set_space(f.disk.used() + random.below(5000));
+    auto done = flush->run(sync);
+    f.disk.set_space(std::uint64_t{1} << 40);
+    if (chance(2)) check_read();
+    if (!done) {
+      REQUIRE(done.error().code == Errc::no_space);
+      f.log->flush_failed(done.error());
+      return;
+    }
+    REQUIRE(done->end <= std::max(below, f.log->flushed_end()));
+    if (done->synced) checkpoint = done->end;
+    f.log->flushed(std::move(*done));
+  }
+  void delete_old_segments() {
+    f.config.retention_ms = milliseconds(chance(2) ? -1 : static_cast<int>(random.below(60'000)));
+    f.config.retention_bytes = chance(2) ? -1 : static_cast<std::int64_t>(random.below(40'000));
+    f.log->set_config(f.config);
+    const Offset durable = f.log->flushed_end();
+    auto plan = f.log->plan_retention(f.now, durable);
+    if (plan.removal) REQUIRE(plan.removal->run());
+    REQUIRE(f.log->start_offset() >= start);
+    REQUIRE(f.log->start_offset() <= std::max(start, durable));
+    start = f.log->start_offset();
+  }
+  void move_start() {
+    f.log->move_start(
+        start + static_cast<Offset>(
+                    random.below(static_cast<std::uint64_t>(f.log->flushed_end() -
+                                                            std::min(start, f.log->flushed_end())) +
+                                 1)));
+    start = f.log->start_offset();
+  }
+  // All that the journal has from the checkpoint on is replayed.
+  void crash() {
+    if (chance(2)) {
+      f.disk.kill();
+    } else {
+      f.disk.cut_power();
+    }
+    const Offset end = f.log->end_offset();
+    f.open();
+    const auto cut = f.log->truncate_to(checkpoint);
+    if (!cut) FAIL(cut.error().message);
+    for (const auto& batch : f.batches) {
+      if (view_of(batch).base_offset() < checkpoint) continue;
+      const auto replayed = f.log->replay(SharedBytes(batch), f.now);
+      if (!replayed) FAIL(replayed.error().message);
+    }
+    REQUIRE(f.log->end_offset() == end);
+    f.log->move_start(start);
+    REQUIRE(f.log->start_offset() == start);
+  }
+
+  void step() {
+    f.now += milliseconds(random.below(2000));
+    switch (random.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        append();
+        break;
+      case 4:
+      case 5:
+        flush();
+        break;
+      case 6:
+        f.log->trim_tail(random.below(f.log->tail_bytes() + 1));
+        break;
+      case 7:
+        if (chance(3)) delete_old_segments();
+        break;
+      case 8:
+        if (chance(10)) move_start();
+        break;
+      case 9:
+        check_time();
+        break;
+      case 10:
+        check_read();
+        break;
+      default:
+        if (chance(4)) crash();
+        break;
+    }
+    REQUIRE(f.log->tail_bytes() >= f.log->unflushed_bytes());
+    REQUIRE(f.log->end_offset() ==
+            (f.batches.empty() ? 0 : view_of(f.batches.back()).next_offset()));
+  }
+};
+
 TEST_CASE(
     "appends, flushes, reads, rolls, retention and crashes in any order agree with a list of "
     "batches") {
@@ -1086,155 +1247,9 @@ TEST_CASE(
   const std::uint64_t last = given ? first : 40;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     CAPTURE(seed);
-    LogFixture f(seed);
-    SeededRandom random(seed * 7919);
-    f.config.segment_bytes = static_cast<std::int64_t>(300 + random.below(8000));
-    f.config.segment_ms = milliseconds(1 + random.below(20'000));
-    f.config.index_interval_bytes = static_cast<std::int64_t>(random.below(1500));
-    f.config.segment_index_bytes = static_cast<std::int64_t>(24 + random.below(400));
-    f.open();
-    Offset checkpoint = 0;  // Everything below was synced.
-    Offset start = 0;
-    const auto chance = [&](std::uint64_t one_in) { return random.below(one_in) == 0; };
-
-    const auto check_read = [&] {
-      const Offset end = f.log->end_offset();
-      const Offset from =
-          f.log->start_offset() + static_cast<Offset>(random.below(
-                                      static_cast<std::uint64_t>(end - f.log->start_offset()) + 1));
-      const Offset below = chance(2) ? everything : from + static_cast<Offset>(random.below(20));
-      const std::size_t max = random.below(chance(2) ? 3000 : 100'000);
-      const bool one = chance(2);
-      const auto read = batches_of(f.log->read(from, below, max, one));
-      if (!read) FAIL(read.error().message);
-      // A read may stop at the end of a segment, or where the tail begins.
-      const auto got = bytes_of(*read);
-      const auto expected = f.expected(from, below, max, one);
-      REQUIRE(got.size() <= expected.size());
-      REQUIRE(got.empty() == expected.empty());
-      REQUIRE(std::equal(got.begin(), got.end(), expected.begin()));
-    };
-    const auto check_time = [&] {
-      const auto target = static_cast<std::int64_t>(random.below(1100));
-      std::optional<TimestampedOffset> first_at, largest;
-      for (const auto& batch : f.batches) {
-        const auto view = view_of(batch);
-        REQUIRE(records::for_each_record(
-            view.records(), view.record_count(), [&](const records::RecordView& record) {
-              const TimestampedOffset here{view.offset_of(record),
-                                           to_ms(view.timestamp_of(record))};
-              if (here.offset < f.log->start_offset()) return;
-              if (!first_at && here.timestamp >= target) first_at = here;
-              if (!largest || here.timestamp > largest->timestamp) largest = here;
-            }));
-      }
-      REQUIRE(found(f.log->find_timestamp(target, everything)) == first_at);
-      REQUIRE(found(f.log->find_max_timestamp(everything)) == largest);
-    };
-
-    for (int step = 0; step < 250; ++step) {
-      f.now += milliseconds(random.below(2000));
-      switch (random.below(12)) {
-        case 0:
-        case 1:
-        case 2:
-        case 3: {
-          std::vector<TestRecord> batch;
-          for (auto n = 1 + random.below(5); n > 0; --n) {
-            const auto time = static_cast<std::int64_t>(random.below(1000));
-            batch.push_back({chance(5) ? -1 : time, random.below(chance(20) ? 9000 : 300)});
-          }
-          if (std::ranges::all_of(batch, [](auto& r) { return r.timestamp < 0; }))
-            batch.push_back({5, 5});
-          f.append(batch);
-          break;
-        }
-        case 4:
-        case 5: {
-          const bool sync = chance(2);
-          const Offset below =
-              f.log->flushed_end() +
-              static_cast<Offset>(random.below(
-                  static_cast<std::uint64_t>(f.log->end_offset() - f.log->flushed_end()) + 1));
-          auto flush = f.log->plan_flush(below, chance(2) ? any_size : random.below(5000));
-          if (!flush) break;
-          f.disk.set_time(f.now);
-          if (chance(4)) f.disk.set_space(f.disk.used() + random.below(5000));
-          auto done = flush->run(sync);
-          f.disk.set_space(std::uint64_t{1} << 40);
-          if (chance(2)) check_read();
-          if (!done) {
-            REQUIRE(done.error().code == Errc::no_space);
-            f.log->flush_failed(done.error());
-            break;
-          }
-          REQUIRE(done->end <= std::max(below, f.log->flushed_end()));
-          if (done->synced) checkpoint = done->end;
-          f.log->flushed(std::move(*done));
-          break;
-        }
-        case 6:
-          f.log->trim_tail(random.below(f.log->tail_bytes() + 1));
-          break;
-        case 7: {
-          if (!chance(3)) break;
-          f.config.retention_ms =
-              milliseconds(chance(2) ? -1 : static_cast<int>(random.below(60'000)));
-          f.config.retention_bytes =
-              chance(2) ? -1 : static_cast<std::int64_t>(random.below(40'000));
-          f.log->set_config(f.config);
-          const Offset durable = f.log->flushed_end();
-          auto plan = f.log->plan_retention(f.now, durable);
-          if (plan.removal) REQUIRE(plan.removal->run());
-          REQUIRE(f.log->start_offset() >= start);
-          REQUIRE(f.log->start_offset() <= std::max(start, durable));
-          start = f.log->start_offset();
-          break;
-        }
-        case 8:
-          if (chance(10)) {
-            f.log->move_start(
-                start + static_cast<Offset>(random.below(
-                            static_cast<std::uint64_t>(f.log->flushed_end() -
-                                                       std::min(start, f.log->flushed_end())) +
-                            1)));
-            start = f.log->start_offset();
-          }
-          break;
-        case 9:
-          check_time();
-          break;
-        case 10:
-          check_read();
-          break;
-        default: {
-          if (!chance(4)) break;
-          // A crash: what the journal has from the checkpoint on is replayed.
-          if (chance(2)) {
-            f.disk.kill();
-          } else {
-            f.disk.cut_power();
-          }
-          const Offset end = f.log->end_offset();
-          f.open();
-          const auto cut = f.log->truncate_to(checkpoint);
-          if (!cut) FAIL(cut.error().message);
-          for (const auto& batch : f.batches) {
-            if (view_of(batch).base_offset() < checkpoint) continue;
-            const auto replayed = f.log->replay(SharedBytes(batch), f.now);
-            if (!replayed) FAIL(replayed.error().message);
-          }
-          REQUIRE(f.log->end_offset() == end);
-          f.log->move_start(start);
-          REQUIRE(f.log->start_offset() == start);
-          break;
-        }
-      }
-      REQUIRE(f.log->tail_bytes() >= f.log->unflushed_bytes());
-      REQUIRE(f.log->end_offset() ==
-              (f.batches.empty() ? 0 : view_of(f.batches.back()).next_offset()));
-    }
-    REQUIRE(f.read_all(f.log->start_offset()) == f.expected(f.log->start_offset()));
+    RandomLog run(seed);
+    for (int step = 0; step < 250; ++step) run.step();
+    REQUIRE(run.f.read_all(run.f.log->start_offset()) == run.f.expected(run.f.log->start_offset()));
   }
 }
 

@@ -346,6 +346,112 @@ LogAppended append(const TopicPartition& partition, Bytes batches) {
   return {partition, from_ms(1), batches};
 }
 
+// Shards whose journals get random operations, beside what must be there after a crash.
+struct RandomShards {
+  RecoveryRig rig;
+  SeededRandom& random = rig.random;
+  std::uint32_t shards = 2;
+  std::map<TopicPartition, FakeLogs::FakeLog> logs;
+  std::map<PendingKey, TopicPartition> waiting;
+  std::map<std::string, std::string> groups;
+  Sequence next = 1;
+
+  explicit RandomShards(std::uint64_t seed) : rig(seed) {
+    rig.open_journals({}, shards);
+    create(first_topic, "orders");
+    create(second_topic, "others");
+  }
+
+  void create(const TopicPartition& partition, std::string_view name) {
+    const std::vector<Operation> created{topic(partition, name)};
+    rig.write(0, created);
+    REQUIRE(rig.catalog->apply(created[0]).has_value());
+  }
+
+  void change_group(int step) {
+    const std::string id = fmt::format("group {}", random.below(5));
+    const auto shard = static_cast<std::uint32_t>(std::hash<std::string>{}(id) % shards);
+    const auto apply = [&](std::initializer_list<Operation> operations) {
+      rig.write(shard, operations);
+      OffsetStore store(*rig.meta);
+      for (const auto& operation : operations) REQUIRE(store.apply(operation).has_value());
+    };
+    if (random.below(5) == 0) {
+      apply({GroupRemoved{id}});
+      groups.erase(id);
+    } else {
+      const auto value = fmt::format("v{}", step);
+      apply({GroupStored{id, as_bytes(std::string_view(value))},
+             OffsetsCommitted{id, {committed(first_topic, step)}}});
+      groups[id] = fmt::format("{} 0:{}", value, step);
+    }
+  }
+
+  // A batch of a partition, and pending records of it that come and leave.
+  void write_record() {
+    const TopicPartition partition{random.below(2) == 0 ? first_topic.topic : second_topic.topic,
+                                   static_cast<PartitionIndex>(random.below(4))};
+    std::vector<Operation> record;
+    Buffer batch;
+    if (random.below(3) > 0) {
+      const Offset base = logs[partition].end();
+      const auto count = static_cast<std::int32_t>(1 + random.below(9));
+      batch = batch_at(base, count);
+      record.push_back(append(partition, batch));
+      logs[partition].batches[base] = base + count;
+    }
+    for (auto n = random.below(4); n > 0; --n) {
+      // They are due in some hours, so that each is written further or less far than another.
+      const auto due = static_cast<std::int64_t>(random.below(100) * 200'000);
+      const PendingKey key{from_ms(due), next++};
+      record.push_back(pending_added(partition, key.sequence, to_ms(key.due)));
+      waiting[key] = partition;
+    }
+    for (auto at = waiting.begin(); at != waiting.end();) {
+      const bool leaves = at->second == partition && random.below(3) == 0;
+      if (leaves) record.push_back(gone(partition, at->first.sequence, to_ms(at->first.due)));
+      at = leaves ? waiting.erase(at) : std::next(at);
+    }
+    if (record.empty()) return;
+    const auto shard = static_cast<std::uint32_t>(std::hash<TopicPartition>{}(partition) % shards);
+    const Lsn lsn = rig.write(shard, record);
+    if (!batch.empty() && random.below(2) == 0) {  // Its flush comes early,
+      auto& log = rig.logs.logs[partition];
+      log.batches[logs[partition].batches.rbegin()->first] = logs[partition].end();
+    }
+    rig.tell(shard, lsn, record);
+  }
+
+  void checkpoint_one() {
+    rig.logs.logs = logs;
+    REQUIRE(rig.meta->flush().has_value());
+    REQUIRE(rig.store->flush().has_value());
+    rig.note_checkpoint(static_cast<std::uint32_t>(random.below(shards)));
+  }
+
+  void crash() {
+    rig.crash();
+    auto recovered = rig.recover();
+    REQUIRE(recovered.has_value());
+    if (random.below(3) == 0) {  // Once more: it died while it recovered.
+      rig.crash();
+      recovered = rig.recover();
+      REQUIRE(recovered.has_value());
+    }
+    REQUIRE(rig.logs.fenced.empty());
+    for (const auto& [partition, log] : logs) REQUIRE(rig.logs.logs[partition] == log);
+    std::vector<Sequence> expected;
+    for (const auto& [key, partition] : waiting) expected.push_back(key.sequence);
+    REQUIRE(rig.waiting() == expected);
+    REQUIRE(rig.total() == expected.size());
+    REQUIRE(rig.groups() == groups);
+
+    shards = 1 + static_cast<std::uint32_t>(random.below(4));
+    if (recovered->other_shards(shards)) rig.settle(shards, *recovered);
+    rig.open_journals(*recovered, shards);
+  }
+};
+
 TEST_SUITE("recovery") {
   TEST_CASE("a new directory has nothing to recover") {
     RecoveryRig rig;
@@ -614,101 +720,17 @@ TEST_SUITE("recovery") {
       "comes twice") {
     for (int seed = 1; seed <= tries(3); ++seed) {
       CAPTURE(seed);
-      RecoveryRig rig(static_cast<std::uint64_t>(seed));
-      SeededRandom& random = rig.random;
-      std::uint32_t shards = 2;
-      rig.open_journals({}, shards);
-
-      std::map<TopicPartition, FakeLogs::FakeLog> logs;
-      std::map<PendingKey, TopicPartition> waiting;
-      std::map<std::string, std::string> groups;
-      const auto create = [&](const TopicPartition& partition, std::string_view name) {
-        const std::vector<Operation> created{topic(partition, name)};
-        rig.write(0, created);
-        REQUIRE(rig.catalog->apply(created[0]).has_value());
-      };
-      create(first_topic, "orders");
-      create(second_topic, "others");
-      Sequence next = 1;
-
+      RandomShards run(static_cast<std::uint64_t>(seed));
       for (int step = 0; step < tries(300); ++step) {
-        const auto kind = random.below(100);
+        const auto kind = run.random.below(100);
         if (kind < 20) {
-          const std::string id = fmt::format("group {}", random.below(5));
-          const auto shard = static_cast<std::uint32_t>(std::hash<std::string>{}(id) % shards);
-          const auto apply = [&](std::initializer_list<Operation> operations) {
-            rig.write(shard, operations);
-            OffsetStore store(*rig.meta);
-            for (const auto& operation : operations) REQUIRE(store.apply(operation).has_value());
-          };
-          if (random.below(5) == 0) {
-            apply({GroupRemoved{id}});
-            groups.erase(id);
-          } else {
-            const auto value = fmt::format("v{}", step);
-            apply({GroupStored{id, as_bytes(std::string_view(value))},
-                   OffsetsCommitted{id, {committed(first_topic, step)}}});
-            groups[id] = fmt::format("{} 0:{}", value, step);
-          }
+          run.change_group(step);
         } else if (kind < 90) {
-          const TopicPartition partition{
-              random.below(2) == 0 ? first_topic.topic : second_topic.topic,
-              static_cast<PartitionIndex>(random.below(4))};
-          std::vector<Operation> record;
-          Buffer batch;
-          if (random.below(3) > 0) {
-            const Offset base = logs[partition].end();
-            const auto count = static_cast<std::int32_t>(1 + random.below(9));
-            batch = batch_at(base, count);
-            record.push_back(append(partition, batch));
-            logs[partition].batches[base] = base + count;
-          }
-          for (auto n = random.below(4); n > 0; --n) {
-            // They are due in some hours, so that each is written further or less far than another.
-            const auto due = static_cast<std::int64_t>(random.below(100) * 200'000);
-            const PendingKey key{from_ms(due), next++};
-            record.push_back(pending_added(partition, key.sequence, to_ms(key.due)));
-            waiting[key] = partition;
-          }
-          for (auto at = waiting.begin(); at != waiting.end();) {
-            const bool leaves = at->second == partition && random.below(3) == 0;
-            if (leaves) record.push_back(gone(partition, at->first.sequence, to_ms(at->first.due)));
-            at = leaves ? waiting.erase(at) : std::next(at);
-          }
-          if (record.empty()) continue;
-          const auto shard =
-              static_cast<std::uint32_t>(std::hash<TopicPartition>{}(partition) % shards);
-          const Lsn lsn = rig.write(shard, record);
-          if (!batch.empty() && random.below(2) == 0) {  // Its flush comes early,
-            auto& log = rig.logs.logs[partition];
-            log.batches[logs[partition].batches.rbegin()->first] = logs[partition].end();
-          }
-          rig.tell(shard, lsn, record);
+          run.write_record();
         } else if (kind < 95) {
-          rig.logs.logs = logs;  // A checkpoint of one shard.
-          REQUIRE(rig.meta->flush().has_value());
-          REQUIRE(rig.store->flush().has_value());
-          rig.note_checkpoint(static_cast<std::uint32_t>(random.below(shards)));
+          run.checkpoint_one();
         } else {
-          rig.crash();
-          auto recovered = rig.recover();
-          REQUIRE(recovered.has_value());
-          if (random.below(3) == 0) {  // Once more: it died while it recovered.
-            rig.crash();
-            recovered = rig.recover();
-            REQUIRE(recovered.has_value());
-          }
-          REQUIRE(rig.logs.fenced.empty());
-          for (const auto& [partition, log] : logs) REQUIRE(rig.logs.logs[partition] == log);
-          std::vector<Sequence> expected;
-          for (const auto& [key, partition] : waiting) expected.push_back(key.sequence);
-          REQUIRE(rig.waiting() == expected);
-          REQUIRE(rig.total() == expected.size());
-          REQUIRE(rig.groups() == groups);
-
-          shards = 1 + static_cast<std::uint32_t>(random.below(4));
-          if (recovered->other_shards(shards)) rig.settle(shards, *recovered);
-          rig.open_journals(*recovered, shards);
+          run.crash();
         }
       }
     }
