@@ -52,6 +52,8 @@ struct AssignedPartition {
   WallTime fetched_at{};
   bool is_paused = false;  // Nothing is read from the source (intake.h).
   MonoTime resumed_at{};   // The last pause ended, or the queue of all partitions was full.
+  // owned: for want of room.  Its source was not read to its end, which is done when there is room.
+  bool is_unread = false;
   // reading: it was owned, until a pause or a full queue, and without a stall.
   bool was_held_up = false;
   // This member kept a warm copy before the assignment, and goes on reading its rows.

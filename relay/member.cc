@@ -373,6 +373,7 @@ void Member::work(WallTime now, WallTime at) {
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
+    if (limits.pending_bytes > own) read_unread(assigned);
     WallTime fetched = assigned.stage == Stage::owned ? at : WallTime{};
     // Where nothing can be taken in, to wait for what is in the source would end all deliveries.
     if (assigned.is_paused && limits.pending_bytes > own)
@@ -426,6 +427,13 @@ void Member::work(WallTime now, WallTime at) {
       for (const auto& record : *records) held_targets_.taken(record.topic);
   }
   committed(works, done);
+}
+
+// Without room only deliveries made some, so they did not wait for what is in the source.
+void Member::read_unread(AssignedPartition& assigned) {
+  if (assigned.stage != Stage::owned || !assigned.is_unread) return;
+  const std::lock_guard lock(mutex_);
+  TakeOver::read_again(assigned, clock_.mono());
 }
 
 // After a stall others may own what this member takes for its own, and nothing is to be done that

@@ -82,7 +82,8 @@ void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
   assigned.stage = Stage::reading;
   assigned.since = assigned.stage_since = mono;
   assigned.target = -1;
-  assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
+  // Of one that was owned unread, what it has fetched says nothing of what is behind that.
+  if (!assigned.is_unread) assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
   assigned.was_held_up = true;
 }
 
@@ -281,13 +282,13 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
     // A question that failed meanwhile is answered by what has arrived.
     assigned.waits.clear();
     assigned.find.reset();
-    const bool is_sure = is_full || is_fetched(assigned, assigned.target_asked);
-    const bool is_owned = is_sure && assigned.target_asked >= parts_.questions.disturbed_at();
     // Another stall or outage meanwhile takes nothing from what is known of the time before the
     // question.
-    if (was_read || !is_owned)
-      assigned.read_until = std::max(assigned.read_until, assigned.target_at);
-    if (is_owned) return owned(assigned, mono);
+    if (was_read) assigned.read_until = std::max(assigned.read_until, assigned.target_at);
+    const bool is_sure = was_read && is_fetched(assigned, assigned.target_asked) &&
+                         assigned.target_asked >= parts_.questions.disturbed_at();
+    assigned.is_unread = !is_sure;
+    if (is_sure || is_full) return owned(assigned, mono);
     assigned.target = -1;
     assigned.stage_since = is_fetched(assigned, mono) ? MonoTime{} : mono;
   }

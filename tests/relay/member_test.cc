@@ -512,6 +512,37 @@ TEST_CASE("a source that is paused for want of room for its records still delive
 }
 
 TEST_CASE(
+    "a partition that is owned for want of room is read to its end before it delivers with room") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.send(source, "b", {{"x-delay", "2000"}});
+  one.steps(5);
+  one.store.is_full = true;
+  one.send(source, "x", {{"x-delay", "1h"}});
+  one.steps(1);
+  REQUIRE(one.member.status().is_full);
+  // After a stall the source has to be read, but there is no room for what is in it.
+  one.cluster.unfetched = {source};
+  one.cluster.is_silent = true;
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.kafka.now += milliseconds(600);
+  one.steps(80);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+  one.store.is_full = false;
+  one.steps(50);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.is_ready());
+  one.cluster.unfetched.clear();
+  one.steps(20);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().pending() == 1);
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+}
+
+TEST_CASE(
     "when librdkafka's queue was full a member delivers nothing before it has read its sources") {
   OneMember one;
   const Source source{"o.delayed", 0};
