@@ -50,6 +50,8 @@ struct AssignedPartition {
   Offset read_end = -1, rows_end = -1;
   // All that was fetched from the source by then has arrived; zero: nothing was read yet.
   WallTime fetched_at{};
+  // A record of the source, or its end, has come since the assignment.
+  bool was_fetched = false;
   bool is_paused = false;  // Nothing is read from the source (intake.h).
   MonoTime resumed_at{};   // The last pause ended, or the queue of all partitions was full.
   // owned: for want of room.  Its source was not read to its end, which is done when there is room.

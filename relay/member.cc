@@ -171,12 +171,16 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   status_.is_assigned = status_.is_assigned || polled.changed;
   if (polled.changed) progress_.retry_at_once();
   for (auto& [source, record] : polled.records) {
-    if (const auto assigned = assignment_.find(source); assigned != assignment_.end())
-      assigned->second.partition.arrive(std::move(record), assigned->second.fetched_at);
+    const auto assigned = assignment_.find(source);
+    if (assigned == assignment_.end()) continue;
+    assigned->second.was_fetched = true;
+    assigned->second.partition.arrive(std::move(record), assigned->second.fetched_at);
   }
   for (const auto& end : polled.ends) {
-    if (const auto assigned = assignment_.find(end.source); assigned != assignment_.end())
-      assigned->second.read_end = std::max(assigned->second.read_end, end.next);
+    const auto assigned = assignment_.find(end.source);
+    if (assigned == assignment_.end()) continue;
+    assigned->second.was_fetched = true;
+    assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   for (auto& [source, assigned] : assignment_)
     if (!assigned.is_paused) assigned.fetched_at = polled.at;

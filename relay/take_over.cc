@@ -295,9 +295,10 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
   ask_end(assigned, mono);
 }
 
-// Whether it was surely fetched from at this moment.  After that it goes on.
+// Whether it was surely fetched from at this moment.  After that it goes on.  Of a new assignment
+// only what has come says so: before it librdkafka asks for the group's offset, for any time.
 bool TakeOver::is_fetched(const AssignedPartition& assigned, MonoTime at) const {
-  if (assigned.is_paused) return false;
+  if (assigned.is_paused || !assigned.was_fetched) return false;
   return assigned.resumed_at == MonoTime{} ||
          at - assigned.resumed_at >= parts_.options.first_fetch;
 }

@@ -585,6 +585,38 @@ TEST_CASE(
   CHECK(one.member.status().partitions[0].stage == Stage::owned);
 }
 
+TEST_CASE(
+    "a new owner that finds nothing to read delivers what was due when it asked, and the rest when "
+    "it has fetched") {
+  const Source source{"o.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    one.steps(20);
+    one.send(source, "a", {{"x-delay", "1500"}, {"x-schedule-id", "i"}});
+    one.send(source, "b", {{"x-delay", "500"}});
+    one.steps(20);
+    kafka.leave(1);
+  }
+  OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.cluster.unfetched = {source};
+  one.cluster.is_silent = true;
+  one.steps(25);
+  // What was due when the end of the source was asked for need not wait for the fetch.
+  CHECK(one.in("o") == "b");
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(100);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().partitions[0].stage == Stage::reading);
+  one.cluster.unfetched.clear();
+  one.steps(20);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().pending() == 0);
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+}
+
 TEST_CASE("a partition that is drained is paused for as long as the others, and the member ready") {
   OneMember one({{"o.delayed", 0}, {"p.delayed", 0}}, [](MemberOptions& options) {
     options.arrived_bytes = 20'000;
