@@ -107,10 +107,11 @@ void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
     if (assigned.stage == Stage::loading) load(assigned, mono, now);
     if (assigned.stage == Stage::reading) read_to_end(assigned, mono, is_full);
   };
-  // A question in vain is the step's last.  So the next step begins behind it, or many partitions
-  // of a leader that is away would keep the others from being asked about.
+  // Slow answers, or one in vain, end the questions of a step.  So the next round begins with the
+  // first partition that was left out, or those before it would keep it from being asked about.
   auto& all = parts_.assignment;
-  const auto first = last_in_vain_ ? all.upper_bound(*last_in_vain_) : all.begin();
+  const auto first = left_out_ ? all.lower_bound(*left_out_) : all.begin();
+  left_out_.reset();
   for (auto at = first; at != all.end(); ++at) go_on(at->second);
   for (auto at = all.begin(); at != first; ++at) go_on(at->second);
 }
@@ -336,9 +337,12 @@ void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
   const auto look = is_fetched(assigned, mono) ? look_again : look_at_unfetched;
   const auto wait = assigned.target < 0 ? look : check_end_again;
   if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < wait) return;
+  if (!assigned.find.may(mono)) return;
   // One whose leader is away takes a while to say nothing: no other is asked in this step.
-  if (parts_.questions.asked_in_vain() || parts_.questions.is_late() || !assigned.find.may(mono))
+  if (parts_.questions.asked_in_vain() || parts_.questions.is_late()) {
+    if (!left_out_) left_out_ = assigned.partition.source();
     return;
+  }
   const MonoTime asked = parts_.clock.mono();
   const WallTime at = parts_.clock.wall();
   const auto end = parts_.questions.source_end(assigned.partition.source());
@@ -363,7 +367,6 @@ void TakeOver::wait_with(AssignedPartition& assigned, std::string why) {
     log_error("relay", "{} waits: {}", assigned.partition.source().text(), why);
   assigned.waits = std::move(why);
   assigned.find.failed(parts_.clock.mono(), parts_.options.retry, parts_.options.longest_retry);
-  last_in_vain_ = assigned.partition.source();
   parts_.questions.note_in_vain();
 }
 

@@ -15,6 +15,7 @@
 //     was asked for leaves when the source has been read to that end, whatever happens meanwhile.
 //   - A partition is owned when it was surely fetched from before its end was asked for; or unread,
 //     while no record can be taken in: then it is read to its end before it delivers with room.
+//   - Each has its turn to be asked about, however slow the answers are.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
@@ -96,7 +97,7 @@ class TakeOver {
   std::set<Source> prepared_;                   // Their topics are as they have to be.
   bool has_settled_ = false;                    // In this step, a transaction of another member.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
-  std::optional<Source> last_in_vain_;          // The source of the last question in vain.
+  std::optional<Source> left_out_;  // The first that the last round had no time to ask about.
 };
 
 }  // namespace tarry::relay

@@ -783,6 +783,23 @@ TEST_CASE(
   CHECK(one.in("b") == "x");
 }
 
+TEST_CASE(
+    "while the queue stays full each partition delivers, though few are asked about in a step") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 12; ++i) sources.push_back({"o.delayed", i});
+  OneMember one(sources);
+  one.steps(20);
+  for (const auto& source : sources) one.send(source, "x", {{"x-delay", "5000"}});
+  one.steps(5);
+  // Three answers are as much as a step has time for.
+  one.cluster.answer_takes = milliseconds(1'000);
+  for (int i = 0; i < 40; ++i) {
+    one.cluster.queue_was_full = true;
+    one.step();
+  }
+  for (const auto& each : one.member.status().partitions) CHECK(each.pending == 0);
+}
+
 TEST_CASE("why a question for an end has failed is forgotten when what has arrived answers it") {
   OneMember one;
   const Source source{"o.delayed", 0};
