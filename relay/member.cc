@@ -44,7 +44,7 @@ void Member::step(milliseconds longest) {
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
   const bool is_held_up = polled.held_up;
-  if (polled.disturbed || is_held_up) questions_.note_outage(mono);
+  if (polled.disturbed) questions_.note_outage(mono);
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
@@ -585,7 +585,7 @@ MemberStatus Member::status() const {
                                  assigned.partition.next_due(), assigned.take_over_ms,
                                  assigned.is_paused});
     if (assigned.is_paused) ++status.paused;
-    if (assigned.is_taken_over()) ++status.owned;
+    if (assigned.is_taken_over) ++status.owned;
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
@@ -622,7 +622,7 @@ bool Member::may_deliver() const {
 bool Member::is_ready() const {
   const std::lock_guard lock(mutex_);
   return status_.is_assigned && std::ranges::all_of(assignment_, [](const auto& each) {
-           return each.second.is_taken_over();
+           return each.second.is_taken_over;
          });
 }
 

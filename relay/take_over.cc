@@ -50,7 +50,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.target = assigned.rows_end = -1;
   assigned.read_until = {};
   assigned.is_warm = false;
-  assigned.was_held_up = false;
+  assigned.is_taken_over = false;
   assigned.waits.clear();
   assigned.bad_row.clear();
 }
@@ -70,10 +70,10 @@ void TakeOver::begin_all() {
 void TakeOver::read_anew(MonoTime mono) {
   const std::lock_guard lock(parts_.guard);
   for (auto& [source, assigned] : parts_.assignment) {
-    if (std::exchange(assigned.was_held_up, false)) assigned.since = mono;
+    if (std::exchange(assigned.is_taken_over, false)) assigned.since = mono;
     if (assigned.stage != Stage::owned) continue;
     assigned.stage = Stage::reading;
-    assigned.since = assigned.stage_since = mono;
+    assigned.stage_since = mono;
     assigned.target = -1;
   }
 }
@@ -84,7 +84,6 @@ void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
   assigned.target = -1;
   // Of one that was owned unread, what it has fetched says nothing of what is behind that.
   if (!assigned.is_unread) assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
-  assigned.was_held_up = true;
 }
 
 void TakeOver::note_held_up(MonoTime mono) {
@@ -96,7 +95,6 @@ void TakeOver::note_held_up(MonoTime mono) {
     assigned.stage = Stage::reading;
     assigned.since = assigned.stage_since = mono;
     assigned.target = -1;
-    assigned.was_held_up = true;
   }
 }
 
@@ -286,10 +284,14 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
     // Another stall or outage meanwhile takes nothing from what is known of the time before the
     // question.
     if (was_read) assigned.read_until = std::max(assigned.read_until, assigned.target_at);
-    const bool is_sure = was_read && is_fetched(assigned, assigned.target_asked) &&
-                         assigned.target_asked >= parts_.questions.disturbed_at();
+    const bool is_calm = was_read && assigned.target_asked >= parts_.questions.disturbed_at();
+    const bool is_sure = is_calm && is_fetched(assigned, assigned.target_asked);
+    if (is_calm || is_full) taken_over(assigned, mono);
     assigned.is_unread = !is_sure;
-    if (is_sure || is_full) return owned(assigned, mono);
+    if (is_sure || is_full) {
+      assigned.stage = Stage::owned;
+      return;
+    }
     assigned.target = -1;
     assigned.stage_since = is_fetched(assigned, mono) ? MonoTime{} : mono;
   }
@@ -305,17 +307,12 @@ bool TakeOver::is_fetched(const AssignedPartition& assigned, MonoTime at) const 
 }
 
 // Under the guard.
-void TakeOver::owned(AssignedPartition& assigned, MonoTime mono) {
-  assigned.stage = Stage::owned;
+void TakeOver::taken_over(AssignedPartition& assigned, MonoTime mono) {
+  if (std::exchange(assigned.is_taken_over, true)) return;
   const auto took = ms_between(assigned.since, mono);
-  const std::string source = assigned.partition.source().text();
-  if (std::exchange(assigned.was_held_up, false)) {
-    log_debug("relay", "{}: read to its end again after {} ms", source, took);
-    return;
-  }
   assigned.take_over_ms = took;
-  log_info("relay", "{}: owned after {} ms with {} pending", source, took,
-           assigned.partition.pending().size());
+  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
+           took, assigned.partition.pending().size());
 }
 
 // Why an end is not reached: a producer's transaction that is open in the source hides what is

@@ -86,7 +86,7 @@ class TakeOver {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
-  static void owned(AssignedPartition& assigned, MonoTime mono);
+  static void taken_over(AssignedPartition& assigned, MonoTime mono);
   bool is_fetched(const AssignedPartition& assigned, MonoTime at) const;
   std::string hidden_by_transaction(const AssignedPartition& assigned);
   void ask_end(AssignedPartition& assigned, MonoTime mono);

@@ -784,6 +784,29 @@ TEST_CASE(
 }
 
 TEST_CASE(
+    "a partition that is taken over while the queue stays full is ready, but not after a stall") {
+  OneMember one;
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      one.cluster.queue_was_full = true;
+      one.step();
+    }
+  };
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1"}});
+  steps(20);
+  CHECK(one.member.is_ready());
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().partitions[0].stage == Stage::reading);
+  one.cluster.end_is_ahead_by = 1;
+  one.kafka.now += milliseconds(600);
+  steps(20);
+  CHECK_FALSE(one.member.is_ready());
+  one.send({"o.delayed", 0}, "b", {{"x-delay", "1h"}});
+  steps(20);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
     "while the queue stays full each partition delivers, though few are asked about in a step") {
   std::vector<Source> sources;
   for (PartitionIndex i = 0; i < 12; ++i) sources.push_back({"o.delayed", i});
