@@ -147,11 +147,12 @@ void EventFeed::second_passed(Context& context, std::function<std::uint64_t()> t
     // Here, because a disk that does not answer would hold a shard.
     std::error_code failed;
     const auto space = std::filesystem::space(broker.identity().data_directory, failed);
+    std::optional<std::uint64_t> free_bytes;
+    if (!failed) free_bytes = space.available;
     noting_ = true;
-    asio::co_spawn(
-        context.here.executor(),
-        note_quietly(context, std::move(turns), failed ? 0 : space.available, std::move(keep)),
-        asio::detached);
+    asio::co_spawn(context.here.executor(),
+                   note_quietly(context, std::move(turns), free_bytes, std::move(keep)),
+                   asio::detached);
   } catch (const std::bad_alloc&) {
     noting_ = false;  // Without memory there is no point for this second.
   }
@@ -159,13 +160,15 @@ void EventFeed::second_passed(Context& context, std::function<std::uint64_t()> t
 
 asio::awaitable<void> EventFeed::note_quietly(Context& context,
                                               std::function<std::uint64_t()> turns,
-                                              std::uint64_t free_bytes, std::shared_ptr<void>) {
+                                              std::optional<std::uint64_t> free_bytes,
+                                              std::shared_ptr<void>) {
   const auto self = shared_from_this();
   const std::shared_ptr<void> ended(nullptr, [this](void*) { noting_ = false; });
   if (stopped_) co_return;
   try {
     Json now = co_await quick_figures_json(context);
-    now["storage"]["free_bytes"] = free_bytes;
+    // Null and not 0, which would read as a full disk.
+    now["storage"]["free_bytes"] = free_bytes ? Json(*free_bytes) : Json(nullptr);
     if (!stopped_ && streams_ == 0) note_point(now);
   } catch (const std::exception& failure) {
     log_error("admin", "a point of the history: {}", failure.what());

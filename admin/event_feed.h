@@ -33,6 +33,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -86,7 +87,8 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
   boost::asio::awaitable<void> compute(Context& context, Kind kind, bool at_once);
   boost::asio::awaitable<std::string> event_text(Context& context, Kind kind);
   boost::asio::awaitable<void> note_quietly(Context& context, std::function<std::uint64_t()> turns,
-                                            std::uint64_t free_bytes, std::shared_ptr<void> keep);
+                                            std::optional<std::uint64_t> free_bytes,
+                                            std::shared_ptr<void> keep);
   void note_point(const nlohmann::ordered_json& now);
   void keep_older(Point point);
   std::string history() const;

@@ -221,6 +221,19 @@ void AdminServer::stop() {
   in.thread.join();
 }
 
+Result<> AdminServer::use_certificate(std::shared_ptr<ssl_ctx_st> tls) {
+  Impl& in = *impl_;
+  // The file is read on this thread, so that no request waits for it.
+  auto trust = open_peer_trust(in.options.ca);
+  if (!trust) return std::unexpected(trust.error());
+  // The server and what asks the other members belong to their thread.
+  asio::post(in.io, [&in, tls = std::move(tls), authorities = std::move(*trust)] {
+    in.http->use_tls(tls);
+    in.peers->use_tls(authorities);
+  });
+  return {};
+}
+
 // --- A request.
 
 awaitable<Reply> AdminServer::Impl::answer(web::Question question) {

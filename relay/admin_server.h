@@ -55,6 +55,11 @@ class AdminServer {
                  PeerKey key, MemberFacts facts);
   void stop();
 
+  // From now on new connections have this certificate, and members are asked by the authorities
+  // that `ca` has now.  The error: it cannot be read, and nothing changes.  Between start() and
+  // stop(), for an admin that was opened with TLS.
+  Result<> use_certificate(std::shared_ptr<ssl_ctx_st> tls);
+
  private:
   struct Impl;
   explicit AdminServer(std::unique_ptr<Impl> inside);

@@ -50,10 +50,15 @@ struct AssignedPartition {
   Offset read_end = -1, rows_end = -1;
   // All that was fetched from the source by then has arrived; zero: nothing was read yet.
   WallTime fetched_at{};
+  // A record of the source, or its end, has come since the assignment.
+  bool was_fetched = false;
   bool is_paused = false;  // Nothing is read from the source (intake.h).
   MonoTime resumed_at{};   // The last pause ended, or the queue of all partitions was full.
-  // reading: it was owned, until a pause or a full queue, and without a stall.
-  bool was_held_up = false;
+  // owned: for want of room.  Its source was not read to its end, which is done when there is room.
+  bool is_unread = false;
+  // It was read to an end that was asked for since the last stall.  A pause, a full queue, or the
+  // wait for a first fetch takes nothing from that, for what is shown: it is no new take-over.
+  bool is_taken_over = false;
   // This member kept a warm copy before the assignment, and goes on reading its rows.
   bool is_warm = false;
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
@@ -66,10 +71,6 @@ struct AssignedPartition {
   // Its pending records are those that they should be, up to `read_until` or altogether.
   bool may_deliver() const {
     return stage == Stage::owned || (stage == Stage::reading && read_until != WallTime{});
-  }
-  // For what is shown: a pause of its source is no new take-over.
-  bool is_taken_over() const {
-    return stage == Stage::owned || (stage == Stage::reading && was_held_up);
   }
   // Its arrived records may be taken in.
   bool takes_in() const { return stage == Stage::reading || stage == Stage::owned; }

@@ -44,7 +44,7 @@ void Member::step(milliseconds longest) {
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
   const bool is_held_up = polled.held_up;
-  if (polled.disturbed || is_held_up) questions_.note_outage(mono);
+  if (polled.disturbed) questions_.note_outage(mono);
   for (const auto& source : polled.lost) cluster_.stop_rows(source);
   for (const auto& source : polled.assigned) {
     // Its rows go on from where they are, unless some of them may have been missed.
@@ -171,12 +171,16 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
   status_.is_assigned = status_.is_assigned || polled.changed;
   if (polled.changed) progress_.retry_at_once();
   for (auto& [source, record] : polled.records) {
-    if (const auto assigned = assignment_.find(source); assigned != assignment_.end())
-      assigned->second.partition.arrive(std::move(record), assigned->second.fetched_at);
+    const auto assigned = assignment_.find(source);
+    if (assigned == assignment_.end()) continue;
+    assigned->second.was_fetched = true;
+    assigned->second.partition.arrive(std::move(record), assigned->second.fetched_at);
   }
   for (const auto& end : polled.ends) {
-    if (const auto assigned = assignment_.find(end.source); assigned != assignment_.end())
-      assigned->second.read_end = std::max(assigned->second.read_end, end.next);
+    const auto assigned = assignment_.find(end.source);
+    if (assigned == assignment_.end()) continue;
+    assigned->second.was_fetched = true;
+    assigned->second.read_end = std::max(assigned->second.read_end, end.next);
   }
   for (auto& [source, assigned] : assignment_)
     if (!assigned.is_paused) assigned.fetched_at = polled.at;
@@ -373,6 +377,7 @@ void Member::work(WallTime now, WallTime at) {
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
+    if (limits.pending_bytes > own) read_unread(assigned);
     WallTime fetched = assigned.stage == Stage::owned ? at : WallTime{};
     // Where nothing can be taken in, to wait for what is in the source would end all deliveries.
     if (assigned.is_paused && limits.pending_bytes > own)
@@ -426,6 +431,13 @@ void Member::work(WallTime now, WallTime at) {
       for (const auto& record : *records) held_targets_.taken(record.topic);
   }
   committed(works, done);
+}
+
+// Without room only deliveries made some, so they did not wait for what is in the source.
+void Member::read_unread(AssignedPartition& assigned) {
+  if (assigned.stage != Stage::owned || !assigned.is_unread) return;
+  const std::lock_guard lock(mutex_);
+  TakeOver::read_again(assigned, clock_.mono());
 }
 
 // After a stall others may own what this member takes for its own, and nothing is to be done that
@@ -573,7 +585,7 @@ MemberStatus Member::status() const {
                                  assigned.partition.next_due(), assigned.take_over_ms,
                                  assigned.is_paused});
     if (assigned.is_paused) ++status.paused;
-    if (assigned.is_taken_over()) ++status.owned;
+    if (assigned.is_taken_over) ++status.owned;
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
@@ -610,7 +622,7 @@ bool Member::may_deliver() const {
 bool Member::is_ready() const {
   const std::lock_guard lock(mutex_);
   return status_.is_assigned && std::ranges::all_of(assignment_, [](const auto& each) {
-           return each.second.is_taken_over();
+           return each.second.is_taken_over;
          });
 }
 

@@ -40,6 +40,8 @@
 //   - From a partition that is paused, because too much has arrived (intake.h), nothing is
 //   delivered
 //     that was due behind its last fetch: a cancellation of it may be in the source.
+//   - While nothing can be taken in for lack of room, what is due leaves although its source is not
+//     read.  When there is room, each source is read to its end first.
 //   - Partitions take turns: each transaction begins with the first one that was cut short by the
 //     bound of the last one, but for the one with which that began.
 //   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
@@ -136,6 +138,7 @@ class Member {
   Result<> commit(const Transaction& transaction);
   void committed(std::vector<Planned>& works, const Transacted& done);
   void work(WallTime now, WallTime at);
+  void read_unread(AssignedPartition& assigned);
   bool prepare_targets(const std::vector<Outgoing>& records);
   void note_held(AssignedPartition& assigned, const std::string& target);
   void refuse_all_to(const std::string& topic, const std::string& reason,

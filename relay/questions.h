@@ -83,8 +83,7 @@ class Questions {
     stood_still_ = true;
     disturbed_at_ = mono;
   }
-  // Kafka was away, or nothing was fetched for want of room: the records that were read may lack
-  // some that were acknowledged meanwhile.
+  // Kafka was away: the records that were read may lack some that were acknowledged meanwhile.
   void note_outage(MonoTime mono) { disturbed_at_ = mono; }
   bool take_standstill() { return std::exchange(stood_still_, false); }
   MonoTime disturbed_at() const { return disturbed_at_; }

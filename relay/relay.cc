@@ -131,12 +131,14 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   return relay;
 }
 
-Result<> Relay::run(Stop& stop, const std::function<void()>& ready) {
+Result<> Relay::run(Stop& stop, const std::function<void()>& ready,
+                    const std::function<void()>& between_steps) {
   bool was_ready = false, may_deliver = false;
   Result<> done;
   try {
     while (!stop.is_asked()) {
       member_->step(longest_wait);
+      between_steps();
       if (!may_deliver && member_->may_deliver()) {
         may_deliver = true;
         // From now on there are partitions to give up, and perhaps a transaction to end.

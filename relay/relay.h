@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -30,8 +31,14 @@ class Relay {
                                              Random& random);
 
   // `ready` is called once: when the first assignment is complete, or at once if there is no source
-  // topic.  The error: this member cannot go on, and others take over.
-  Result<> run(Stop& stop, const std::function<void()>& ready);
+  // topic.  `between_steps` is called several times a second while nothing hangs.  The error: this
+  // member cannot go on, and others take over.
+  Result<> run(Stop& stop, const std::function<void()>& ready,
+               const std::function<void()>& between_steps);
+  // The admin's, in place of that in the options.  In run(), between two steps.
+  Result<> use_certificate(std::shared_ptr<ssl_ctx_st> tls) {
+    return admin_->use_certificate(std::move(tls));
+  }
 
   const std::string& admin() const { return admin_->address(); }
   const std::string& data() const { return data_.path(); }

@@ -50,7 +50,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.target = assigned.rows_end = -1;
   assigned.read_until = {};
   assigned.is_warm = false;
-  assigned.was_held_up = false;
+  assigned.is_taken_over = false;
   assigned.waits.clear();
   assigned.bad_row.clear();
 }
@@ -70,10 +70,10 @@ void TakeOver::begin_all() {
 void TakeOver::read_anew(MonoTime mono) {
   const std::lock_guard lock(parts_.guard);
   for (auto& [source, assigned] : parts_.assignment) {
-    if (std::exchange(assigned.was_held_up, false)) assigned.since = mono;
+    if (std::exchange(assigned.is_taken_over, false)) assigned.since = mono;
     if (assigned.stage != Stage::owned) continue;
     assigned.stage = Stage::reading;
-    assigned.since = assigned.stage_since = mono;
+    assigned.stage_since = mono;
     assigned.target = -1;
   }
 }
@@ -82,8 +82,8 @@ void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
   assigned.stage = Stage::reading;
   assigned.since = assigned.stage_since = mono;
   assigned.target = -1;
-  assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
-  assigned.was_held_up = true;
+  // Of one that was owned unread, what it has fetched says nothing of what is behind that.
+  if (!assigned.is_unread) assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
 }
 
 void TakeOver::note_held_up(MonoTime mono) {
@@ -95,7 +95,6 @@ void TakeOver::note_held_up(MonoTime mono) {
     assigned.stage = Stage::reading;
     assigned.since = assigned.stage_since = mono;
     assigned.target = -1;
-    assigned.was_held_up = true;
   }
 }
 
@@ -106,10 +105,11 @@ void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
     if (assigned.stage == Stage::loading) load(assigned, mono, now);
     if (assigned.stage == Stage::reading) read_to_end(assigned, mono, is_full);
   };
-  // A question in vain is the step's last.  So the next step begins behind it, or many partitions
-  // of a leader that is away would keep the others from being asked about.
+  // Slow answers, or one in vain, end the questions of a step.  So the next round begins with the
+  // first partition that was left out, or those before it would keep it from being asked about.
   auto& all = parts_.assignment;
-  const auto first = last_in_vain_ ? all.upper_bound(*last_in_vain_) : all.begin();
+  const auto first = left_out_ ? all.lower_bound(*left_out_) : all.begin();
+  left_out_.reset();
   for (auto at = first; at != all.end(); ++at) go_on(at->second);
   for (auto at = all.begin(); at != first; ++at) go_on(at->second);
 }
@@ -281,38 +281,38 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
     // A question that failed meanwhile is answered by what has arrived.
     assigned.waits.clear();
     assigned.find.reset();
-    const bool is_sure = is_full || is_fetched(assigned, assigned.target_asked);
-    const bool is_owned = is_sure && assigned.target_asked >= parts_.questions.disturbed_at();
     // Another stall or outage meanwhile takes nothing from what is known of the time before the
     // question.
-    if (was_read || !is_owned)
-      assigned.read_until = std::max(assigned.read_until, assigned.target_at);
-    if (is_owned) return owned(assigned, mono);
+    if (was_read) assigned.read_until = std::max(assigned.read_until, assigned.target_at);
+    const bool is_calm = was_read && assigned.target_asked >= parts_.questions.disturbed_at();
+    const bool is_sure = is_calm && is_fetched(assigned, assigned.target_asked);
+    if (is_calm || is_full) taken_over(assigned, mono);
+    assigned.is_unread = !is_sure;
+    if (is_sure || is_full) {
+      assigned.stage = Stage::owned;
+      return;
+    }
     assigned.target = -1;
     assigned.stage_since = is_fetched(assigned, mono) ? MonoTime{} : mono;
   }
   ask_end(assigned, mono);
 }
 
-// Whether it was surely fetched from at this moment.  After that it goes on.
+// Whether it was surely fetched from at this moment.  After that it goes on.  Of a new assignment
+// only what has come says so: before it librdkafka asks for the group's offset, for any time.
 bool TakeOver::is_fetched(const AssignedPartition& assigned, MonoTime at) const {
-  if (assigned.is_paused) return false;
+  if (assigned.is_paused || !assigned.was_fetched) return false;
   return assigned.resumed_at == MonoTime{} ||
          at - assigned.resumed_at >= parts_.options.first_fetch;
 }
 
 // Under the guard.
-void TakeOver::owned(AssignedPartition& assigned, MonoTime mono) {
-  assigned.stage = Stage::owned;
+void TakeOver::taken_over(AssignedPartition& assigned, MonoTime mono) {
+  if (std::exchange(assigned.is_taken_over, true)) return;
   const auto took = ms_between(assigned.since, mono);
-  const std::string source = assigned.partition.source().text();
-  if (std::exchange(assigned.was_held_up, false)) {
-    log_debug("relay", "{}: read to its end again after {} ms", source, took);
-    return;
-  }
   assigned.take_over_ms = took;
-  log_info("relay", "{}: owned after {} ms with {} pending", source, took,
-           assigned.partition.pending().size());
+  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
+           took, assigned.partition.pending().size());
 }
 
 // Why an end is not reached: a producer's transaction that is open in the source hides what is
@@ -334,9 +334,12 @@ void TakeOver::ask_end(AssignedPartition& assigned, MonoTime mono) {
   const auto look = is_fetched(assigned, mono) ? look_again : look_at_unfetched;
   const auto wait = assigned.target < 0 ? look : check_end_again;
   if (assigned.stage_since != MonoTime{} && mono - assigned.stage_since < wait) return;
+  if (!assigned.find.may(mono)) return;
   // One whose leader is away takes a while to say nothing: no other is asked in this step.
-  if (parts_.questions.asked_in_vain() || parts_.questions.is_late() || !assigned.find.may(mono))
+  if (parts_.questions.asked_in_vain() || parts_.questions.is_late()) {
+    if (!left_out_) left_out_ = assigned.partition.source();
     return;
+  }
   const MonoTime asked = parts_.clock.mono();
   const WallTime at = parts_.clock.wall();
   const auto end = parts_.questions.source_end(assigned.partition.source());
@@ -361,7 +364,6 @@ void TakeOver::wait_with(AssignedPartition& assigned, std::string why) {
     log_error("relay", "{} waits: {}", assigned.partition.source().text(), why);
   assigned.waits = std::move(why);
   assigned.find.failed(parts_.clock.mono(), parts_.options.retry, parts_.options.longest_retry);
-  last_in_vain_ = assigned.partition.source();
   parts_.questions.note_in_vain();
 }
 

@@ -13,7 +13,9 @@
 //     first the committed offset is stable, then the end of the state partition is asked for.
 //   - However often this member stands still, or is held up, it goes on: what was due when an end
 //     was asked for leaves when the source has been read to that end, whatever happens meanwhile.
-//   - A partition is owned when it was surely fetched from before its end was asked for.
+//   - A partition is owned when it was surely fetched from before its end was asked for; or unread,
+//     while no record can be taken in: then it is read to its end before it delivers with room.
+//   - Each has its turn to be asked about, however slow the answers are.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
@@ -67,7 +69,8 @@ class TakeOver {
   // records behind those that were read.
   void read_anew(MonoTime mono);
   // Nothing is read from a partition that is owned, or was not until now: what came since its last
-  // fetch is not here, so its source is read to its end when it is read again.  Under the guard.
+  // fetch is not here, so its source is read to its end when it is read again.  So is that of one
+  // that is owned unread, when there is room.  Under the guard.
   static void read_again(AssignedPartition& assigned, MonoTime mono);
   // The queue was full, so nothing was fetched from any source.
   void note_held_up(MonoTime mono);
@@ -83,7 +86,7 @@ class TakeOver {
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);
-  static void owned(AssignedPartition& assigned, MonoTime mono);
+  static void taken_over(AssignedPartition& assigned, MonoTime mono);
   bool is_fetched(const AssignedPartition& assigned, MonoTime at) const;
   std::string hidden_by_transaction(const AssignedPartition& assigned);
   void ask_end(AssignedPartition& assigned, MonoTime mono);
@@ -94,7 +97,7 @@ class TakeOver {
   std::set<Source> prepared_;                   // Their topics are as they have to be.
   bool has_settled_ = false;                    // In this step, a transaction of another member.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
-  std::optional<Source> last_in_vain_;          // The source of the last question in vain.
+  std::optional<Source> left_out_;  // The first that the last round had no time to ask about.
 };
 
 }  // namespace tarry::relay

@@ -85,6 +85,16 @@ Result<std::shared_ptr<ssl_ctx_st>> certificate_in(const std::string& keystore, 
   return std::shared_ptr<ssl_ctx_st>(*made, (*made)->get());
 }
 
+void renew_certificate(const std::string& keystore, relay::Relay& member, WallTime now) {
+  log_info("relay", "SIGHUP: the certificates are read again; options are read only at a start");
+  if (keystore.empty()) return;
+  auto made = certificate_in(keystore, now);
+  const Result<> used =
+      made ? member.use_certificate(std::move(*made)) : Result<>(std::unexpected(made.error()));
+  if (!used)
+    log_error("relay", "the admin keeps its current certificate: {}", used.error().message);
+}
+
 int run(const RelayCommand& command) {
   auto options = command.relay;
   if (command.delivery == "at-least-once") {
@@ -125,6 +135,7 @@ int run(const RelayCommand& command) {
   // Before the group is joined: a member that leaves in order gives its partitions to the others at
   // once.
   end_in_order_on_signals();
+  note_hangups();
   relay::Stop stop(was_interrupted, end_without_leaving);
   const server::SystemClock clock;
   server::SystemRandom random;
@@ -137,11 +148,14 @@ int run(const RelayCommand& command) {
   // A cluster that could not be used matters to nobody who has ended the start.
   if (!member && was_interrupted()) return stopped();
   if (!member) return failure(member.error().message);
-  const auto ended = (*member)->run(stop, [&] {
+  const auto ready = [&] {
     fmt::print("relay ready brokers={} admin={} data={} group={} pid={}\n", options.brokers,
                (*member)->admin(), (*member)->data(), options.group, ::getpid());
     // A program that has started this one waits for the line, and a pipe is not flushed by itself.
     std::fflush(stdout);
+  };
+  const auto ended = (*member)->run(stop, ready, [&] {
+    if (take_hangup()) renew_certificate(command.keystore, **member, clock.wall());
   });
   if (!ended) return failure(ended.error().message);
   return stopped();

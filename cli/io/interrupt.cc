@@ -6,6 +6,7 @@ namespace tarry::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t hung_up = 0;
 
 }  // namespace
 
@@ -22,6 +23,19 @@ void end_in_order_on_signals() {
 
 bool was_interrupted() {
   return interrupted != 0;
+}
+
+void note_hangups() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { hung_up = 1; };
+  action.sa_flags = SA_RESTART;  // What waits goes on waiting.
+  ::sigaction(SIGHUP, &action, nullptr);
+}
+
+bool take_hangup() {
+  if (hung_up == 0) return false;
+  hung_up = 0;
+  return true;
 }
 
 }  // namespace tarry::cli

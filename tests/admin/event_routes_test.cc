@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 #include <thread>
 #include <vector>
@@ -243,6 +244,30 @@ TEST_SUITE("events") {
                                                                           {40, 0},
                                                                           {45, 1},
                                                                           {50, 1}});
+  }
+
+  TEST_CASE("the history does not take a disk that cannot be asked for a full one") {
+    AdminOptions options;
+    options.event_interval = 10min;
+    Admin admin(options);
+    const auto data = admin.world.broker().identity().data_directory;
+    std::uint64_t turns = 0;
+    for (const std::uint64_t moved : {1u, 1u, 1000u}) {
+      turns += moved;
+      admin.world.pass(1s);
+      std::filesystem::rename(data, data + "-away");
+      admin.server->second_passed([&] { return turns; });
+      std::filesystem::rename(data + "-away", data);
+      admin.world.run();
+    }
+    const Json points = admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send(ask_for_events(admin));
+      connection.read_head();
+      return Events(connection).next("history")["points"];
+    });
+    REQUIRE_FALSE(points.empty());
+    CHECK(points[0]["free_bytes"].is_null());
   }
 
   TEST_CASE(

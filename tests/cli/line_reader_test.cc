@@ -83,6 +83,20 @@ TEST_CASE("while nothing comes, the owner's callback runs again and again") {
   ::close(ends[0]);
 }
 
+TEST_CASE("a hangup is told once and ends nothing") {
+  struct sigaction before {};
+  ::sigaction(SIGHUP, nullptr, &before);
+  note_hangups();
+  CHECK_FALSE(take_hangup());
+  for (int i = 0; i < 2; ++i) {
+    std::raise(SIGHUP);
+    CHECK(take_hangup());
+    CHECK_FALSE(take_hangup());
+  }
+  CHECK_FALSE(was_interrupted());
+  ::sigaction(SIGHUP, &before, nullptr);
+}
+
 TEST_CASE("a signal ends the reading and drops half a line, even when its writer is gone too") {
   struct sigaction before_int {
   }, before_term{};

@@ -28,7 +28,7 @@ def _(ctx):
     assert (ctx.directory / "relay/instance").read_text().startswith("m")
 
 
-@case("the relay is not ended by SIGPIPE, SIGUSR1 and SIGUSR2, as the broker is not")
+@case("the relay is not ended by SIGPIPE, SIGUSR1, SIGUSR2 and SIGHUP, as the broker is not")
 def _(ctx):
     # A cluster that never answers.
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as cluster:
@@ -37,12 +37,13 @@ def _(ctx):
         try:
             status = pathlib.Path(f"/proc/{relay.pid}/status")
 
-            def ignored():
-                found = re.search(r"^SigIgn:\t(\w+)$", status.read_text(), re.M)
+            def signals(which):
+                found = re.search(rf"^{which}:\t(\w+)$", status.read_text(), re.M)
                 return int(found[1], 16)
             wanted = sum(1 << (each - 1) for each in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2))
-            eventually(lambda: ignored() & wanted == wanted, "the signals are ignored")
-            for each in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
+            eventually(lambda: signals("SigIgn") & wanted == wanted, "the signals are ignored")
+            eventually(lambda: signals("SigCgt") & 1 << signal.SIGHUP - 1, "SIGHUP is caught")
+            for each in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
                 relay.send_signal(each)
             assert relay.poll() is None
         finally:

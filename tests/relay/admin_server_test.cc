@@ -409,6 +409,31 @@ TEST_CASE("members whose admins have TLS ask each other over it, and check the c
   CHECK(refused.value("error", "").contains("its certificate is not accepted"));
 }
 
+TEST_CASE(
+    "an admin that runs takes a new certificate and reads its authorities again, or changes "
+    "nothing") {
+  const OwnCertificate first("first"), second("second"), other("other");
+  const auto authorities = std::filesystem::temp_directory_path() /
+                           ("tarry-relay-authorities-" + std::to_string(::getpid()) + ".pem");
+  std::filesystem::copy_file(first.file, authorities,
+                             std::filesystem::copy_options::overwrite_existing);
+  OneAdmin renewed(first.options(authorities), "", "renewed");
+  OneAdmin asked(other.options(second.file), "", "asked");
+  renewed.start_among({renewed.us, asked.us});
+  asked.start_among({renewed.us, asked.us});
+  for (const OneAdmin* each : {&renewed, &asked})
+    CHECK(other_in_status(*each).value("state", "") == "unreachable");
+  std::filesystem::copy_file(other.file, authorities,
+                             std::filesystem::copy_options::overwrite_existing);
+  REQUIRE(renewed.admin->use_certificate(second.context).has_value());
+  for (const OneAdmin* each : {&renewed, &asked})
+    CHECK(other_in_status(*each).value("state", "unreachable") != "unreachable");
+  std::filesystem::remove(authorities);
+  CHECK_FALSE(renewed.admin->use_certificate(first.context).has_value());
+  for (const OneAdmin* each : {&renewed, &asked})
+    CHECK(other_in_status(*each).value("state", "unreachable") != "unreachable");
+}
+
 TEST_CASE("a member with TLS asks none without, whose answers anybody could make") {
   const OwnCertificate certificate("one");
   OneAdmin asking(certificate.options(certificate.file), "", "asking");

@@ -265,9 +265,10 @@ class ModelCluster : public Cluster {
         position = entry->offset + 1;
       }
       if (fetched <= max_fetched) position = std::max(*position, end);  // Behind markers.
-      if (*position == end && ends_[source] != *position)
-        polled.ends.push_back({source, *position});
-      ends_[source] = *position;
+      // As librdkafka does it, also of a source that is empty.
+      Offset& told = ends_.try_emplace(source, -1).first->second;
+      if (*position == end && told != *position) polled.ends.push_back({source, *position});
+      told = *position;
       is_complete = is_complete && *position == end;
     }
     paused_ = paused;

@@ -512,6 +512,37 @@ TEST_CASE("a source that is paused for want of room for its records still delive
 }
 
 TEST_CASE(
+    "a partition that is owned for want of room is read to its end before it delivers with room") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "a", {{"x-delay", "3000"}, {"x-schedule-id", "i"}});
+  one.send(source, "b", {{"x-delay", "2000"}});
+  one.steps(5);
+  one.store.is_full = true;
+  one.send(source, "x", {{"x-delay", "1h"}});
+  one.steps(1);
+  REQUIRE(one.member.status().is_full);
+  // After a stall the source has to be read, but there is no room for what is in it.
+  one.cluster.unfetched = {source};
+  one.cluster.is_silent = true;
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.kafka.now += milliseconds(600);
+  one.steps(80);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+  one.store.is_full = false;
+  one.steps(50);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.is_ready());
+  one.cluster.unfetched.clear();
+  one.steps(20);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().pending() == 1);
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+}
+
+TEST_CASE(
     "when librdkafka's queue was full a member delivers nothing before it has read its sources") {
   OneMember one;
   const Source source{"o.delayed", 0};
@@ -551,6 +582,38 @@ TEST_CASE(
   one.cluster.unfetched.clear();
   one.steps(60);
   CHECK(one.in("o") == "a");
+  CHECK(one.member.status().partitions[0].stage == Stage::owned);
+}
+
+TEST_CASE(
+    "a new owner that finds nothing to read delivers what was due when it asked, and the rest when "
+    "it has fetched") {
+  const Source source{"o.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    one.steps(20);
+    one.send(source, "a", {{"x-delay", "1500"}, {"x-schedule-id", "i"}});
+    one.send(source, "b", {{"x-delay", "500"}});
+    one.steps(20);
+    kafka.leave(1);
+  }
+  OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.cluster.unfetched = {source};
+  one.cluster.is_silent = true;
+  one.steps(25);
+  // What was due when the end of the source was asked for need not wait for the fetch.
+  CHECK(one.in("o") == "b");
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(100);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().partitions[0].stage == Stage::reading);
+  one.cluster.unfetched.clear();
+  one.steps(20);
+  CHECK(one.in("o") == "b");
+  CHECK(one.member.status().pending() == 0);
   CHECK(one.member.status().partitions[0].stage == Stage::owned);
 }
 
@@ -718,6 +781,46 @@ TEST_CASE(
   // Each partition is asked about once; some were asked about again before it, by their retries.
   one.steps(70);
   CHECK(one.in("b") == "x");
+}
+
+TEST_CASE(
+    "a partition that is taken over while the queue stays full is ready, but not after a stall") {
+  OneMember one;
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      one.cluster.queue_was_full = true;
+      one.step();
+    }
+  };
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1"}});
+  steps(20);
+  CHECK(one.member.is_ready());
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().partitions[0].stage == Stage::reading);
+  one.cluster.end_is_ahead_by = 1;
+  one.kafka.now += milliseconds(600);
+  steps(20);
+  CHECK_FALSE(one.member.is_ready());
+  one.send({"o.delayed", 0}, "b", {{"x-delay", "1h"}});
+  steps(20);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE(
+    "while the queue stays full each partition delivers, though few are asked about in a step") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 12; ++i) sources.push_back({"o.delayed", i});
+  OneMember one(sources);
+  one.steps(20);
+  for (const auto& source : sources) one.send(source, "x", {{"x-delay", "5000"}});
+  one.steps(5);
+  // Three answers are as much as a step has time for.
+  one.cluster.answer_takes = milliseconds(1'000);
+  for (int i = 0; i < 40; ++i) {
+    one.cluster.queue_was_full = true;
+    one.step();
+  }
+  for (const auto& each : one.member.status().partitions) CHECK(each.pending == 0);
 }
 
 TEST_CASE("why a question for an end has failed is forgotten when what has arrived answers it") {
