@@ -47,7 +47,7 @@ Json ms_json(std::optional<WallTime> time) {
   return to_ms(*time);
 }
 
-Json record_json(const PendingShown& shown, bool has_value) {
+Json record_json(const PendingEntry& shown, bool has_value) {
   Json json;
   json["topic"] = shown.source.topic;
   json["partition"] = shown.source.partition;

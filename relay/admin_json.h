@@ -26,7 +26,7 @@ struct MemberFacts {
 };
 
 Json ms_json(std::optional<WallTime> time);
-Json record_json(const PendingShown& shown, bool has_value);
+Json record_json(const PendingEntry& shown, bool has_value);
 std::string state_of(const MemberStatus& status, bool is_ready);
 // The answer to /status, as far as this member knows it.
 Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_ready, WallTime now,

@@ -43,7 +43,7 @@ using web::Reply;
 // Each time Kafka is asked for the whole group; a copy that begins a few seconds later is as good.
 constexpr milliseconds standby_interval{2'000};
 
-enum class Does {
+enum class RouteAction {
   health,
   ready,
   proof,
@@ -62,42 +62,42 @@ enum class Does {
 
 struct HandledRoute {
   web::Route route;
-  Does does;
+  RouteAction does;
 };
 
 constexpr std::string_view in_partition = "partition scope";
 constexpr std::string_view one_example = "/delayed/orders.delayed/order-4711?partition=0";
 constexpr std::array handled_routes{
-    HandledRoute{{"GET", "/healthz", Needs::nothing}, Does::health},
-    HandledRoute{{"GET", "/readyz", Needs::nothing}, Does::ready},
+    HandledRoute{{"GET", "/healthz", Needs::nothing}, RouteAction::health},
+    HandledRoute{{"GET", "/readyz", Needs::nothing}, RouteAction::ready},
     HandledRoute{{"GET", "/proof", Needs::nothing, "nonce", "/proof?nonce=0123...cdef"},
-                 Does::proof},
+                 RouteAction::proof},
     HandledRoute{{"GET", "/status", Needs::right_to_read, "scope", "/status?scope=member"},
-                 Does::status},
+                 RouteAction::status},
     HandledRoute{{"GET", "/wheel", Needs::right_to_read, "scope", "/wheel?scope=member"},
-                 Does::wheel},
-    HandledRoute{{"GET", "/metrics", Needs::right_to_read}, Does::metrics},
+                 RouteAction::wheel},
+    HandledRoute{{"GET", "/metrics", Needs::right_to_read}, RouteAction::metrics},
     HandledRoute{{"GET", "/delayed", Needs::right_to_read,
                   "topic partition from to id key limit after values scope",
                   "/delayed?topic=orders.delayed&from=2026-11-21T09:00:00Z&id=order-*&limit=100"},
-                 Does::list},
+                 RouteAction::list},
     HandledRoute{{"GET", "/delayed/count", Needs::right_to_read, "topic partition by from to scope",
                   "/delayed/count?topic=orders.delayed&by=hour"},
-                 Does::count},
+                 RouteAction::count},
     HandledRoute{{"GET", "/delayed/TOPIC/ID", Needs::right_to_read, in_partition, one_example},
-                 Does::get},
+                 RouteAction::get},
     HandledRoute{
         {"DELETE", "/delayed/TOPIC/ID", Needs::right_to_operate, in_partition, one_example},
-        Does::cancel},
+        RouteAction::cancel},
     HandledRoute{
         {"PATCH", "/delayed/TOPIC/ID", Needs::right_to_operate, in_partition, one_example, true},
-        Does::move},
+        RouteAction::move},
     HandledRoute{{"POST", "/delayed/TOPIC/ID/deliver", Needs::right_to_operate, in_partition,
                   "/delayed/orders.delayed/order-4711/deliver?partition=0"},
-                 Does::deliver},
+                 RouteAction::deliver},
     HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::right_to_operate, "", "", true},
-                 Does::select},
-    HandledRoute{{"POST", "/peer/orders", Needs::token, "", "", true}, Does::orders},
+                 RouteAction::select},
+    HandledRoute{{"POST", "/peer/orders", Needs::token, "", "", true}, RouteAction::orders},
 };
 constexpr auto routes = [] {
   std::array<web::Route, handled_routes.size()> all{};
@@ -128,7 +128,7 @@ struct AdminServer::Impl {
   // --- The server's thread.
   awaitable<Reply> answer(web::Question question);
   awaitable<Reply> answer_as(const web::Question& question, Asker& asked);
-  awaitable<Reply> handle(Does does, const Call& call);
+  awaitable<Reply> handle(RouteAction does, const Call& call);
   awaitable<Reply> get_status(const Call& call);
   Reply get_metrics(const Call& call) const;
   Reply get_proof(const Call& call) const;
@@ -290,39 +290,39 @@ awaitable<Reply> AdminServer::Impl::answer_as(const web::Question& question, Ask
   co_return web::refusal(500, "the request failed; the log of the member says why");
 }
 
-awaitable<Reply> AdminServer::Impl::handle(Does does, const Call& call) {
+awaitable<Reply> AdminServer::Impl::handle(RouteAction does, const Call& call) {
   switch (does) {
-    case Does::health:
+    case RouteAction::health:
       co_return json_reply({{"status", "ok"}});
-    case Does::ready: {
+    case RouteAction::ready: {
       const bool is_ready = member->is_ready();
       const std::string state = state_of(member->status(), is_ready);
       // Probes look at the number alone; the word is for people.
       co_return json_reply({{"status", state}}, is_ready ? 200 : 503);
     }
-    case Does::proof:
+    case RouteAction::proof:
       co_return get_proof(call);
-    case Does::status:
+    case RouteAction::status:
       co_return co_await get_status(call);
-    case Does::wheel:
+    case RouteAction::wheel:
       co_return co_await pending->get_wheel(call);
-    case Does::metrics:
+    case RouteAction::metrics:
       co_return get_metrics(call);
-    case Does::list:
+    case RouteAction::list:
       co_return co_await pending->list(call);
-    case Does::count:
+    case RouteAction::count:
       co_return co_await pending->count(call);
-    case Does::get:
+    case RouteAction::get:
       co_return co_await pending->get_one(call);
-    case Does::cancel:
+    case RouteAction::cancel:
       co_return co_await pending->control_one(call, Order::Kind::cancel);
-    case Does::move:
+    case RouteAction::move:
       co_return co_await pending->control_one(call, Order::Kind::move);
-    case Does::deliver:
+    case RouteAction::deliver:
       co_return co_await pending->control_one(call, Order::Kind::deliver);
-    case Does::select:
+    case RouteAction::select:
       co_return co_await pending->select(call);
-    case Does::orders:
+    case RouteAction::orders:
       break;
   }
   co_return co_await pending->take_orders(call);
@@ -385,7 +385,7 @@ awaitable<Reply> AdminServer::Impl::get_status(const Call& call) {
     status["relay"]["error"] = known.error().message;
     co_return json_reply(status);
   }
-  std::vector<PeerTold> told = co_await peers->ask_all(*known, call.scoped());
+  std::vector<PeerReply> told = co_await peers->ask_all(*known, call.scoped());
   for (auto& each : told) {
     if (each.json && !is_status(*each.json)) each.json = fail(Errc::io, std::string(no_sense));
     if (each.json) {

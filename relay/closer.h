@@ -36,13 +36,13 @@ class Closer {
 
  private:
   struct Signal;
-  struct Closing {
+  struct CloserThread {
     std::shared_ptr<Signal> signal;  // The thread may outlive its owner.
     std::thread thread;
   };
 
   const std::chrono::milliseconds limit_;
-  std::list<Closing> closing_;
+  std::list<CloserThread> closing_;
 };
 
 }  // namespace tarry::relay

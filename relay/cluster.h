@@ -47,13 +47,13 @@ struct SourceRecord {
   Buffer body;           // As in Kafka's format: key, value, headers (records::parse_record_body).
 };
 
-struct OutgoingHeader {
+struct RecordHeader {
   std::string name;
   std::optional<Buffer> value;
 };
 
 // A record to be produced.
-struct Outgoing {
+struct ProducerRecord {
   enum class Kind { target, invalid, row };
 
   Kind kind = Kind::target;
@@ -61,7 +61,7 @@ struct Outgoing {
   std::optional<PartitionIndex> partition;  // Empty: by the key, as the Java client does it.
   std::optional<Buffer> key;
   std::optional<Buffer> value;
-  std::vector<OutgoingHeader> headers;
+  std::vector<RecordHeader> headers;
   std::optional<WallTime> timestamp;
   Source source;       // Where it comes from, and
   Offset offset = -1;  // its record's offset there.
@@ -78,25 +78,25 @@ struct SourceOffset {
 
 struct Transaction {
   std::vector<SourceOffset> offsets;  // Sent first: they fence a member of an old generation.
-  std::vector<Outgoing> records;
+  std::vector<ProducerRecord> records;
 
   bool empty() const { return offsets.empty(); }
 };
 
-struct RowRead {
+struct StateRecord {
   Source source;
   std::string key;
   std::optional<Buffer> value;  // Empty: a tombstone.
   Offset offset = 0;            // In the state partition.
 };
 
-struct Polled {
+struct PollResult {
   std::vector<Source> lost;      // They are to be dropped before anything else.
   std::vector<Source> assigned;  // New ones.  Reading begins at their committed offsets.
   bool changed = false;          // The group has given an assignment, perhaps an empty one.
   std::vector<std::pair<Source, SourceRecord>> records;
   std::vector<SourceOffset> ends;  // Everything before it was read, and nothing more was there.
-  std::vector<RowRead> rows;
+  std::vector<StateRecord> rows;
   std::vector<SourceOffset> row_ends;  // The same of state partitions, up to the stable offset.
   bool disturbed = false;              // A broker went away, or the whole process stood still.
   // For a while nothing was fetched, for want of room, so what was acknowledged meanwhile may be
@@ -108,7 +108,7 @@ struct Polled {
   bool drained = false;  // Nothing in here is later than `at`.
 };
 
-struct Committed {
+struct CommittedOffset {
   bool is_stable = false;      // No transaction that would change it is open.
   bool is_open = false;        // One is.  Neither of them: it is not known.
   std::optional<Offset> next;  // Empty: nothing was committed.
@@ -121,7 +121,7 @@ enum class Outcome {
   unknown,  // Perhaps; renew() settles it.
 };
 
-struct Transacted {
+struct TransactionResult {
   Outcome outcome = Outcome::committed;
   // Records that Kafka will never take, by their index, with the reason.  The outcome is `aborted`.
   std::vector<std::pair<std::size_t, std::string>> refused;
@@ -144,7 +144,7 @@ class Cluster {
 
   // Returns all that has come, and waits for the first thing.  No record is read from the `paused`
   // sources.
-  virtual Polled poll(std::chrono::milliseconds wait, const std::set<Source>& paused) = 0;
+  virtual PollResult poll(std::chrono::milliseconds wait, const std::set<Source>& paused) = 0;
   // Ends the wait of poll().  Any thread.
   virtual void wake() {}
 
@@ -154,7 +154,7 @@ class Cluster {
   virtual Result<> prepare_target(const std::string& topic, const Source& source) = 0;
 
   // The committed offsets, in the order of `sources`.
-  virtual Result<std::vector<Committed>> committed(std::span<const Source> sources) = 0;
+  virtual Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources) = 0;
   // The ends of the source and of the state partition, with what is not committed: behind an open
   // transaction there may be what was acknowledged.
   virtual Result<Offset> source_end(const Source& source) = 0;
@@ -177,10 +177,10 @@ class Cluster {
   virtual void stop_rows(const Source& source) = 0;
 
   // All of it or nothing.
-  virtual Transacted transact(const Transaction& transaction) = 0;
+  virtual TransactionResult transact(const Transaction& transaction) = 0;
   // Without a transaction: `aborted` if some are not there; those that are may be there twice
   // later.
-  virtual Transacted send(std::span<const Outgoing> records) = 0;
+  virtual TransactionResult send(std::span<const ProducerRecord> records) = 0;
 
   // Ends the open transactions of these producers, whose member may be dead.
   virtual Result<> settle(const std::string& owner) = 0;

@@ -42,7 +42,7 @@ class DeliveredIds {
   }
 
  private:
-  struct Delivered {
+  struct DeliveredId {
     WallTime at;
     std::string id;
     std::uint64_t number;  // Without gaps from the first of by_age_ on.
@@ -58,7 +58,7 @@ class DeliveredIds {
   }
 
   std::size_t max_ = max_ids;
-  std::deque<Delivered> by_age_;
+  std::deque<DeliveredId> by_age_;
   std::unordered_map<std::string, std::uint64_t> latest_;
   std::uint64_t last_ = 0;
 };

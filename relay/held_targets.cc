@@ -24,7 +24,7 @@ std::set<std::string> HeldTargets::waiting(MonoTime mono) const {
   return waiting;
 }
 
-const HeldTargets::Held* HeldTargets::find(const std::string& topic) const {
+const HeldTargets::HeldTarget* HeldTargets::find(const std::string& topic) const {
   const auto found = held_.find(topic);
   return found == held_.end() ? nullptr : &found->second;
 }

@@ -20,7 +20,7 @@ namespace tarry::relay {
 
 class HeldTargets {
  public:
-  struct Held {
+  struct HeldTarget {
     Retry retry;
     std::string why;
     MonoTime since{};
@@ -34,11 +34,11 @@ class HeldTargets {
   // Those that are not tried now.
   std::set<std::string> waiting(MonoTime mono) const;
   // Null: it is not held.
-  const Held* find(const std::string& topic) const;
+  const HeldTarget* find(const std::string& topic) const;
   bool empty() const { return held_.empty(); }
 
  private:
-  std::map<std::string, Held> held_;
+  std::map<std::string, HeldTarget> held_;
 };
 
 }  // namespace tarry::relay

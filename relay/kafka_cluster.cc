@@ -243,9 +243,10 @@ Result<> KafkaCluster::connect() {
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));
   poll_interval_ = milliseconds(number_of("max.poll.interval.ms"));
-  marks_ = QueueMarks(std::chrono::floor<milliseconds>(std::chrono::system_clock::now()),
-                      QueueMarks::Full::below(number_of("queued.min.messages"),
-                                              number_of("queued.max.messages.kbytes") * 1'024));
+  marks_ =
+      QueueMarks(std::chrono::floor<milliseconds>(std::chrono::system_clock::now()),
+                 QueueMarks::QueueBound::below(number_of("queued.min.messages"),
+                                               number_of("queued.max.messages.kbytes") * 1'024));
   polled_at_ = std::chrono::steady_clock::now();
   if (const auto error = subscribe(); error != RD_KAFKA_RESP_ERR_NO_ERROR)
     return fail(Errc::invalid, error_text(error, "--source " + options_.source));
@@ -419,7 +420,7 @@ bool KafkaCluster::take_messages(milliseconds wait, std::size_t most) {
   return false;
 }
 
-Polled KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
+PollResult KafkaCluster::poll(milliseconds wait, const std::set<Source>& paused) {
   polled_ = {};
   const auto gap = std::chrono::steady_clock::now() - polled_at_;
   // By our own clock: librdkafka's word for it comes behind all records that wait in its queue.
@@ -526,7 +527,7 @@ Result<> KafkaCluster::prepare_target(const std::string& topic, const Source& so
 }
 
 bool KafkaCluster::read_committed(rd_kafka_t* client, std::span<const Source> sources,
-                                  milliseconds timeout, std::span<Committed> to) {
+                                  milliseconds timeout, std::span<CommittedOffset> to) {
   const auto list = list_of(sources);
   if (rd_kafka_committed(client, list.get(), in_ms(timeout)) != RD_KAFKA_RESP_ERR_NO_ERROR)
     return false;
@@ -544,13 +545,13 @@ bool KafkaCluster::read_committed(rd_kafka_t* client, std::span<const Source> so
 
 // A question for stable offsets has no answer while one of them is not stable, and none in time
 // when Kafka is slow.  The same question for offsets that need not be stable tells these apart.
-Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> sources) {
+Result<std::vector<CommittedOffset>> KafkaCluster::committed(std::span<const Source> sources) {
   using Steady = std::chrono::steady_clock;
   const auto begun = Steady::now();
   const auto since = [](Steady::time_point then) {
     return std::chrono::ceil<milliseconds>(Steady::now() - then);
   };
-  std::vector<Committed> all(sources.size());
+  std::vector<CommittedOffset> all(sources.size());
   if (read_committed(reader_.get(), sources, for_stable_.wait(), all)) return all;
   const auto asked = Steady::now();
   if (!read_committed(looker_.get(), sources, options_.question_limit, all))
@@ -566,7 +567,7 @@ Result<std::vector<Committed>> KafkaCluster::committed(std::span<const Source> s
   std::size_t questions = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     if (questions >= max_single_questions || since(begun) > max_single_time) break;
-    Committed stable;
+    CommittedOffset stable;
     if (read_committed(reader_.get(), sources.subspan(i, 1), for_stable_.wait(), {&stable, 1})) {
       all[i] = std::move(stable);
     } else {
@@ -636,20 +637,20 @@ Result<Offset> KafkaCluster::state_end(const Source& source) {
 
 // --- Transactions.
 
-Transacted KafkaCluster::not_in_group() const {
-  Transacted done;
+TransactionResult KafkaCluster::not_in_group() const {
+  TransactionResult done;
   done.outcome = Outcome::aborted;
   done.is_fenced = true;
   done.error = fmt::format("this member is not in group {} now", options_.rules.group);
   return done;
 }
 
-Transacted KafkaCluster::transact(const Transaction& transaction) {
+TransactionResult KafkaCluster::transact(const Transaction& transaction) {
   if (generation_ < 0) return not_in_group();
   return producers_.transact(transaction, metadata_.get());
 }
 
-Transacted KafkaCluster::send(std::span<const Outgoing> records) {
+TransactionResult KafkaCluster::send(std::span<const ProducerRecord> records) {
   // The transaction that follows would fail, and all would be sent again.
   if (generation_ < 0) return not_in_group();
   return producers_.send(records);

@@ -77,19 +77,19 @@ class KafkaCluster final : public Cluster {
   // Leaves the group, in order.
   void leave();
 
-  Polled poll(std::chrono::milliseconds wait, const std::set<Source>& paused) override;
+  PollResult poll(std::chrono::milliseconds wait, const std::set<Source>& paused) override;
   void wake() override;
   Result<> prepare(std::span<const Source> sources) override;
   Result<> prepare_target(const std::string& topic, const Source& source) override;
-  Result<std::vector<Committed>> committed(std::span<const Source> sources) override;
+  Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources) override;
   Result<Offset> source_end(const Source& source) override;
   Result<Offset> state_end(const Source& source) override;
   Result<Offset> stable_source_end(const Source& source) override;
   Result<std::vector<Offset>> source_ends(std::span<const Source> sources) override;
   Result<> start_rows(const Source& source, Offset from) override;
   void stop_rows(const Source& source) override;
-  Transacted transact(const Transaction& transaction) override;
-  Transacted send(std::span<const Outgoing> records) override;
+  TransactionResult transact(const Transaction& transaction) override;
+  TransactionResult send(std::span<const ProducerRecord> records) override;
   Result<> settle(const std::string& owner) override { return producers_.settle(owner); }
   const std::string& owner() const override { return options_.owner; }
   Result<> renew() override { return producers_.renew(); }
@@ -108,10 +108,10 @@ class KafkaCluster final : public Cluster {
   void join_anew();
   void note_generation();
   bool read_committed(rd_kafka_t* client, std::span<const Source> sources,
-                      std::chrono::milliseconds timeout, std::span<Committed> to);
+                      std::chrono::milliseconds timeout, std::span<CommittedOffset> to);
   Result<Offset> end_of(rd_kafka_t* client, const std::string& topic, PartitionIndex partition);
   void note_end_answer(rd_kafka_resp_err_t error, std::chrono::steady_clock::time_point begun);
-  Transacted not_in_group() const;
+  TransactionResult not_in_group() const;
 
   const KafkaOptions options_;
   KafkaClient group_, reader_, looker_;
@@ -122,7 +122,7 @@ class KafkaCluster final : public Cluster {
   std::map<Source, KafkaTopic> reading_rows_;
   KafkaGroupMetadata metadata_;
   std::int32_t generation_ = -1;
-  Polled polled_;  // While poll() runs.
+  PollResult polled_;  // While poll() runs.
   QueueMarks marks_{{}, {}};
   std::set<Source> paused_;
   bool was_assigned_ = false;  // By the group, anything.

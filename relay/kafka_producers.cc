@@ -37,7 +37,7 @@ bool is_refusal(rd_kafka_resp_err_t error) {
 
 }  // namespace
 
-Transacted unconfirmed(Transacted aborted) {
+TransactionResult unconfirmed(TransactionResult aborted) {
   aborted.outcome = Outcome::unknown;
   aborted.refused.clear();
   return aborted;
@@ -45,7 +45,7 @@ Transacted unconfirmed(Transacted aborted) {
 
 // The delivery reports of the records that are produced together, by their index.
 struct KafkaProducers::Reports {
-  std::span<const Outgoing> records{};
+  std::span<const ProducerRecord> records{};
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::map<std::string, std::string> forbidden{};  // Targets that may not be written.
   std::string failed;                              // For another reason.
@@ -53,16 +53,16 @@ struct KafkaProducers::Reports {
   // Kafka has refused some topic, perhaps, and all records were taken back for it.
   bool may_be_forbidden = false;
   std::vector<bool> is_there{};  // Kafka has confirmed the record.
-  decltype(Transacted::placed) placed{};
-  decltype(Transacted::rows_end) rows_end{};
+  decltype(TransactionResult::placed) placed{};
+  decltype(TransactionResult::rows_end) rows_end{};
 
   void add(std::size_t index, rd_kafka_resp_err_t error, Offset offset = -1) {
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
-      const Outgoing& record = records[index];
+      const ProducerRecord& record = records[index];
       is_there.resize(records.size());
       is_there[index] = true;
       if (record.wants_place) placed.push_back({{record.source, record.offset}, offset});
-      if (record.kind == Outgoing::Kind::row && offset >= 0) {
+      if (record.kind == ProducerRecord::Kind::row && offset >= 0) {
         Offset& end = rows_end[record.source];
         end = std::max(end, offset + 1);
       }
@@ -71,7 +71,7 @@ struct KafkaProducers::Reports {
     const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
     // Without the right to write its own topics the relay has to wait for it.
     if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED &&
-        records[index].kind == Outgoing::Kind::target) {
+        records[index].kind == ProducerRecord::Kind::target) {
       forbidden.emplace(records[index].topic, text);
     } else if (is_refusal(error)) {
       refused.emplace_back(index, text);
@@ -82,7 +82,7 @@ struct KafkaProducers::Reports {
   }
   bool is_fine() const { return refused.empty() && forbidden.empty() && failed.empty(); }
   // All records for those targets: no search is needed for them.
-  void refuse_forbidden(Transacted& done) const {
+  void refuse_forbidden(TransactionResult& done) const {
     for (std::size_t i = 0; i < records.size(); ++i) {
       const auto found = forbidden.find(records[i].topic);
       if (found != forbidden.end()) done.refused.emplace_back(i, found->second);
@@ -95,7 +95,7 @@ struct KafkaProducers::Reports {
     for (std::size_t i = 0; i < records.size(); ++i) {
       if (is_there[i]) {
         answering.insert(records[i].topic);
-      } else if (records[i].kind == Outgoing::Kind::target) {
+      } else if (records[i].kind == ProducerRecord::Kind::target) {
         silent.insert(records[i].topic);
       }
     }
@@ -170,8 +170,8 @@ Result<KafkaClient> KafkaProducers::open_producer(const std::string& transaction
   });
 }
 
-// A cluster whose coordinator moves, or that has just begun to have one, says NOT_COORDINATOR to its
-// first producers, and librdkafka leaves it to us to ask again.
+// A cluster whose coordinator moves, or that has just begun to have one, says NOT_COORDINATOR to
+// its first producers, and librdkafka leaves it to us to ask again.
 KafkaError KafkaProducers::init_transactions(rd_kafka_t* producer, Deadline deadline) {
   for (;;) {
     KafkaError error(rd_kafka_init_transactions(producer, deadline.left_ms()));
@@ -230,7 +230,7 @@ void KafkaProducers::on_report(const rd_kafka_message_t& message) {
 
 // librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
 // expires, and the transaction would wait for that.
-void KafkaProducers::learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records,
+void KafkaProducers::learn_topics(rd_kafka_t* producer, std::span<const ProducerRecord> records,
                                   Deadline deadline) {
   auto& known = known_topics_[producer];
   for (const auto& record : records) {
@@ -246,7 +246,7 @@ void KafkaProducers::learn_topics(rd_kafka_t* producer, std::span<const Outgoing
 }
 
 // Hands all records over; false: one of them could not be, and `reports` says why.
-bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> records,
+bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const ProducerRecord> records,
                              Reports& reports, Deadline deadline, bool is_careful) {
   reports_ = &reports;
   reports.records = records;
@@ -273,7 +273,7 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const Outgoing> rec
   return true;
 }
 
-rd_kafka_resp_err_t KafkaProducers::produce_one(rd_kafka_t* producer, const Outgoing& record,
+rd_kafka_resp_err_t KafkaProducers::produce_one(rd_kafka_t* producer, const ProducerRecord& record,
                                                 std::uintptr_t tag) {
   KafkaHeaders headers(rd_kafka_headers_new(record.headers.size()));
   for (const auto& [name, value] : record.headers) {
@@ -306,7 +306,8 @@ rd_kafka_resp_err_t KafkaProducers::produce_one(rd_kafka_t* producer, const Outg
   return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-Transacted KafkaProducers::abort(rd_kafka_t* producer, Transacted done, Deadline deadline) {
+TransactionResult KafkaProducers::abort(rd_kafka_t* producer, TransactionResult done,
+                                        Deadline deadline) {
   done.outcome = Outcome::aborted;
   do {
     const KafkaError error(rd_kafka_abort_transaction(producer, deadline.left_ms()));
@@ -320,8 +321,9 @@ Transacted KafkaProducers::abort(rd_kafka_t* producer, Transacted done, Deadline
   return done;
 }
 
-Transacted KafkaProducers::commit(rd_kafka_t* producer, Reports& reports, Deadline deadline) {
-  Transacted done;
+TransactionResult KafkaProducers::commit(rd_kafka_t* producer, Reports& reports,
+                                         Deadline deadline) {
+  TransactionResult done;
   // Before the commit, which would wait for these too and say nothing about them.
   if (rd_kafka_flush(producer, deadline.left_ms()) != RD_KAFKA_RESP_ERR_NO_ERROR) {
     done.silent_targets = reports.silent_targets();
@@ -346,9 +348,9 @@ Transacted KafkaProducers::commit(rd_kafka_t* producer, Reports& reports, Deadli
   return done;
 }
 
-Transacted KafkaProducers::transact(const Transaction& transaction,
-                                    const rd_kafka_consumer_group_metadata_t* group) {
-  Transacted done;
+TransactionResult KafkaProducers::transact(const Transaction& transaction,
+                                           const rd_kafka_consumer_group_metadata_t* group) {
+  TransactionResult done;
   rd_kafka_t* producer = producers_[turn_].get();
   // In turn: Kafka still writes the markers of the last transaction while the next one begins.
   turn_ = (turn_ + 1) % producers_.size();
@@ -399,11 +401,11 @@ Transacted KafkaProducers::transact(const Transaction& transaction,
 // one record for each topic is produced in a transaction of its own, which is aborted.
 void KafkaProducers::find_forbidden(rd_kafka_t* producer, const Transaction& transaction,
                                     const rd_kafka_consumer_group_metadata_t* group,
-                                    Transacted& done) {
+                                    TransactionResult& done) {
   std::map<std::string, std::string> forbidden;  // By topic; empty: it is not.
   const Deadline deadline(options_.transaction_limit);
   for (std::size_t i = 0; i < transaction.records.size(); ++i) {
-    const Outgoing& record = transaction.records[i];
+    const ProducerRecord& record = transaction.records[i];
     const auto [known, is_new] = forbidden.try_emplace(record.topic);
     if (is_new && !deadline.is_over()) {
       auto tried = try_record(producer, record, transaction, group, deadline);
@@ -417,12 +419,12 @@ void KafkaProducers::find_forbidden(rd_kafka_t* producer, const Transaction& tra
     }
     if (known->second.empty()) continue;
     done.error = fmt::format("{}: {}", record.topic, known->second);
-    if (record.kind == Outgoing::Kind::target) done.refused.emplace_back(i, known->second);
+    if (record.kind == ProducerRecord::Kind::target) done.refused.emplace_back(i, known->second);
   }
 }
 
 // Why Kafka forbids the record's topic; empty: it does not.  The error: a new producer is needed.
-Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgoing& record,
+Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const ProducerRecord& record,
                                                const Transaction& transaction,
                                                const rd_kafka_consumer_group_metadata_t* group,
                                                Deadline deadline) {
@@ -447,8 +449,8 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Outgo
   return why;
 }
 
-Transacted KafkaProducers::send(std::span<const Outgoing> records) {
-  Transacted done;
+TransactionResult KafkaProducers::send(std::span<const ProducerRecord> records) {
+  TransactionResult done;
   Reports reports;
   constexpr auto kind = RefusalSearch::Kind::sending;
   const Deadline deadline(options_.transaction_limit);

@@ -52,7 +52,7 @@ inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
 // What a transaction has come to that was aborted because some record was not confirmed in time.
 // The request is perhaps still on its way and arrives behind the end of its transaction: only a new
 // epoch of the producer keeps Kafka from taking it for the beginning of another one.
-Transacted unconfirmed(Transacted aborted);
+TransactionResult unconfirmed(TransactionResult aborted);
 
 class KafkaProducers {
  public:
@@ -63,9 +63,9 @@ class KafkaProducers {
   // Takes the reports that have come.
   void poll();
   // `group`: the member and its generation.
-  Transacted transact(const Transaction& transaction,
-                      const rd_kafka_consumer_group_metadata_t* group);
-  Transacted send(std::span<const Outgoing> records);
+  TransactionResult transact(const Transaction& transaction,
+                             const rd_kafka_consumer_group_metadata_t* group);
+  TransactionResult send(std::span<const ProducerRecord> records);
   Result<> settle(const std::string& owner);
   Result<> renew();
 
@@ -77,15 +77,17 @@ class KafkaProducers {
   static KafkaError init_transactions(rd_kafka_t* producer, Deadline deadline);
   void give_up(KafkaClient client);
   void on_report(const rd_kafka_message_t& message);
-  void learn_topics(rd_kafka_t* producer, std::span<const Outgoing> records, Deadline deadline);
-  bool produce(rd_kafka_t* producer, std::span<const Outgoing> records, Reports& reports,
+  void learn_topics(rd_kafka_t* producer, std::span<const ProducerRecord> records,
+                    Deadline deadline);
+  bool produce(rd_kafka_t* producer, std::span<const ProducerRecord> records, Reports& reports,
                Deadline deadline, bool is_careful);
-  rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const Outgoing& record, std::uintptr_t tag);
-  Transacted abort(rd_kafka_t* producer, Transacted done, Deadline deadline);
-  Transacted commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
+  rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const ProducerRecord& record,
+                                  std::uintptr_t tag);
+  TransactionResult abort(rd_kafka_t* producer, TransactionResult done, Deadline deadline);
+  TransactionResult commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
   void find_forbidden(rd_kafka_t* producer, const Transaction& transaction,
-                      const rd_kafka_consumer_group_metadata_t* group, Transacted& done);
-  Result<std::string> try_record(rd_kafka_t* producer, const Outgoing& record,
+                      const rd_kafka_consumer_group_metadata_t* group, TransactionResult& done);
+  Result<std::string> try_record(rd_kafka_t* producer, const ProducerRecord& record,
                                  const Transaction& transaction,
                                  const rd_kafka_consumer_group_metadata_t* group,
                                  Deadline deadline);

@@ -33,7 +33,7 @@ void Member::step(milliseconds longest) {
   const milliseconds wait = wait_time(longest);
   const MonoTime begun = clock_.mono();
   questions_.note_gap(begun);
-  Polled polled = cluster_.poll(wait, pause(begun));
+  PollResult polled = cluster_.poll(wait, pause(begun));
   // What is due is counted by the time of the fetch: behind it this thread may stand still for a
   // while.  Records that came later than that have a time of their own, which is no earlier.
   const WallTime at = polled.at;
@@ -144,7 +144,7 @@ milliseconds Member::wait_time(milliseconds longest) const {
   return wait;
 }
 
-void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
+void Member::take_polled(PollResult polled, MonoTime mono, WallTime now) {
   const std::lock_guard lock(mutex_);
   for (const auto& source : polled.lost) {
     if (assignment_.erase(source) > 0) log_info("relay", "{}: no longer owned", source.text());
@@ -188,7 +188,7 @@ void Member::take_polled(Polled polled, MonoTime mono, WallTime now) {
 }
 
 // Rows that were read, and how far: to the store, together.
-void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
+void Member::take_rows(const PollResult& polled, MonoTime mono, WallTime now) {
   std::map<Source, Offset> loaded;
   for (const auto& row : polled.rows) {
     const auto assigned = assignment_.find(row.source);
@@ -240,7 +240,7 @@ void Member::take_rows(const Polled& polled, MonoTime mono, WallTime now) {
 }
 
 // The error: the row is of a newer version.
-Result<> Member::take_row(const RowRead& row, Partition& partition) {
+Result<> Member::take_row(const StateRecord& row, Partition& partition) {
   const auto loaded = partition.load_row(row.key, row.value, row.offset);
   if (loaded) return {};
   const std::string topic = options_.rules.state_topic(row.source.topic);
@@ -314,7 +314,7 @@ void Member::pass_turn(const std::vector<AssignedPartition*>& turn,
 
 // --- Orders.
 
-void Member::give(std::vector<Ordered> orders) {
+void Member::give(std::vector<OrderRequest> orders) {
   if (orders_.give(std::move(orders))) cluster_.wake();
 }
 
@@ -357,7 +357,7 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
 // All that was fetched by `at` is here.
 void Member::work(WallTime now, WallTime at) {
   Transaction transaction;
-  std::vector<Planned> works;
+  std::vector<PartitionWork> works;
   Limits left = options_.limits;
   if (is_careful_) left.arrivals = std::min(left.arrivals, careful_records);
   if (is_careful_ || sends_carefully_) left.deliveries = std::min(left.deliveries, careful_records);
@@ -383,10 +383,10 @@ void Member::work(WallTime now, WallTime at) {
     if (assigned.is_paused && limits.pending_bytes > own)
       fetched = std::min(fetched, assigned.fetched_at);
     limits.last_due = std::max(fetched, assigned.read_until);
-    std::vector<Waiting*> asked;
+    std::vector<WaitingOrder*> asked;
     if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
-    for (const Waiting* waiting : asked) orders.push_back(&waiting->ordered.order);
+    for (const WaitingOrder* waiting : asked) orders.push_back(&waiting->ordered.order);
     Work each = assigned.partition.plan(now, assigned.may_deliver(), limits, orders);
     note_held(assigned, each.held_by);
     if (each.is_cut_short) cut_short.insert(&assigned);
@@ -415,8 +415,8 @@ void Member::work(WallTime now, WallTime at) {
   // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
   pass_turn(turn, cut_short);
   if (!prepare_targets(transaction.records)) return;
-  Transacted sent;
-  std::vector<Outgoing> targets;  // That are sent already.
+  TransactionResult sent;
+  std::vector<ProducerRecord> targets;  // That are sent already.
   if (options_.delivery == Delivery::at_least_once &&
       !send_first(transaction, works, targets, sent))
     return;
@@ -465,7 +465,7 @@ Result<> Member::commit(const Transaction& transaction) {
   return {};
 }
 
-void Member::committed(std::vector<Planned>& works, const Transacted& done) {
+void Member::committed(std::vector<PartitionWork>& works, const TransactionResult& done) {
   const WallTime committed = clock_.wall();
   const MonoTime mono = clock_.mono();
   is_confirmed_ = true;
@@ -485,10 +485,10 @@ void Member::committed(std::vector<Planned>& works, const Transacted& done) {
   }
 }
 
-bool Member::prepare_targets(const std::vector<Outgoing>& records) {
+bool Member::prepare_targets(const std::vector<ProducerRecord>& records) {
   for (const auto& record : records) {
     const std::pair target(record.topic, record.source);
-    if (record.kind != Outgoing::Kind::target || prepared_targets_.contains(target)) continue;
+    if (record.kind != ProducerRecord::Kind::target || prepared_targets_.contains(target)) continue;
     if (questions_.is_late()) return false;  // The prepared ones need not be again.
     const auto prepared = questions_.prepare_target(record.topic, record.source);
     if (!prepared) {
@@ -514,21 +514,21 @@ void Member::note_held(AssignedPartition& assigned, const std::string& target) {
 
 // There will never be such a topic: its records go to NAME.invalid.
 void Member::refuse_all_to(const std::string& topic, const std::string& reason,
-                           const std::vector<Outgoing>& records) {
+                           const std::vector<ProducerRecord>& records) {
   log_warn("relay", "{}: {}", topic, reason);
   const std::lock_guard lock(mutex_);
   for (const auto& record : records) {
-    if (record.kind == Outgoing::Kind::target && record.topic == topic)
+    if (record.kind == ProducerRecord::Kind::target && record.topic == topic)
       assignment_.at(record.source).partition.refuse(record.offset, reason);
   }
 }
 
 // At least once: the records go to their targets before the transaction that forgets them.
-bool Member::send_first(Transaction& transaction, const std::vector<Planned>& works,
-                        std::vector<Outgoing>& targets, Transacted& sent) {
-  std::vector<Outgoing> others;
+bool Member::send_first(Transaction& transaction, const std::vector<PartitionWork>& works,
+                        std::vector<ProducerRecord>& targets, TransactionResult& sent) {
+  std::vector<ProducerRecord> others;
   for (auto& record : transaction.records)
-    (record.kind == Outgoing::Kind::target ? targets : others).push_back(std::move(record));
+    (record.kind == ProducerRecord::Kind::target ? targets : others).push_back(std::move(record));
   transaction.records = std::move(others);
   if (targets.empty()) return true;
   // Nothing fences what is sent: a member that stood still first asks whether it is in the group.
@@ -542,7 +542,7 @@ bool Member::send_first(Transaction& transaction, const std::vector<Planned>& wo
   return false;
 }
 
-void Member::failed(const Transacted& done, const std::vector<Outgoing>& records) {
+void Member::failed(const TransactionResult& done, const std::vector<ProducerRecord>& records) {
   {
     const std::lock_guard lock(mutex_);
     ++status_.aborted;
@@ -551,9 +551,9 @@ void Member::failed(const Transacted& done, const std::vector<Outgoing>& records
   if (!done.is_fenced) prepared_targets_.clear();
   needs_renewal_ = needs_renewal_ || done.outcome == Outcome::unknown;
   for (const auto& [index, reason] : done.refused) {
-    const Outgoing& record = records.at(index);
+    const ProducerRecord& record = records.at(index);
     const std::string why = fmt::format("{} refuses it: {}", record.topic, reason);
-    const bool is_invalid = record.kind == Outgoing::Kind::invalid;
+    const bool is_invalid = record.kind == ProducerRecord::Kind::invalid;
     const std::lock_guard lock(mutex_);
     Partition& partition = assignment_.at(record.source).partition;
     if (is_invalid) {

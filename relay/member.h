@@ -18,8 +18,8 @@
 //             come again and again
 //   owned     records are taken in and delivered
 //
-// Rows are in a store of this member (pending.h), with the offset up to which it has them.  It
-// keeps them when the group takes a partition; whoever gets the partition back within
+// Rows are in a store of this member (pending_records.h), with the offset up to which it has them.
+// It keeps them when the group takes a partition; whoever gets the partition back within
 // longest_unread reads the tail alone.  Of partitions that others own a member may keep warm
 // copies: rows, read as they are written.
 //
@@ -101,7 +101,7 @@ class Member {
                       std::size_t limit) const {
     return view_.page(query, after, limit);
   }
-  std::vector<PendingShown> find(const PendingQuery& where, const std::string& name) const {
+  std::vector<PendingEntry> find(const PendingQuery& where, const std::string& name) const {
     return view_.find(where, name);
   }
   PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const {
@@ -110,25 +110,25 @@ class Member {
 
   // Keeps warm copies of those that others own, from the next step() on.
   void keep_warm(std::vector<Source> sources) { warm_.want(std::move(sources)); }
-  void give(std::vector<Ordered> orders);
+  void give(std::vector<OrderRequest> orders);
   // Answers the waiting orders with `why`, and all that come later.  Not while step() runs.
   void refuse_orders(const std::string& why);
 
  private:
-  using Waiting = WaitingOrders::Waiting;
-  struct Planned {
+  using WaitingOrder = WaitingOrders::WaitingOrder;
+  struct PartitionWork {
     AssignedPartition* assigned;
     Work work;
-    std::vector<Waiting*> asked;  // The orders that the work answers.
+    std::vector<WaitingOrder*> asked;  // The orders that the work answers.
   };
 
   std::set<Source> pause(MonoTime mono);
-  void take_polled(Polled polled, MonoTime mono, WallTime now);
-  void take_rows(const Polled& polled, MonoTime mono, WallTime now);
+  void take_polled(PollResult polled, MonoTime mono, WallTime now);
+  void take_rows(const PollResult& polled, MonoTime mono, WallTime now);
   void begin_anew();
   void ask(MonoTime mono, WallTime now);
   void tend_store(MonoTime mono, WallTime now);
-  Result<> take_row(const RowRead& row, Partition& partition);
+  Result<> take_row(const StateRecord& row, Partition& partition);
   std::vector<AssignedPartition*> in_turn();
   void pass_turn(const std::vector<AssignedPartition*>& turn,
                  const std::set<const AssignedPartition*>& cut_short);
@@ -136,16 +136,16 @@ class Member {
   void follow_copies(bool is_disturbed, MonoTime mono);
   void confirm();
   Result<> commit(const Transaction& transaction);
-  void committed(std::vector<Planned>& works, const Transacted& done);
+  void committed(std::vector<PartitionWork>& works, const TransactionResult& done);
   void work(WallTime now, WallTime at);
   void read_unread(AssignedPartition& assigned);
-  bool prepare_targets(const std::vector<Outgoing>& records);
+  bool prepare_targets(const std::vector<ProducerRecord>& records);
   void note_held(AssignedPartition& assigned, const std::string& target);
   void refuse_all_to(const std::string& topic, const std::string& reason,
-                     const std::vector<Outgoing>& records);
-  bool send_first(Transaction& transaction, const std::vector<Planned>& works,
-                  std::vector<Outgoing>& targets, Transacted& sent);
-  void failed(const Transacted& done, const std::vector<Outgoing>& records);
+                     const std::vector<ProducerRecord>& records);
+  bool send_first(Transaction& transaction, const std::vector<PartitionWork>& works,
+                  std::vector<ProducerRecord>& targets, TransactionResult& sent);
+  void failed(const TransactionResult& done, const std::vector<ProducerRecord>& records);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
 

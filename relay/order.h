@@ -23,6 +23,6 @@ struct Order {
 };
 
 // The answer to an order.  Errc::invalid: the record is there, and does not allow it.
-using OrderTold = Result<delay::Controlled>;
+using OrderResult = Result<delay::Controlled>;
 
 }  // namespace tarry::relay

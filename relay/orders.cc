@@ -32,7 +32,7 @@ constexpr milliseconds look_time{1'000};
 constexpr std::string_view outcome_unknown = "it is not known whether it was done";
 
 // Between members.
-Json told_json(const Wanted& wanted) {
+Json told_json(const OrderTarget& wanted) {
   Json json{{"topic", wanted.source.topic},
             {"partition", wanted.source.partition},
             {"name", wanted.name}};
@@ -47,7 +47,7 @@ Json told_json(const Wanted& wanted) {
   }
   return json;
 }
-OrderTold told_from(const Json& json) {
+OrderResult told_from(const Json& json) {
   if (field_of(json, "error").is_string()) {
     const auto code = integer_in(json, "code");
     const bool is_refused = code == static_cast<int>(Errc::invalid);
@@ -69,26 +69,27 @@ OrderTold told_from(const Json& json) {
 
 }  // namespace
 
-awaitable<std::vector<OrderTold>> Orders::obey_here(const Order& order, std::vector<Wanted*> wanted,
-                                                    MonoTime deadline, milliseconds grace) {
+awaitable<std::vector<OrderResult>> Orders::obey_here(const Order& order,
+                                                      std::vector<OrderTarget*> wanted,
+                                                      MonoTime deadline, milliseconds grace) {
   struct Round {
     Round(asio::io_context& on, std::size_t count, MonoTime until)
         : told(count,
                fail(Errc::io, fmt::format("this member does not answer; {}", outcome_unknown))),
           open(count),
           done(on, until) {}
-    std::vector<OrderTold> told;
+    std::vector<OrderResult> told;
     std::size_t open;
     asio::steady_timer done;
   };
   // The member may answer after this has stopped waiting, and keeps orders that it has not answered
   // until its end, which is after that of io_: so they do not own what has a timer of io_.
   const auto round = std::make_shared<Round>(io_, wanted.size(), deadline + grace);
-  std::vector<Ordered> given;
+  std::vector<OrderRequest> given;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     Order one = order;
     one.name = wanted[i]->name;
-    auto answer = [this, waiting = std::weak_ptr(round), i](OrderTold told) {
+    auto answer = [this, waiting = std::weak_ptr(round), i](OrderResult told) {
       // The member answers on its own thread.
       asio::post(io_, [waiting, i, told = std::move(told)] {
         const auto found = waiting.lock();
@@ -107,7 +108,7 @@ awaitable<std::vector<OrderTold>> Orders::obey_here(const Order& order, std::vec
   co_return round->told;
 }
 
-awaitable<void> Orders::obey_there(const Order& order, Peer peer, std::vector<Wanted*> wanted,
+awaitable<void> Orders::obey_there(const Order& order, Peer peer, std::vector<OrderTarget*> wanted,
                                    milliseconds time) {
   Json body{
       {"kind", static_cast<int>(order.kind)}, {"time_ms", time.count()}, {"orders", Json::array()}};
@@ -118,8 +119,8 @@ awaitable<void> Orders::obey_there(const Order& order, Peer peer, std::vector<Wa
                               {"partition", each->source.partition},
                               {"name", each->name}});
   // The other member waits for `time` itself, and its answer has to find this one still here.
-  const PeerTold told = co_await peers_.ask(std::move(peer), "POST", "/peer/orders", text_of(body),
-                                            time + peer_timeout);
+  const PeerReply told = co_await peers_.ask(std::move(peer), "POST", "/peer/orders", text_of(body),
+                                             time + peer_timeout);
   std::string error;
   if (!told.json) {
     error = told.json.error().message;
@@ -153,11 +154,11 @@ awaitable<Json> Orders::take(const Json& body) {
   order.kind = static_cast<Order::Kind>(kind);
   if (body.contains("due_ms")) order.due = from_ms(body["due_ms"].get<std::int64_t>());
   if (body.contains("by_ms")) order.due = milliseconds(body["by_ms"].get<std::int64_t>());
-  std::vector<Wanted> wanted;
+  std::vector<OrderTarget> wanted;
   for (const auto& each : body["orders"])
     wanted.push_back(
         {{each.value("topic", ""), each.value("partition", 0)}, each.value("name", "")});
-  std::vector<Wanted*> all;
+  std::vector<OrderTarget*> all;
   for (auto& each : wanted) all.push_back(&each);
   // Bounded, because an order is kept for as long as its sender says.
   const milliseconds time(
@@ -171,17 +172,17 @@ awaitable<Json> Orders::take(const Json& body) {
   co_return answer;
 }
 
-awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wanted) {
+awaitable<void> Orders::carry_out(const Order& order, std::vector<OrderTarget>& wanted) {
   const MonoTime deadline = clock_.mono() + order_time;
   // A member that does not own the partition now says not_found: another one is asked.
-  const auto is_open = [](const Wanted& each) {
+  const auto is_open = [](const OrderTarget& each) {
     return !each.told || (!*each.told && each.told->error().code == Errc::not_found);
   };
   for (bool is_first = true;; is_first = false) {
     const auto known = co_await peers_.listing();
     if (!known) throw web::Refused{503, known.error().message};
-    std::vector<Wanted*> here;
-    std::map<std::string, std::pair<Peer, std::vector<Wanted*>>> there;
+    std::vector<OrderTarget*> here;
+    std::map<std::string, std::pair<Peer, std::vector<OrderTarget*>>> there;
     for (auto& each : wanted) {
       if (!is_open(each)) continue;
       const auto owner = std::ranges::find_if(known->peers, [&](const Peer& peer) {
@@ -205,7 +206,7 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wante
     for (auto& [key_text, asked] : there)
       asio::co_spawn(io_, obey_there(order, asked.first, asked.second, std::max(left, 100ms)),
                      [&open, &all_told, &orders = asked.second](const std::exception_ptr& thrown) {
-                       for (Wanted* each : orders)
+                       for (OrderTarget* each : orders)
                          if (thrown) each->told = fail(Errc::io, std::string(outcome_unknown));
                        if (--open == 0) all_told.cancel();
                      });
@@ -223,12 +224,12 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<Wanted>& wante
 }
 
 awaitable<void> Orders::look(const PendingQuery& query) {
-  std::vector<Wanted> wanted;
+  std::vector<OrderTarget> wanted;
   for (const auto& each : member_.status().partitions)
     if (each.stage == Stage::owned && query.wants(each.source)) wanted.push_back({each.source, ""});
   // What others own they look at themselves, when they are asked for their parts.
   if (wanted.empty()) co_return;
-  std::vector<Wanted*> all;
+  std::vector<OrderTarget*> all;
   for (auto& each : wanted) all.push_back(&each);
   const Order order{.kind = Order::Kind::look};
   co_await obey_here(order, all, clock_.mono() + look_time, 0ms);

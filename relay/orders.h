@@ -28,10 +28,10 @@
 namespace tarry::relay {
 
 // One pending record that an order is for, and its result.
-struct Wanted {
+struct OrderTarget {
   Source source;
   std::string name;
-  std::optional<OrderTold> told{};
+  std::optional<OrderResult> told{};
 };
 
 class Orders {
@@ -41,7 +41,7 @@ class Orders {
       : io_(io), peers_(peers), member_(member), clock_(clock) {}
 
   // Until each is told, or time is up.
-  boost::asio::awaitable<void> carry_out(const Order& order, std::vector<Wanted>& wanted);
+  boost::asio::awaitable<void> carry_out(const Order& order, std::vector<OrderTarget>& wanted);
   // Takes orders that another member has sent; returns the answer for it.
   boost::asio::awaitable<Json> take(const Json& body);
   // Waits until what was acknowledged before is there to be seen, for as long as a list may wait.
@@ -49,12 +49,12 @@ class Orders {
 
  private:
   // A member that hangs is waited for `grace` longer.
-  boost::asio::awaitable<std::vector<OrderTold>> obey_here(const Order& order,
-                                                           std::vector<Wanted*> wanted,
-                                                           MonoTime deadline,
-                                                           std::chrono::milliseconds grace);
+  boost::asio::awaitable<std::vector<OrderResult>> obey_here(const Order& order,
+                                                             std::vector<OrderTarget*> wanted,
+                                                             MonoTime deadline,
+                                                             std::chrono::milliseconds grace);
   boost::asio::awaitable<void> obey_there(const Order& order, Peer peer,
-                                          std::vector<Wanted*> wanted,
+                                          std::vector<OrderTarget*> wanted,
                                           std::chrono::milliseconds time);
 
   boost::asio::io_context& io_;

@@ -70,7 +70,7 @@ void Counts::add(const Counts& more) {
 }
 
 // A plan while it is made: what is pending is what was, with the changes.
-struct Partition::Planning {
+struct Partition::PlanState {
   WallTime now;
   Work work;
   const std::set<std::string>* held_targets = nullptr;
@@ -156,8 +156,8 @@ void Partition::begin(Offset next, WallTime now) {
 }
 
 // Of a small record most is not its body.
-std::size_t Partition::Arrived::bytes() const {
-  return sizeof(Arrived) + heap_bytes + record.body.capacity();
+std::size_t Partition::ArrivedRecord::bytes() const {
+  return sizeof(ArrivedRecord) + heap_bytes + record.body.capacity();
 }
 
 void Partition::arrive(SourceRecord record, WallTime fetched_at) {
@@ -187,7 +187,7 @@ void Partition::refuse_invalid(Offset offset, std::string reason) {
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
                      std::span<const Order* const> orders) const {
-  Planning planning{now, {}, limits.held_targets};
+  PlanState planning{now, {}, limits.held_targets};
   Work& work = planning.work;
   work.now = now;
   work.next = next_;
@@ -244,7 +244,7 @@ std::expected<std::string, std::string> Partition::target_of(
                                      rules_.deliver_to.empty() ? "not given" : rules_.deliver_to));
 }
 
-void Partition::take(const SourceRecord& source, Planning& planning) const {
+void Partition::take(const SourceRecord& source, PlanState& planning) const {
   const auto record = records::parse_record_body(source.body);
   if (!record) {  // Kafka has checked it; never seen.
     log_error("relay", "the record of {} at {} is ignored: {}", source_.text(), source.offset,
@@ -272,7 +272,7 @@ void Partition::take(const SourceRecord& source, Planning& planning) const {
   // Behind everything that may refuse the record: one that is invalid or expired replaces nothing.
   if (schedule->takes_id()) take_id(id, planning, planning.work.counts.replaced);
   const bool is_plain = schedule->kind == Kind::none;
-  Pending pending;
+  PendingRecord pending;
   // A producer's clock may be ahead, and without a schedule the record is due at once.
   pending.due = is_plain ? std::min(arrived, planning.now) : schedule->due;
   pending.expires = is_plain ? storage::never_expires : schedule->expires;
@@ -294,7 +294,7 @@ void Partition::take(const SourceRecord& source, Planning& planning) const {
 }
 
 // The pending record with this id is pending no more.
-void Partition::take_id(const std::string& id, Planning& planning, std::uint64_t& count) const {
+void Partition::take_id(const std::string& id, PlanState& planning, std::uint64_t& count) const {
   if (id.empty()) return;
   const auto changed = planning.ids.find(id);
   const auto known = changed != planning.ids.end() ? changed->second : pending_.find_id(id);
@@ -305,7 +305,7 @@ void Partition::take_id(const std::string& id, Planning& planning, std::uint64_t
 }
 
 std::optional<Offset> Partition::offset_named(const std::string& name,
-                                              const Planning& planning) const {
+                                              const PlanState& planning) const {
   if (!name.starts_with('@')) {
     const auto changed = planning.ids.find(name);
     return changed != planning.ids.end() ? changed->second : pending_.find_id(name);
@@ -319,7 +319,7 @@ std::optional<Offset> Partition::offset_named(const std::string& name,
   return is_pending ? offset : std::nullopt;
 }
 
-void Partition::obey(const Order& order, Planning& planning) const {
+void Partition::obey(const Order& order, PlanState& planning) const {
   using delay::ControlOutcome;
   auto& answer = planning.work.answers.emplace_back();
   answer.told = delay::Controlled{};
@@ -334,7 +334,7 @@ void Partition::obey(const Order& order, Planning& planning) const {
     return;
   }
   const auto changed = planning.work.changes.find(*offset);
-  const Pending record =
+  const PendingRecord record =
       changed != planning.work.changes.end() ? *changed->second.record : *pending_.find(*offset);
   if (order.kind != Order::Kind::cancel) {
     answer.told = move(*offset, record, order, planning, answer.from);
@@ -347,8 +347,8 @@ void Partition::obey(const Order& order, Planning& planning) const {
   answer.told->outcome = ControlOutcome::done;
 }
 
-OrderTold Partition::move(Offset offset, const Pending& record, const Order& order,
-                          Planning& planning, Offset& delivered) const {
+OrderResult Partition::move(Offset offset, const PendingRecord& record, const Order& order,
+                            PlanState& planning, Offset& delivered) const {
   const bool delivers = order.kind == Order::Kind::deliver;
   if (record.expires <= planning.now)
     return fail(Errc::invalid,
@@ -358,7 +358,7 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
   const auto due =
       delay::moved_due(record.due, delivers ? delay::NewDue(at_once) : order.due, record.expires);
   if (!due) return std::unexpected(due.error());
-  Pending moved = record;
+  PendingRecord moved = record;
   moved.due = std::max(*due, at_once);
   if (delivers) {
     // deliver() would send it to the .invalid topic, and the order would be told that it was
@@ -371,8 +371,8 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
     deliver(offset, moved, planning);
     // A recurring record may have no turn now.
     if (planning.work.records.size() > sent) {
-      Outgoing& out = planning.work.records.back();
-      if (out.kind == Outgoing::Kind::invalid)
+      ProducerRecord& out = planning.work.records.back();
+      if (out.kind == ProducerRecord::Kind::invalid)
         return fail(Errc::invalid, std::string(as_text(*out.headers.back().value)));
       out.wants_place = true;
       delivered = offset;
@@ -385,22 +385,22 @@ OrderTold Partition::move(Offset offset, const Pending& record, const Order& ord
 }
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
-                             std::string reason, Planning& planning) const {
+                             std::string reason, PlanState& planning) const {
   const auto refused = refused_.find(offset);
   const auto sends = refused == refused_.end() ? Refusal::Sends::record : refused->second.sends;
   if (sends == Refusal::Sends::nothing) {
     ++planning.work.counts.dropped;
     return;
   }
-  Outgoing out{.kind = Outgoing::Kind::invalid,
-               .topic = source_.topic + std::string(invalid_suffix),
-               .partition = source_.partition,
-               .key = copy_of(record.key),
-               .value = copy_of(record.value),
-               .headers = {},
-               .timestamp = timestamp,
-               .source = source_,
-               .offset = offset};
+  ProducerRecord out{.kind = ProducerRecord::Kind::invalid,
+                     .topic = source_.topic + std::string(invalid_suffix),
+                     .partition = source_.partition,
+                     .key = copy_of(record.key),
+                     .value = copy_of(record.value),
+                     .headers = {},
+                     .timestamp = timestamp,
+                     .source = source_,
+                     .offset = offset};
   for (const auto& header : record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
   // Kafka has refused the dead letter too, for its size or its timestamp: a description has to do.
@@ -421,7 +421,7 @@ void Partition::make_invalid(const records::RecordView& record, WallTime timesta
 
 // The last due time that may be delivered.  When records stay behind that have arrived, a
 // cancellation may be among them, and one that is due earlier.
-WallTime Partition::last_due(const Planning& planning, const Limits& limits) const {
+WallTime Partition::last_due(const PlanState& planning, const Limits& limits) const {
   // In a full store nothing is taken, so waiting for what stays behind would end all deliveries.
   const bool is_full = pending_.bytes() + planning.work.bytes >= limits.pending_bytes;
   const WallTime last = std::min(planning.now, limits.last_due);
@@ -432,10 +432,10 @@ WallTime Partition::last_due(const Planning& planning, const Limits& limits) con
   return std::min({last, stamped, came_after});
 }
 
-void Partition::deliver_due(WallTime last, Planning& planning, const Limits& limits) const {
+void Partition::deliver_due(WallTime last, PlanState& planning, const Limits& limits) const {
   std::vector<std::pair<WallTime, Offset>> due;
   // The records that are pending already, as they are walked through.
-  std::vector<Pending> records;
+  std::vector<PendingRecord> records;
   std::size_t bytes = planning.work.bytes;
   // Where the walk ended before all that is due: nothing behind it may leave before it.
   std::optional<std::pair<WallTime, Offset>> stopped;
@@ -450,7 +450,7 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
         break;
       }
       if (planning.work.changes.contains(place.second)) continue;
-      Pending record = at.record();
+      PendingRecord record = at.record();
       if (is_held(place.second, record, planning)) {
         planning.work.held_by = record.target;
         stopped = place;
@@ -481,9 +481,10 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
     const auto changed = planning.work.changes.find(offset);
     const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
     // A copy: the change is overwritten with what becomes of the record.
-    const Pending record = changed != planning.work.changes.end()
-                               ? *changed->second.record
-                               : std::move(records[static_cast<std::size_t>(at - pending.begin())]);
+    const PendingRecord record =
+        changed != planning.work.changes.end()
+            ? *changed->second.record
+            : std::move(records[static_cast<std::size_t>(at - pending.begin())]);
     if (is_held(offset, record, planning)) {
       planning.work.held_by = record.target;
       break;
@@ -493,12 +494,13 @@ void Partition::deliver_due(WallTime last, Planning& planning, const Limits& lim
 }
 
 // Its target takes nothing now.  One that goes to NAME.invalid does not need its target.
-bool Partition::is_held(Offset offset, const Pending& record, const Planning& planning) const {
+bool Partition::is_held(Offset offset, const PendingRecord& record,
+                        const PlanState& planning) const {
   return planning.held_targets != nullptr && planning.held_targets->contains(record.target) &&
          !refused_.contains(offset);
 }
 
-void Partition::deliver(Offset offset, const Pending& record, Planning& planning) const {
+void Partition::deliver(Offset offset, const PendingRecord& record, PlanState& planning) const {
   Change& change = planning.work.changes[offset];
   change.record.reset();
   // Orders behind this one find it gone, whatever becomes of it below.
@@ -528,15 +530,16 @@ void Partition::deliver(Offset offset, const Pending& record, Planning& planning
     if (!turn.deliver) return;
     due = *turn.deliver;
   }
-  Outgoing out{.kind = Outgoing::Kind::target,
-               .topic = record.target,
-               .partition = rules_.same_partition ? std::optional(source_.partition) : std::nullopt,
-               .key = copy_of(body->record.key),
-               .value = copy_of(body->record.value),
-               .headers = {},
-               .timestamp = record.is_plain ? body->original : due,
-               .source = source_,
-               .offset = offset};
+  ProducerRecord out{
+      .kind = ProducerRecord::Kind::target,
+      .topic = record.target,
+      .partition = rules_.same_partition ? std::optional(source_.partition) : std::nullopt,
+      .key = copy_of(body->record.key),
+      .value = copy_of(body->record.value),
+      .headers = {},
+      .timestamp = record.is_plain ? body->original : due,
+      .source = source_,
+      .offset = offset};
   for (const auto& header : body->record.headers)
     out.headers.push_back({std::string(header.name), copy_of(header.value)});
   if (!record.is_plain) {
@@ -560,15 +563,15 @@ void Partition::add_rows(Work& work) const {
       change = work.changes.erase(change);
       continue;
     }
-    Outgoing row{.kind = Outgoing::Kind::row,
-                 .topic = rules_.state_topic(source_.topic),
-                 .partition = source_.partition,
-                 .key = text_buffer(handle_of(source_, offset)),
-                 .value = std::nullopt,
-                 .headers = {},
-                 .timestamp = std::nullopt,
-                 .source = source_,
-                 .offset = offset};
+    ProducerRecord row{.kind = ProducerRecord::Kind::row,
+                       .topic = rules_.state_topic(source_.topic),
+                       .partition = source_.partition,
+                       .key = text_buffer(handle_of(source_, offset)),
+                       .value = std::nullopt,
+                       .headers = {},
+                       .timestamp = std::nullopt,
+                       .source = source_,
+                       .offset = offset};
     if (now.record) row.value = encode_row(*now.record);
     work.records.push_back(std::move(row));
     ++change;

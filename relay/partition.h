@@ -55,7 +55,7 @@
 #include "relay/cluster.h"
 #include "relay/delivered_ids.h"
 #include "relay/order.h"
-#include "relay/pending.h"
+#include "relay/pending_records.h"
 
 namespace tarry::relay {
 
@@ -100,7 +100,7 @@ struct Limits {
 };
 
 struct Change {
-  std::optional<Pending> record;  // Empty: it is pending no more.
+  std::optional<PendingRecord> record;  // Empty: it is pending no more.
 };
 
 struct Counts {
@@ -113,14 +113,14 @@ struct Counts {
 struct Work {
   Offset next = -1;       // The source offset to commit.
   std::size_t taken = 0;  // The number of arrived records that are taken.
-  std::vector<Outgoing> records;
+  std::vector<ProducerRecord> records;
   std::map<Offset, Change> changes;
   std::vector<WallTime> delivered_due;  // The due time of each scheduled record that is delivered.
   std::vector<std::string> delivered_ids;  // The ids of records that are pending no more.
   // To each order that was obeyed, in their order; the others come again.  The offset of one that
   // is delivered is still to be found: it is that of the record from `from`.
   struct Answer {
-    OrderTold told;
+    OrderResult told;
     Offset from = -1;
   };
   std::vector<Answer> answers;
@@ -187,8 +187,8 @@ class Partition {
   std::optional<WallTime> next_due() const;
 
  private:
-  struct Planning;
-  struct Arrived {
+  struct PlanState;
+  struct ArrivedRecord {
     SourceRecord record;
     WallTime came_after{};
 
@@ -201,25 +201,25 @@ class Partition {
     Sends sends = Sends::record;  // To NAME.invalid.
   };
 
-  void take(const SourceRecord& source, Planning& planning) const;
-  void take_id(const std::string& id, Planning& planning, std::uint64_t& count) const;
-  void obey(const Order& order, Planning& planning) const;
-  OrderTold move(Offset offset, const Pending& record, const Order& order, Planning& planning,
-                 Offset& delivered) const;
-  bool is_held(Offset offset, const Pending& record, const Planning& planning) const;
-  std::optional<Offset> offset_named(const std::string& name, const Planning& planning) const;
+  void take(const SourceRecord& source, PlanState& planning) const;
+  void take_id(const std::string& id, PlanState& planning, std::uint64_t& count) const;
+  void obey(const Order& order, PlanState& planning) const;
+  OrderResult move(Offset offset, const PendingRecord& record, const Order& order,
+                   PlanState& planning, Offset& delivered) const;
+  bool is_held(Offset offset, const PendingRecord& record, const PlanState& planning) const;
+  std::optional<Offset> offset_named(const std::string& name, const PlanState& planning) const;
   void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
-                    std::string reason, Planning& planning) const;
-  WallTime last_due(const Planning& planning, const Limits& limits) const;
-  void deliver_due(WallTime last, Planning& planning, const Limits& limits) const;
-  void deliver(Offset offset, const Pending& record, Planning& planning) const;
+                    std::string reason, PlanState& planning) const;
+  WallTime last_due(const PlanState& planning, const Limits& limits) const;
+  void deliver_due(WallTime last, PlanState& planning, const Limits& limits) const;
+  void deliver(Offset offset, const PendingRecord& record, PlanState& planning) const;
   void add_rows(Work& work) const;
   std::expected<std::string, std::string> target_of(const records::RecordView& record) const;
 
   const Source source_;
   const Rules& rules_;
   PendingRecords pending_;
-  std::deque<Arrived> arrived_;
+  std::deque<ArrivedRecord> arrived_;
   std::size_t arrived_bytes_ = 0;
   Offset next_ = -1;
   Offset loaded_ = 0;         // Behind the last row that was loaded.

@@ -27,7 +27,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 
 template <typename Stream>
-asio::awaitable<Result<PeerAnswer>> ask_over(Stream& stream, PeerAsked& asked) {
+asio::awaitable<Result<PeerAnswer>> ask_over(Stream& stream, PeerCall& asked) {
   boost::system::error_code error;
   const auto failed = [&] { return fail(Errc::io, error.message()); };
   http::request<http::string_body> request;
@@ -82,7 +82,7 @@ Result<std::shared_ptr<PeerTrust>> open_peer_trust(const std::string& ca) {
 namespace {
 
 asio::awaitable<Result<PeerAnswer>> ask_over_tls(beast::tcp_stream& stream, const std::string& host,
-                                                 PeerAsked& asked) {
+                                                 PeerCall& asked) {
   asio::ssl::stream<beast::tcp_stream&> secure(stream, asked.trust->tls);
   SSL* const session = secure.native_handle();
   // A host that is an address has to stand in the certificate as an address, any other as a name.
@@ -110,7 +110,7 @@ asio::awaitable<Result<PeerAnswer>> ask_over_tls(beast::tcp_stream& stream, cons
 
 }  // namespace
 
-asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked) {
+asio::awaitable<Result<PeerAnswer>> ask_peer(PeerCall asked) {
   boost::system::error_code error;
   // Only before the request has left is it certain that nothing was begun there (orders.cc).
   const auto not_reached = [&] { return fail(Errc::not_found, error.message()); };

@@ -18,7 +18,7 @@ struct PeerTrust;
 // `ca`: a file of certificates in PEM; empty: the system's.  Blocks.
 Result<std::shared_ptr<PeerTrust>> open_peer_trust(const std::string& ca);
 
-struct PeerAsked {
+struct PeerCall {
   std::string address;  // HOST:PORT
   std::string method, target, body;
   std::string authorization;
@@ -34,6 +34,6 @@ struct PeerAnswer {
 
 // One connection for one request.  The error says what is wrong, without the address;
 // Errc::not_found: no connection was made, or its TLS failed, so nothing was asked.
-boost::asio::awaitable<Result<PeerAnswer>> ask_peer(PeerAsked asked);
+boost::asio::awaitable<Result<PeerAnswer>> ask_peer(PeerCall asked);
 
 }  // namespace tarry::relay

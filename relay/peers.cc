@@ -81,7 +81,7 @@ struct Peers::Round {
   explicit Round(asio::io_context& on) : done(on, asio::steady_timer::time_point::max()) {}
 
   std::vector<Peer> to_ask;
-  std::vector<PeerTold> told;
+  std::vector<PeerReply> told;
   std::size_t bytes = 0;  // The size of the answers that have come.
   std::size_t open = 0;   // Coroutines that still ask.
   asio::steady_timer done;
@@ -151,8 +151,8 @@ awaitable<bool> Peers::has_signed(const web::Question& question) {
   co_return is_known&& checks_.take(*signer, clock_.wall());
 }
 
-awaitable<PeerTold> Peers::ask(Peer peer, std::string method, std::string target, std::string body,
-                               milliseconds timeout) {
+awaitable<PeerReply> Peers::ask(Peer peer, std::string method, std::string target, std::string body,
+                                milliseconds timeout) {
   // Everyone that waits is woken for one free slot.
   while (questions_->free == 0) co_await wait_for(questions_->freed);
   const Slots::Slot slot(questions_);
@@ -160,10 +160,10 @@ awaitable<PeerTold> Peers::ask(Peer peer, std::string method, std::string target
   const std::string nonce = fmt::format("{:016x}{:016x}", random_.u64(), random_.u64());
   std::string signature =
       key_.sign({method, target, body, peer.address, peer.key}, clock_.wall(), nonce);
-  PeerAsked asked{peer.address,         std::move(method), std::move(target),    std::move(body),
-                  std::move(signature), timeout,           limits_.answer_bytes, trust_};
+  PeerCall asked{peer.address,         std::move(method), std::move(target),    std::move(body),
+                 std::move(signature), timeout,           limits_.answer_bytes, trust_};
   const auto answered = co_await ask_peer(std::move(asked));
-  PeerTold told{std::move(peer), Json()};
+  PeerReply told{std::move(peer), Json()};
   if (!answered) {
     told.json = std::unexpected(answered.error());
     co_return told;
@@ -195,7 +195,7 @@ awaitable<void> Peers::ask_some(std::shared_ptr<Round> round, std::string target
       round->told.push_back({std::move(peer), std::move(full)});
       continue;
     }
-    PeerTold told{peer, fail(Errc::io, "the request failed")};
+    PeerReply told{peer, fail(Errc::io, "the request failed")};
     try {
       told = co_await ask(std::move(peer), "GET", target, "", peer_timeout);
     } catch (const std::exception& failure) {
@@ -207,7 +207,7 @@ awaitable<void> Peers::ask_some(std::shared_ptr<Round> round, std::string target
   }
 }
 
-awaitable<std::vector<PeerTold>> Peers::ask_all(const Listing& known, std::string target) {
+awaitable<std::vector<PeerReply>> Peers::ask_all(const Listing& known, std::string target) {
   while (rounds_->free == 0) co_await wait_for(rounds_->freed);
   const Slots::Slot slot(rounds_);
   const auto round = std::make_shared<Round>(io_);

@@ -45,7 +45,7 @@ inline constexpr std::string_view no_sense = "its answer is malformed";
 
 // The answer of another member.  Errc::io: it is not known whether it has done what it was
 // asked for; Errc::invalid: it has refused it.
-struct PeerTold {
+struct PeerReply {
   Peer peer;
   Result<Json> json;
   std::size_t bytes = 0;  // The size of the answer.
@@ -80,10 +80,10 @@ class Peers {
   // Whether a member of the group has signed it, for this member.
   boost::asio::awaitable<bool> has_signed(const web::Question& question);
 
-  boost::asio::awaitable<PeerTold> ask(Peer peer, std::string method, std::string target,
-                                       std::string body, std::chrono::milliseconds timeout);
+  boost::asio::awaitable<PeerReply> ask(Peer peer, std::string method, std::string target,
+                                        std::string body, std::chrono::milliseconds timeout);
   // GET of all others that are listed.
-  boost::asio::awaitable<std::vector<PeerTold>> ask_all(const Listing& known, std::string target);
+  boost::asio::awaitable<std::vector<PeerReply>> ask_all(const Listing& known, std::string target);
 
   boost::asio::awaitable<void> sleep(std::chrono::milliseconds time);
 

@@ -93,7 +93,7 @@ std::string target_of(const std::string& topic, const web::RecordFilter& filter)
 }  // namespace
 
 Json missing_json(const Listing& known, const PendingQuery& asked, const std::set<Source>& covered,
-                  const std::vector<PeerTold>& told) {
+                  const std::vector<PeerReply>& told) {
   Json all = Json::array();
   for (const auto& [topic, partitions] : known.sources) {
     for (PartitionIndex i = 0; i < partitions; ++i) {
@@ -121,7 +121,7 @@ awaitable<Json> PendingRoutes::gather(const Call& call, Json here, std::vector<J
                                       const char* list) {
   auto known = co_await peers_.listing();
   if (!known) throw Refused{503, known.error().message};
-  std::vector<PeerTold> told = co_await peers_.ask_all(*known, call.scoped());
+  std::vector<PeerReply> told = co_await peers_.ask_all(*known, call.scoped());
   std::set<Source> covered = covered_by(here);
   parts.push_back(std::move(here));
   for (auto& each : told) {
@@ -319,7 +319,7 @@ awaitable<Reply> PendingRoutes::control_one(const Call& call, Order::Kind kind) 
   if (found == known->sources.end())
     throw Refused{404, fmt::format("there is no source topic '{}'", printable(topic))};
   const PendingQuery asked = query_of(call);
-  std::vector<Wanted> wanted;
+  std::vector<OrderTarget> wanted;
   for (PartitionIndex i = 0; i < found->second; ++i) {
     const Source source{topic, i};
     if (!asked.wants(source)) continue;

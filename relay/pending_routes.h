@@ -27,7 +27,7 @@ namespace tarry::relay {
 
 // The partitions that nobody has answered for, of those that the query asks for.
 Json missing_json(const Listing& known, const PendingQuery& asked, const std::set<Source>& covered,
-                  const std::vector<PeerTold>& told);
+                  const std::vector<PeerReply>& told);
 
 class PendingRoutes final : public PendingPages {
  public:

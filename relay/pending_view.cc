@@ -20,7 +20,7 @@ constexpr std::size_t max_page_bytes = 4u << 20;
 
 }  // namespace
 
-bool PendingQuery::wants(const Pending& record) const {
+bool PendingQuery::wants(const PendingRecord& record) const {
   if (record.due < from || record.due >= until) return false;
   if (!id.empty() && !matches_glob(id, record.id)) return false;
   if (key.empty()) return true;
@@ -70,7 +70,7 @@ std::optional<PendingPlace> PendingView::add_part(const PendingQuery& query,
     auto [place, at] = std::move(*next.begin());
     if (place.due >= query.until) return std::nullopt;
     next.erase(next.begin());
-    Pending record = at.record();
+    PendingRecord record = at.record();
     if (query.wants(record)) {
       bytes += record.bytes();
       page.records.push_back({place.source, place.offset, std::move(record)});
@@ -85,9 +85,9 @@ std::optional<PendingPlace> PendingView::add_part(const PendingQuery& query,
   return std::nullopt;
 }
 
-std::vector<PendingShown> PendingView::find(const PendingQuery& where,
+std::vector<PendingEntry> PendingView::find(const PendingQuery& where,
                                             const std::string& name) const {
-  std::vector<PendingShown> found;
+  std::vector<PendingEntry> found;
   const std::lock_guard lock(mutex_);
   for (const auto& [source, assigned] : assignment_) {
     if (!where.wants(source)) continue;
@@ -97,7 +97,7 @@ std::vector<PendingShown> PendingView::find(const PendingQuery& where,
     if (auto record = offset ? pending.find(*offset) : std::nullopt)
       found.push_back({source, *offset, std::move(*record)});
   }
-  std::ranges::sort(found, {}, [](const PendingShown& each) {
+  std::ranges::sort(found, {}, [](const PendingEntry& each) {
     return PendingPlace{each.record.due, each.source, each.offset};
   });
   return found;

@@ -34,7 +34,7 @@
 #include "base/ids.h"
 #include "relay/assignment.h"
 #include "relay/cluster.h"
-#include "relay/pending.h"
+#include "relay/pending_records.h"
 
 namespace tarry::relay {
 
@@ -47,7 +47,7 @@ struct PendingQuery {
   bool wants(const Source& source) const {
     return (!topic || source.topic == *topic) && (!partition || source.partition == *partition);
   }
-  bool wants(const Pending& record) const;
+  bool wants(const PendingRecord& record) const;
 };
 
 // Pending records are shown in this order.
@@ -59,14 +59,14 @@ struct PendingPlace {
   auto operator<=>(const PendingPlace&) const = default;
 };
 
-struct PendingShown {
+struct PendingEntry {
   Source source;
   Offset offset = 0;
-  Pending record;
+  PendingRecord record;
 };
 
 struct PendingPage {
-  std::vector<PendingShown> records;
+  std::vector<PendingEntry> records;
   std::optional<PendingPlace> next;  // There may be more behind it.
 };
 
@@ -85,7 +85,7 @@ class PendingView {
   PendingPage page(const PendingQuery& query, const std::optional<PendingPlace>& after,
                    std::size_t limit) const;
   // The record of that id or handle in each partition that has one.
-  std::vector<PendingShown> find(const PendingQuery& where, const std::string& name) const;
+  std::vector<PendingEntry> find(const PendingQuery& where, const std::string& name) const;
   // By topic, partition and time alone.  `unit`: a minute or more.
   PendingCount count(const PendingQuery& query, std::chrono::minutes unit) const;
 

@@ -3,24 +3,24 @@
 namespace tarry::relay {
 
 // While it lives, views say what is asked.
-class Questions::Asking {
+class Questions::QuestionScope {
  public:
-  Asking(Questions& questions, std::string_view what) : questions_(questions) {
+  QuestionScope(Questions& questions, std::string_view what) : questions_(questions) {
     const MonoTime mono = questions_.clock_.mono();
     questions_.note_gap(mono);
     set({what, mono});
   }
-  ~Asking() {
+  ~QuestionScope() {
     const MonoTime mono = questions_.clock_.mono();
     // The time of the answer is not counted as a gap: this thread has waited, and not stood still.
     questions_.seen_at_ = mono;
     set({{}, mono});
   }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
+  QuestionScope(const QuestionScope&) = delete;
+  QuestionScope& operator=(const QuestionScope&) = delete;
 
  private:
-  void set(Asked asked) {
+  void set(OpenQuestion asked) {
     const std::lock_guard lock(questions_.guard_);
     questions_.asked_ = asked;
   }
@@ -32,64 +32,64 @@ void Questions::note_gap(MonoTime mono) {
   if (seen_at_ != MonoTime{} && mono - seen_at_ > times_.stall) note_standstill(mono);
 }
 
-std::optional<Questions::Asked> Questions::asked() const {
+std::optional<Questions::OpenQuestion> Questions::asked() const {
   return asked_.what.empty() ? std::nullopt : std::optional(asked_);
 }
 
 // The producers are made under the same transactional ids: that is what settles an open
 // transaction.
 Result<> Questions::renew() {
-  const Asking asking(*this, "to register new producers");
+  const QuestionScope asking(*this, "to register new producers");
   return cluster_.renew();
 }
 
-Transacted Questions::transact(const Transaction& transaction) {
-  const Asking asking(*this, "to commit a transaction");
+TransactionResult Questions::transact(const Transaction& transaction) {
+  const QuestionScope asking(*this, "to commit a transaction");
   return cluster_.transact(transaction);
 }
 
-Transacted Questions::send(std::span<const Outgoing> records) {
-  const Asking asking(*this, "to take records");
+TransactionResult Questions::send(std::span<const ProducerRecord> records) {
+  const QuestionScope asking(*this, "to take records");
   return cluster_.send(records);
 }
 
 Result<> Questions::prepare(std::span<const Source> sources) {
-  const Asking asking(*this, "for the topics of a source");
+  const QuestionScope asking(*this, "for the topics of a source");
   return cluster_.prepare(sources);
 }
 
 Result<> Questions::prepare_target(const std::string& topic, const Source& source) {
-  const Asking asking(*this, "for a target topic");
+  const QuestionScope asking(*this, "for a target topic");
   return cluster_.prepare_target(topic, source);
 }
 
-Result<std::vector<Committed>> Questions::committed(std::span<const Source> sources) {
-  const Asking asking(*this, "for the offsets of the group");
+Result<std::vector<CommittedOffset>> Questions::committed(std::span<const Source> sources) {
+  const QuestionScope asking(*this, "for the offsets of the group");
   return cluster_.committed(sources);
 }
 
 Result<Offset> Questions::source_end(const Source& source) {
-  const Asking asking(*this, "for the end of a source");
+  const QuestionScope asking(*this, "for the end of a source");
   return cluster_.source_end(source);
 }
 
 Result<std::vector<Offset>> Questions::source_ends(std::span<const Source> sources) {
-  const Asking asking(*this, "for the ends of sources");
+  const QuestionScope asking(*this, "for the ends of sources");
   return cluster_.source_ends(sources);
 }
 
 Result<Offset> Questions::state_end(const Source& source) {
-  const Asking asking(*this, "for the end of a state partition");
+  const QuestionScope asking(*this, "for the end of a state partition");
   return cluster_.state_end(source);
 }
 
 Result<Offset> Questions::stable_source_end(const Source& source) {
-  const Asking asking(*this, "for the stable end of a source");
+  const QuestionScope asking(*this, "for the stable end of a source");
   return cluster_.stable_source_end(source);
 }
 
 Result<> Questions::settle(const std::string& owner) {
-  const Asking asking(*this, "to end the transaction of another member");
+  const QuestionScope asking(*this, "to end the transaction of another member");
   return cluster_.settle(owner);
 }
 

@@ -41,7 +41,7 @@ class Questions {
     // After it a step asks nothing more.
     std::chrono::milliseconds longest_turn{};
   };
-  struct Asked {
+  struct OpenQuestion {
     std::string_view what;  // Behind "Kafka was asked".
     MonoTime since{};
   };
@@ -50,11 +50,11 @@ class Questions {
       : cluster_(cluster), clock_(clock), guard_(guard), times_(times) {}
 
   Result<> renew();
-  Transacted transact(const Transaction& transaction);
-  Transacted send(std::span<const Outgoing> records);
+  TransactionResult transact(const Transaction& transaction);
+  TransactionResult send(std::span<const ProducerRecord> records);
   Result<> prepare(std::span<const Source> sources);
   Result<> prepare_target(const std::string& topic, const Source& source);
-  Result<std::vector<Committed>> committed(std::span<const Source> sources);
+  Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources);
   Result<Offset> source_end(const Source& source);
   Result<std::vector<Offset>> source_ends(std::span<const Source> sources);
   Result<Offset> state_end(const Source& source);
@@ -89,17 +89,17 @@ class Questions {
   MonoTime disturbed_at() const { return disturbed_at_; }
 
   // Empty: nothing is asked.  Under the guard; any thread.
-  std::optional<Asked> asked() const;
+  std::optional<OpenQuestion> asked() const;
 
  private:
-  class Asking;
+  class QuestionScope;
 
   Cluster& cluster_;
   const Clock& clock_;
   std::mutex& guard_;  // The Member's; of asked_.
   const Times times_;
 
-  Asked asked_{};           // `what` is empty: nothing.
+  OpenQuestion asked_{};    // `what` is empty: nothing.
   MonoTime last_polled_{};  // Zero before the first time.
   MonoTime seen_at_{};      // This thread was last seen at work: behind a poll, or an answer.
   bool stood_still_ = false;

@@ -27,12 +27,12 @@ namespace tarry::relay {
 class QueueMarks {
  public:
   // With as much in its queue librdkafka fetches nothing, or soon does not.
-  struct Full {
+  struct QueueBound {
     std::size_t records = 0, bytes = 0;
 
     // Below librdkafka's bounds: one that is nearly reached was reached a moment ago, or soon is.
     // An empty queue is never full, however small they are.
-    static Full below(std::size_t records, std::size_t bytes) {
+    static QueueBound below(std::size_t records, std::size_t bytes) {
       const auto part = [](std::size_t bound) {
         return std::max<std::size_t>(1, bound / 4 * 3 + bound % 4 * 3 / 4);
       };
@@ -42,7 +42,7 @@ class QueueMarks {
   // Above it a look leaves no mark.
   static constexpr std::size_t max_marks = 100;
 
-  QueueMarks(WallTime now, Full full) : full_(full), at_(now) {}
+  QueueMarks(WallTime now, QueueBound full) : full_(full), at_(now) {}
 
   // `now` was read before `queued`.
   void look(WallTime now, std::size_t queued) {
@@ -86,7 +86,7 @@ class QueueMarks {
     }
   }
 
-  Full full_;
+  QueueBound full_;
   std::deque<Mark> marks_;  // As they were made.
   std::uint64_t taken_ = 0, bytes_ = 0;
   WallTime at_, looked_at_{};

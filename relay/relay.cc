@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 // A stop is noticed after this time at most.
 constexpr auto longest_wait = 100ms;
-// The format of the rows in the store (pending.h).
+// The format of the rows in the store (pending_records.h).
 constexpr std::string_view rows_format = "tarry-relay-pending-2";
 
 MemberOptions member_options(const RelayOptions& options) {

@@ -67,7 +67,7 @@ awaitable<void> Selection::find_some() {
 }
 
 awaitable<void> Selection::order_some() {
-  std::vector<Wanted> some;
+  std::vector<OrderTarget> some;
   // From the back, where taking some moves none of the others.
   const auto count = std::min(found_.size(), ordered_at_once);
   std::move(found_.end() - static_cast<std::ptrdiff_t>(count), found_.end(),

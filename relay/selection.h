@@ -50,7 +50,7 @@ class Selection final : public web::ReplyStream {
   const Order order_;
   const std::optional<std::size_t> dry_run_shown_;
   std::string after_;
-  std::vector<Wanted> found_;  // And not ordered yet.
+  std::vector<OrderTarget> found_;  // And not ordered yet.
   bool found_all_ = false, is_over_ = false;
   std::uint64_t matched_ = 0, failed_ = 0;
   std::array<std::uint64_t, 3> told_{};  // By outcome.

@@ -145,10 +145,10 @@ void TakeOver::find_all(MonoTime mono) {
   if (sources.empty()) return;
   const auto committed = parts_.questions.committed(sources);
   if (!committed) return find_failed(committed.error().message);
-  std::vector<std::pair<Source, Committed>> stable;
+  std::vector<std::pair<Source, CommittedOffset>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     AssignedPartition& assigned = parts_.assignment.at(sources[i]);
-    const Committed& each = (*committed)[i];
+    const CommittedOffset& each = (*committed)[i];
     assigned.last_owner = each.owner;
     if (!each.is_stable) {
       // A Kafka that is slow is no reason to fence anybody.
@@ -178,7 +178,7 @@ void TakeOver::find_all(MonoTime mono) {
 }
 
 // Their offsets are stable: whatever an owner before us did is committed or will never be.
-void TakeOver::found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono) {
+void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stable, MonoTime mono) {
   Transaction transaction;
   // The same offsets once more, because this member's producers are named with them: if it dies in
   // its first transaction, the next owner knows whom to fence.

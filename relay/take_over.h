@@ -82,7 +82,7 @@ class TakeOver {
  private:
   void prepare(MonoTime mono);
   void find_all(MonoTime mono);
-  void found(const std::vector<std::pair<Source, Committed>>& stable, MonoTime mono);
+  void found(const std::vector<std::pair<Source, CommittedOffset>>& stable, MonoTime mono);
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);

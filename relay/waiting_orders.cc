@@ -18,14 +18,15 @@ constexpr std::string_view unread =
     "it has not been read to where it ended; a transaction of a producer may be open in it";
 constexpr std::size_t max_ready = 1'000;  // The limit of one partition in one transaction.
 
-std::unexpected<Error> not_done(const WaitingOrders::Waiting& order, Errc code, std::string why) {
+std::unexpected<Error> not_done(const WaitingOrders::WaitingOrder& order, Errc code,
+                                std::string why) {
   if (!order.is_sent) return fail(code, std::move(why));
   return fail(Errc::io, why + "; it is not known whether it was done");
 }
 
 }  // namespace
 
-bool WaitingOrders::give(std::vector<Ordered> orders) {
+bool WaitingOrders::give(std::vector<OrderRequest> orders) {
   std::string why;
   {
     const std::lock_guard lock(mutex_);
@@ -41,7 +42,7 @@ bool WaitingOrders::give(std::vector<Ordered> orders) {
 }
 
 void WaitingOrders::refuse(const std::string& why) {
-  std::vector<Ordered> given;
+  std::vector<OrderRequest> given;
   {
     const std::lock_guard lock(mutex_);
     refuses_ = why;
@@ -58,8 +59,10 @@ void WaitingOrders::refuse_waiting(const std::string& why) {
 
 void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
                          const std::string& stalled, MonoTime mono) {
-  const auto is_look = [](const Ordered& each) { return each.order.kind == Order::Kind::look; };
-  std::vector<Ordered> given;
+  const auto is_look = [](const OrderRequest& each) {
+    return each.order.kind == Order::Kind::look;
+  };
+  std::vector<OrderRequest> given;
   {
     const std::lock_guard lock(mutex_);
     // Looks ask Kafka together.
@@ -72,7 +75,7 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
     if (assignment.contains(each.source)) sources.insert(each.source);
   if (!sources.empty()) looked_at_ = mono;
   const auto ends = ends_of(sources);
-  std::vector<Ordered> later;
+  std::vector<OrderRequest> later;
   for (auto& each : given) {
     const auto end = ends.find(each.source);
     // An end that was not asked for is asked for in the next step: another leader has used up the
@@ -90,7 +93,7 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
     given_.insert(given_.begin(), std::make_move_iterator(later.begin()),
                   std::make_move_iterator(later.end()));
   }
-  std::erase_if(waiting_, [&](Waiting& each) {
+  std::erase_if(waiting_, [&](WaitingOrder& each) {
     const Source& source = each.ordered.source;
     if (each.is_over) return true;
     const auto assigned = assignment.find(source);
@@ -121,9 +124,9 @@ void WaitingOrders::tell_looks(const Assignment& assignment, bool is_full) {
   }
 }
 
-std::vector<WaitingOrders::Waiting*> WaitingOrders::ready_for(const AssignedPartition& assigned,
-                                                              bool is_full) {
-  std::vector<Waiting*> all;
+std::vector<WaitingOrders::WaitingOrder*> WaitingOrders::ready_for(
+    const AssignedPartition& assigned, bool is_full) {
+  std::vector<WaitingOrder*> all;
   for (auto& each : waiting_) {
     if (each.is_over || each.ordered.source != assigned.partition.source() || each.is_look())
       continue;
@@ -137,19 +140,19 @@ std::vector<WaitingOrders::Waiting*> WaitingOrders::ready_for(const AssignedPart
   return all;
 }
 
-void WaitingOrders::note_sent(const std::vector<Waiting*>& asked,
+void WaitingOrders::note_sent(const std::vector<WaitingOrder*>& asked,
                               const std::vector<Work::Answer>& answers) {
   for (std::size_t i = 0; i < asked.size(); ++i)
     if (answers[i].from >= 0) asked[i]->is_sent = true;
 }
 
-void WaitingOrders::tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
-                         const Transacted& done) {
+void WaitingOrders::tell(std::vector<WaitingOrder*>& asked, std::vector<Work::Answer>& answers,
+                         const TransactionResult& done) {
   if (done.outcome == Outcome::aborted) return;  // The next transaction obeys them.
   for (std::size_t i = 0; i < asked.size(); ++i) {
     asked[i]->is_over = true;
     auto& [told, from] = answers[i];
-    const Ordered& ordered = asked[i]->ordered;
+    const OrderRequest& ordered = asked[i]->ordered;
     // What was done is settled only when the producers are renewed, and nobody waits for that.
     if (done.outcome == Outcome::unknown) {
       told =

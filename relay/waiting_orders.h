@@ -37,20 +37,20 @@
 namespace tarry::relay {
 
 // An order for one partition.
-struct Ordered {
+struct OrderRequest {
   Source source;
   Order order;
   MonoTime deadline{};
   // Called once, on the thread of step() or of give().  Errc::not_found: the partition is not
   // owned here, so ask its owner; Errc::io: it could not be done, or it is not known whether it
   // was.
-  std::function<void(OrderTold)> told;
+  std::function<void(OrderResult)> told;
 };
 
 class WaitingOrders {
  public:
-  struct Waiting {
-    Ordered ordered;
+  struct WaitingOrder {
+    OrderRequest ordered;
     Offset target = -1;    // The source has to be read to here.
     bool is_over = false;  // It was told.
     bool is_read = false;  // The source was, when it was obeyed.
@@ -66,7 +66,7 @@ class WaitingOrders {
   // --- Any thread.
 
   // False: they are refused, and told so.
-  bool give(std::vector<Ordered> orders);
+  bool give(std::vector<OrderRequest> orders);
   // Answers with `why` those that were given, and all that come later.
   void refuse(const std::string& why);
 
@@ -78,22 +78,22 @@ class WaitingOrders {
             MonoTime mono);
   void tell_looks(const Assignment& assignment, bool is_full);
   // Those that may be obeyed now.
-  std::vector<Waiting*> ready_for(const AssignedPartition& assigned, bool is_full);
+  std::vector<WaitingOrder*> ready_for(const AssignedPartition& assigned, bool is_full);
   // The records that these orders deliver are sent ahead of their transaction.
-  static void note_sent(const std::vector<Waiting*>& asked,
+  static void note_sent(const std::vector<WaitingOrder*>& asked,
                         const std::vector<Work::Answer>& answers);
   // `answers`: those of a Work, to `asked` in their order.
-  static void tell(std::vector<Waiting*>& asked, std::vector<Work::Answer>& answers,
-                   const Transacted& done);
+  static void tell(std::vector<WaitingOrder*>& asked, std::vector<Work::Answer>& answers,
+                   const TransactionResult& done);
   void refuse_waiting(const std::string& why);
 
  private:
   const std::size_t max_;
-  std::list<Waiting> waiting_;  // As they came.
-  MonoTime looked_at_{};        // When ends were asked for last.
+  std::list<WaitingOrder> waiting_;  // As they came.
+  MonoTime looked_at_{};             // When ends were asked for last.
 
   std::mutex mutex_;  // Guards what follows; taken without any other.
-  std::vector<Ordered> given_;
+  std::vector<OrderRequest> given_;
   std::string refuses_;  // Why no order is taken; empty: they are.
 };
 

@@ -73,14 +73,14 @@ class LamedCluster final : public Cluster {
     reader_ = std::move(*opened);
   }
 
-  Polled poll(milliseconds wait, const std::set<Source>& paused) override {
+  PollResult poll(milliseconds wait, const std::set<Source>& paused) override {
     return kafka_.poll(wait, paused);
   }
   Result<> prepare(std::span<const Source> sources) override { return kafka_.prepare(sources); }
   Result<> prepare_target(const std::string& topic, const Source& source) override {
     return kafka_.prepare_target(topic, source);
   }
-  Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
+  Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources) override {
     auto all = kafka_.committed(sources);
     if (all && control_ == "no-waiting")
       for (auto& each : *all) each.is_stable = true;
@@ -103,15 +103,15 @@ class LamedCluster final : public Cluster {
     return kafka_.start_rows(source, from);
   }
   void stop_rows(const Source& source) override { kafka_.stop_rows(source); }
-  Transacted transact(const Transaction& transaction) override {
+  TransactionResult transact(const Transaction& transaction) override {
     if (control_ != "tombstones") std::this_thread::sleep_for(late_by);
     if (control_ == "no-fencing") return producers_.transact(transaction, stateless_.get());
     if (control_ != "tombstones") return kafka_.transact(transaction);
-    const auto is_tombstone = [](const Outgoing& record) {
-      return record.kind == Outgoing::Kind::row && !record.value;
+    const auto is_tombstone = [](const ProducerRecord& record) {
+      return record.kind == ProducerRecord::Kind::row && !record.value;
     };
     Transaction rest{transaction.offsets, {}};
-    std::vector<Outgoing> tombstones;
+    std::vector<ProducerRecord> tombstones;
     for (const auto& record : transaction.records)
       (is_tombstone(record) ? tombstones : rest.records).push_back(record);
     if (!tombstones.empty()) {
@@ -121,7 +121,9 @@ class LamedCluster final : public Cluster {
     std::this_thread::sleep_for(late_by);
     return kafka_.transact(rest);
   }
-  Transacted send(std::span<const Outgoing> records) override { return kafka_.send(records); }
+  TransactionResult send(std::span<const ProducerRecord> records) override {
+    return kafka_.send(records);
+  }
   Result<> settle(const std::string& owner) override { return kafka_.settle(owner); }
   const std::string& owner() const override {
     return control_ == "no-fencing" ? options_.owner : kafka_.owner();

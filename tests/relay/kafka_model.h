@@ -48,7 +48,7 @@ struct Controls {
 
 struct ModelEntry {
   Offset offset = 0;
-  Outgoing record;
+  ProducerRecord record;
   int transaction = -1;  // None.
   WallTime appended{};
   WallTime polled{};  // When the member that wrote it had polled.
@@ -93,7 +93,7 @@ class KafkaModel {
   std::vector<ModelEntry>::iterator first_from(const Log& log, Offset offset) {
     return std::ranges::lower_bound(logs[log], offset, {}, &ModelEntry::offset);
   }
-  void append(const Log& log, Outgoing record, int transaction, WallTime polled = {}) {
+  void append(const Log& log, ProducerRecord record, int transaction, WallTime polled = {}) {
     if (transaction >= 0) transactions[static_cast<std::size_t>(transaction)].logs.insert(log);
     logs[log].push_back({ends[log]++, std::move(record), transaction, now, polled});
   }
@@ -193,7 +193,7 @@ class KafkaModel {
   std::map<Log, Offset> ends;
   std::vector<ModelTransaction> transactions;
   std::map<std::string, int> epochs;  // The epochs of producers.
-  std::map<Source, Committed> committed;
+  std::map<Source, CommittedOffset> committed;
   std::set<int> members;
   std::int64_t generation = 0;
   std::map<Source, int> targets, granted;  // -1: nobody.
@@ -230,8 +230,8 @@ class ModelCluster : public Cluster {
     kafka_.join(member_);
   }
 
-  Polled poll(std::chrono::milliseconds /*wait*/, const std::set<Source>& paused) override {
-    Polled polled;
+  PollResult poll(std::chrono::milliseconds /*wait*/, const std::set<Source>& paused) override {
+    PollResult polled;
     polled.disturbed = std::exchange(stood_still_, false);
     follow_group(polled);
     polled_at_ = kafka_.now;
@@ -281,10 +281,10 @@ class ModelCluster : public Cluster {
 
   Result<> prepare(std::span<const Source>) override { return {}; }
   Result<> prepare_target(const std::string&, const Source&) override { return {}; }
-  Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
-    std::vector<Committed> all;
+  Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources) override {
+    std::vector<CommittedOffset> all;
     for (const auto& source : sources) {
-      Committed each = kafka_.committed[source];
+      CommittedOffset each = kafka_.committed[source];
       each.is_stable = kafka_.controls.no_wait_for_state || kafka_.is_stable(source);
       each.is_open = !each.is_stable;
       all.push_back(each);
@@ -310,14 +310,14 @@ class ModelCluster : public Cluster {
   }
   void stop_rows(const Source& source) override { rows_.erase(source); }
 
-  Transacted transact(const Transaction& transaction) override {
+  TransactionResult transact(const Transaction& transaction) override {
     auto done = do_transact(transaction);
     if (unsent_.empty()) return done;
     stand_still();
     for (const auto& record : std::exchange(unsent_, {})) append(record);
     return done;
   }
-  Transacted do_transact(const Transaction& transaction) {
+  TransactionResult do_transact(const Transaction& transaction) {
     stand_still();
     const std::string producer = owner_ + "-" + std::to_string(turn_);
     turn_ = (turn_ + 1) % 2;
@@ -332,14 +332,15 @@ class ModelCluster : public Cluster {
     begun.offsets = transaction.offsets;
     begun.owner = owner_;
     stand_still();
-    Transacted done;
+    TransactionResult done;
     for (const auto& record : transaction.records) {
       const KafkaModel::Log log{record.topic, record.partition.value_or(0)};
       if (record.wants_place)
         done.placed.push_back({{record.source, record.offset}, kafka_.end_of(log)});
-      const bool is_apart =
-          kafka_.controls.tombstones_apart && record.kind == Outgoing::Kind::row && !record.value;
-      if (record.kind == Outgoing::Kind::row) done.rows_end[record.source] = kafka_.end_of(log) + 1;
+      const bool is_apart = kafka_.controls.tombstones_apart &&
+                            record.kind == ProducerRecord::Kind::row && !record.value;
+      if (record.kind == ProducerRecord::Kind::row)
+        done.rows_end[record.source] = kafka_.end_of(log) + 1;
       kafka_.append(log, record, is_apart ? -1 : id, polled_at_);
     }
     stand_still();
@@ -359,8 +360,8 @@ class ModelCluster : public Cluster {
     if (state() == State::prepared && chance_(70)) kafka_.decide(id, State::committed);
     return done;
   }
-  Transacted send(std::span<const Outgoing> records) override {
-    Transacted done;
+  TransactionResult send(std::span<const ProducerRecord> records) override {
+    TransactionResult done;
     if (kafka_.controls.rows_before_send) {
       unsent_ = {records.begin(), records.end()};
       return done;
@@ -396,13 +397,13 @@ class ModelCluster : public Cluster {
   std::map<Source, Offset> rows_from;  // Where the rows were begun last.
 
  private:
-  static Transacted lost(Outcome outcome, std::string why) {
-    Transacted done;
+  static TransactionResult lost(Outcome outcome, std::string why) {
+    TransactionResult done;
     done.outcome = outcome;
     done.error = std::move(why);
     return done;
   }
-  void append(const Outgoing& record) {
+  void append(const ProducerRecord& record) {
     kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled_at_);
   }
   // Nothing is fetched meanwhile.
@@ -415,7 +416,7 @@ class ModelCluster : public Cluster {
     return {rules_.state_topic(source.topic), source.partition};
   }
 
-  void follow_group(Polled& polled) {
+  void follow_group(PollResult& polled) {
     const auto drop = [&](const Source& source) {
       polled.lost.push_back(source);
       positions_.erase(source);
@@ -447,7 +448,7 @@ class ModelCluster : public Cluster {
     was_told_ = true;
   }
 
-  void poll_rows(Polled& polled) {
+  void poll_rows(PollResult& polled) {
     for (auto& [source, position] : rows_) {
       const auto log = state_log(source);
       const Offset end = kafka_.stable_end(log);
@@ -475,7 +476,7 @@ class ModelCluster : public Cluster {
   std::size_t turn_ = 0;
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
-  std::vector<Outgoing> unsent_;
+  std::vector<ProducerRecord> unsent_;
   bool was_told_ = false;                              // It was told of an assignment.
   bool stood_still_ = false;                           // Since the last poll.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.

@@ -9,7 +9,7 @@ namespace tarry::relay {
 
 TEST_CASE(
     "what a transaction did of which a record was not confirmed is unknown, and refuses none") {
-  Transacted aborted;
+  TransactionResult aborted;
   aborted.outcome = Outcome::aborted;
   aborted.refused.emplace_back(3, "too large");
   aborted.silent_targets = {"orders"};

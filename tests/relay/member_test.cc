@@ -30,12 +30,12 @@ class RefusingCluster final : public ModelCluster {
             kafka, incarnation, rules, [] {}, [](int) { return false; }),
         kafka_(kafka) {}
 
-  Polled poll(milliseconds wait, const std::set<Source>& paused) override {
+  PollResult poll(milliseconds wait, const std::set<Source>& paused) override {
     if (polled_at_ != WallTime{}) longest_turn = std::max(longest_turn, kafka_.now - polled_at_);
     polled_at_ = kafka_.now;
     std::set<Source> left_out = paused;
     left_out.insert(unfetched.begin(), unfetched.end());
-    Polled polled = ModelCluster::poll(wait, left_out);
+    PollResult polled = ModelCluster::poll(wait, left_out);
     if (!unfetched.empty() && !is_silent) {
       polled.at = fetched_at_;
       polled.drained = false;
@@ -47,7 +47,7 @@ class RefusingCluster final : public ModelCluster {
     polled.disturbed = polled.disturbed || std::exchange(broker_went_away, false);
     return polled;
   }
-  Result<std::vector<Committed>> committed(std::span<const Source> sources) override {
+  Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources) override {
     kafka_.now += answer_takes;
     auto all = ModelCluster::committed(sources);
     if (offsets_come_late)
@@ -95,11 +95,11 @@ class RefusingCluster final : public ModelCluster {
     --renewals_refused;
     return fail(Errc::io, "no new producers");
   }
-  Transacted send(std::span<const Outgoing> records) override {
+  TransactionResult send(std::span<const ProducerRecord> records) override {
     if (searches) search_.ended(RefusalSearch::Kind::sending, false);
     if (std::exchange(first_send_is_careful, false)) {
       sends_carefully = true;
-      Transacted done;
+      TransactionResult done;
       done.outcome = Outcome::aborted;
       done.is_careful = true;
       done.error = "a record is refused";
@@ -108,31 +108,31 @@ class RefusingCluster final : public ModelCluster {
     if (std::exchange(sends_carefully, false)) largest_careful = records.size();
     return ModelCluster::send(records);
   }
-  Transacted transact(const Transaction& transaction) override {
+  TransactionResult transact(const Transaction& transaction) override {
     kafka_.now += answer_takes;
     if (inside_transaction) inside_transaction();
     if (std::exchange(answer_is_lost, false)) {
-      Transacted done;
+      TransactionResult done;
       done.outcome = Outcome::unknown;
       done.error = "INVALID_TXN_STATE";
       return done;
     }
     if (refuses_all) {
-      Transacted done;
+      TransactionResult done;
       done.outcome = Outcome::aborted;
       done.error = "refused";
       return done;
     }
     if (std::exchange(first_is_careful, false)) {
       is_careful = true;
-      Transacted done;
+      TransactionResult done;
       done.outcome = Outcome::aborted;
       done.is_careful = true;
       done.error = "a record is refused";
       return done;
     }
     std::size_t bytes = 0;
-    Transacted silent;
+    TransactionResult silent;
     for (const auto& record : transaction.records) {
       bytes += record.bytes();
       if (silent_targets.contains(record.topic)) silent.silent_targets.insert(record.topic);
@@ -150,9 +150,9 @@ class RefusingCluster final : public ModelCluster {
       const auto& [value, kind] =
           std::tie(transaction.records[i].value, transaction.records[i].kind);
       const bool is_refused = value ? !too_large.empty() && as_text(*value) == too_large
-                                    : refuses_errors && kind == Outgoing::Kind::invalid;
+                                    : refuses_errors && kind == ProducerRecord::Kind::invalid;
       if (!is_refused) continue;
-      Transacted done;
+      TransactionResult done;
       done.outcome = Outcome::aborted;
       done.refused.emplace_back(i, "too large");
       done.is_careful = searches && search_.ended(RefusalSearch::Kind::transaction, true);
@@ -219,8 +219,8 @@ class OneMember {
   void send(const Source& source, const std::string& value, const HeaderTexts& headers = {}) {
     kafka.append({source.topic, source.partition}, record(value, headers), -1);
   }
-  Outgoing record(const std::string& value, const HeaderTexts& headers) const {
-    Outgoing record;
+  ProducerRecord record(const std::string& value, const HeaderTexts& headers) const {
+    ProducerRecord record;
     record.value.emplace();
     records::append_key_value(*record.value, as_bytes("k"), as_bytes(value));
     records::append_varint(*record.value, static_cast<std::int64_t>(headers.size()));
@@ -255,14 +255,14 @@ class OneMember {
   // Gives an order and takes steps until it is told.
   std::string order(const Source& source, Order with) {
     std::string text;
-    const auto told = [&](const OrderTold& answer) {
+    const auto told = [&](const OrderResult& answer) {
       text = !answer                                             ? answer.error().message
              : answer->outcome == delay::ControlOutcome::done    ? "done"
              : answer->outcome == delay::ControlOutcome::unknown ? "unknown"
                                                                  : "already delivered";
       offset = answer ? answer->offset : -1;
     };
-    std::vector<Ordered> orders;
+    std::vector<OrderRequest> orders;
     orders.push_back({source, std::move(with), clock.mono() + milliseconds(5'000), told});
     member.give(std::move(orders));
     for (int i = 0; i < 500 && text.empty(); ++i) step();
@@ -721,9 +721,9 @@ TEST_CASE("a member that has a stall in each step delivers, and still nothing th
       if (i == 5) one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
       if (i == 30) {
         one.send(source, "c", {{"x-delay", "1h"}, {"x-schedule-id", "k"}});
-        std::vector<Ordered> orders;
+        std::vector<OrderRequest> orders;
         orders.push_back(
-            {source, {Order::Kind::deliver, "k"}, MonoTime::max(), [&](const OrderTold& answer) {
+            {source, {Order::Kind::deliver, "k"}, MonoTime::max(), [&](const OrderResult& answer) {
                told += answer && answer->outcome == delay::ControlOutcome::done;
              }});
         one.member.give(std::move(orders));
@@ -946,7 +946,7 @@ TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is st
 
 TEST_CASE("a source whose offset is gone waits while its state has rows") {
   OneMember one;
-  Outgoing row;
+  ProducerRecord row;
   row.key.emplace();
   one.kafka.append({"g-pending-o.delayed", 0}, std::move(row), -1);
   one.send({"o.delayed", 0}, "x");
@@ -957,7 +957,7 @@ TEST_CASE("a source whose offset is gone waits while its state has rows") {
 
 TEST_CASE("a partition with a row of a newer version is not owned") {
   OneMember one;
-  Outgoing row;
+  ProducerRecord row;
   row.key.emplace();
   append_bytes(*row.key, as_bytes(handle_of({"o.delayed", 0}, 7)));
   row.value.emplace(30, std::uint8_t{9});
@@ -1193,11 +1193,11 @@ TEST_CASE(
   CHECK(one.order({"o.delayed", 7}, {Order::Kind::cancel, "a"}).contains("not owned"));
   one.cluster.refuses_all = true;
   std::string told;
-  std::vector<Ordered> orders;
+  std::vector<OrderRequest> orders;
   orders.push_back({{"o.delayed", 0},
                     {Order::Kind::cancel, "a"},
                     one.clock.mono() + milliseconds(60'000),
-                    [&](const OrderTold& answer) { told = answer.error().message; }});
+                    [&](const OrderResult& answer) { told = answer.error().message; }});
   one.member.give(std::move(orders));
   one.steps(5);
   CHECK(told == "");  // The transaction that would fence it is refused.
@@ -1212,11 +1212,11 @@ TEST_CASE("an order that has been told is not told again when the member stops")
   one.send(source, "a", {{"x-delay", "1h"}, {"x-schedule-id", "ia"}});
   one.steps(10);
   int told = 0;
-  std::vector<Ordered> orders;
+  std::vector<OrderRequest> orders;
   orders.push_back({source,
                     {Order::Kind::cancel, "ia"},
                     one.clock.mono() + milliseconds(60'000),
-                    [&](const OrderTold&) { ++told; }});
+                    [&](const OrderResult&) { ++told; }});
   one.member.give(std::move(orders));
   for (int i = 0; i < 20 && told == 0; ++i) one.step();
   CHECK(told == 1);
@@ -1331,12 +1331,12 @@ TEST_CASE("an absent leader keeps the orders of its own partition alone") {
   one.steps(10);
   one.cluster.without_leader = {{"o.delayed", 0}};
   std::map<PartitionIndex, std::string> told;
-  std::vector<Ordered> orders;
+  std::vector<OrderRequest> orders;
   for (const PartitionIndex i : {0, 1})
     orders.push_back({{"o.delayed", i},
                       {Order::Kind::cancel, "a"},
                       one.clock.mono() + milliseconds(5'000),
-                      [&told, i](const OrderTold& answer) {
+                      [&told, i](const OrderResult& answer) {
                         told[i] = answer ? "unknown" : answer.error().message;
                       }});
   one.member.give(std::move(orders));
@@ -1353,11 +1353,11 @@ TEST_CASE("a look needs no transaction, and few of them ask Kafka") {
   const int asked = one.cluster.ends_asked;
   int told = 0;
   for (int i = 0; i < 100; ++i) {
-    std::vector<Ordered> orders;
+    std::vector<OrderRequest> orders;
     orders.push_back({source,
                       {Order::Kind::look},
                       one.clock.mono() + milliseconds(1'000),
-                      [&told](const OrderTold& answer) { told += answer ? 1 : 0; }});
+                      [&told](const OrderResult& answer) { told += answer ? 1 : 0; }});
     one.member.give(std::move(orders));
     one.step();  // 20 ms.
   }

@@ -42,7 +42,7 @@ std::string summary(const Work& work) {
   std::string text;
   for (const auto& record : work.records) {
     if (!text.empty()) text += ' ';
-    if (record.kind == Outgoing::Kind::row) {
+    if (record.kind == ProducerRecord::Kind::row) {
       text += (record.value ? "row:" : "gone:") + std::to_string(record.offset);
     } else {
       text += record.topic + ":" + text_in(record.value);
@@ -51,7 +51,7 @@ std::string summary(const Work& work) {
   return text;
 }
 
-std::string header_of(const Outgoing& record, std::string_view name) {
+std::string header_of(const ProducerRecord& record, std::string_view name) {
   for (const auto& header : record.headers)
     if (header.name == name) return text_in(header.value);
   return "none";
@@ -282,7 +282,7 @@ TEST_CASE("a row that is damaged, or of another version or partition, is an erro
   const auto load = [&](std::string_view key, Buffer value) {
     return one.partition.load_row(key, std::move(value), 0).has_value();
   };
-  Pending pending;
+  PendingRecord pending;
   CHECK_FALSE(load("@orders.delayed-3-7", {1, 2, 3}));
   CHECK_FALSE(load("@orders.delayed-3-7", encode_row(pending)));  // No body.
   Buffer newer = encode_row(pending);
@@ -291,7 +291,7 @@ TEST_CASE("a row that is damaged, or of another version or partition, is an erro
   CHECK_FALSE(load("@orders.delayed-2-7", {}));
   OnePartition other;
   other.partition.arrive(source_record(7, {{"x-delay", "10"}}));
-  Pending untargeted = *other.plan(after(0)).changes.at(7).record;
+  PendingRecord untargeted = *other.plan(after(0)).changes.at(7).record;
   CHECK(load("@orders.delayed-3-7", encode_row(untargeted)));
   one.partition.forget();
   untargeted.target.clear();
@@ -359,7 +359,7 @@ TEST_CASE(
   for (int i = 0; i < 10; ++i) {
     Work work = one.plan(after(2'000));
     for (const auto& record : work.records)
-      if (record.kind == Outgoing::Kind::target) sent += text_in(record.value);
+      if (record.kind == ProducerRecord::Kind::target) sent += text_in(record.value);
     one.partition.apply(std::move(work));
   }
   CHECK(sent == "abcde");
@@ -488,7 +488,7 @@ TEST_CASE("a store of pending records knows after a crash what it knew at some c
         pending->erase(offset);
         now.erase(offset);
       } else {
-        Pending record;
+        PendingRecord record;
         record.due = after(below(300'000));
         pending->put(offset, record);
         now[offset] = record.due;

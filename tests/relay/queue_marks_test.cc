@@ -33,7 +33,7 @@ TEST_CASE(
 
 TEST_CASE("an empty queue is not full, however few records librdkafka may keep in it") {
   for (const std::size_t bound : {1u, 2u, 3u, 4u, 100'000u}) {
-    const auto full = QueueMarks::Full::below(bound, bound * 1'024);
+    const auto full = QueueMarks::QueueBound::below(bound, bound * 1'024);
     CHECK(full.records <= bound);
     QueueMarks marks(moment(0), full);
     marks.look(moment(10), 0);

@@ -221,7 +221,7 @@ class Simulation {
       headers.emplace_back("x-delay", std::to_string(delay));
       if (has_id) headers.emplace_back("x-schedule-id", id);
     }
-    Outgoing record;
+    ProducerRecord record;
     record.value = model_body("k", value, headers);
     record.timestamp = kafka_.now;
     kafka_.append({source.topic, source.partition}, std::move(record), -1);
@@ -245,7 +245,7 @@ class Simulation {
     if (!pending || !place.member || place.is_inside) return;
     const bool cancels = chance(70);
     ++unsure_[{source, id}];  // Until it is told, which a crash prevents.
-    const auto told = [this, which = *pending, cancels, source, id](const OrderTold& answer) {
+    const auto told = [this, which = *pending, cancels, source, id](const OrderResult& answer) {
       if (!answer && answer.error().code != Errc::not_found) return;
       const bool is_alone = --unsure_[{source, id}] == 0;
       if (!answer) return;
@@ -275,7 +275,7 @@ class Simulation {
         if (known == delivered) known.reset();
       }
     };
-    std::vector<Ordered> orders;
+    std::vector<OrderRequest> orders;
     orders.push_back({source,
                       {cancels ? Order::Kind::cancel : Order::Kind::deliver, id},
                       clock_.mono() + 2s,

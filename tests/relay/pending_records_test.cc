@@ -26,8 +26,8 @@ class CountingRows final : public MemoryRows {
   mutable std::size_t gets = 0;
 };
 
-Pending pending_at(WallTime due, std::string id = {}) {
-  Pending record;
+PendingRecord pending_at(WallTime due, std::string id = {}) {
+  PendingRecord record;
   record.due = due;
   record.expires = storage::never_expires;
   record.id = std::move(id);

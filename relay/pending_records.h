@@ -1,6 +1,6 @@
 #pragma once
 
-// Pending: one pending record of a source partition, and its row in the state topic.
+// PendingRecord: one pending record of a source partition, and its row in the state topic.
 //
 //   key    the handle: @orders.delayed-3-1047, its place in the source
 //   value  0  version  u8 = 1
@@ -50,7 +50,7 @@
 
 namespace tarry::relay {
 
-struct Pending {
+struct PendingRecord {
   WallTime due{};
   WallTime expires{};
   bool is_plain = false;
@@ -69,9 +69,9 @@ std::string handle_of(const Source& source, Offset offset);
 // Empty: it is no handle of this partition.
 std::optional<Offset> offset_in_handle(const Source& source, std::string_view handle);
 
-Buffer encode_row(const Pending& record);
+Buffer encode_row(const PendingRecord& record);
 // Errc::corrupt or unsupported for other bytes.
-Result<Pending> decode_row(Bytes bytes);
+Result<PendingRecord> decode_row(Bytes bytes);
 
 // How far the rows of a state partition are in a store.
 struct RowsPlace {
@@ -90,7 +90,7 @@ class PendingRecords {
    public:
     bool valid() const { return cursor_->valid(); }
     Place place() const;
-    Pending record() const;
+    PendingRecord record() const;
     void next() { cursor_->next(); }
 
    private:
@@ -105,17 +105,17 @@ class PendingRecords {
   PendingRecords(storage::SortedRows& store, const Source& source);
 
   // In place of the record that has its offset, and of the one that has its id.
-  void put(Offset offset, const Pending& record);
+  void put(Offset offset, const PendingRecord& record);
   // The same where there are none, as for a record that has just been taken in: `offset` is not
   // below unused_from(), and its id is free.  It asks the store nothing, which is half of put().
-  void add(Offset offset, const Pending& record);
+  void add(Offset offset, const PendingRecord& record);
   void erase(Offset offset);
   // All of them, and the place.
   void clear();
   void commit(const RowsPlace& place);
 
   bool contains(Offset offset) const { return due_of(offset).has_value(); }
-  std::optional<Pending> find(Offset offset) const;
+  std::optional<PendingRecord> find(Offset offset) const;
   std::optional<Offset> find_id(const std::string& id) const;
   // From `from` on.  It ends before the next change.
   Walk walk(const Place& from) const;

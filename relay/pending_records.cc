@@ -1,4 +1,4 @@
-#include "relay/pending.h"
+#include "relay/pending_records.h"
 
 #include <algorithm>
 #include <array>
@@ -37,7 +37,7 @@ void append_short(To& to, std::string_view text) {
 }
 
 template <typename To>
-void append_row(To& to, const Pending& record) {
+void append_row(To& to, const PendingRecord& record) {
   to.reserve(id_at + 4 + record.id.size() + record.target.size() + record.body.size());
   append_field(to, row_version);
   // A whole byte, so that later versions have room for more flags.
@@ -114,7 +114,7 @@ std::string source_key(const Source& source) {
   return std::string(as_text(bytes));
 }
 
-Pending stored_row(std::string_view row) {
+PendingRecord stored_row(std::string_view row) {
   auto record = decode_row(as_bytes(row));
   if (!record)
     throw storage::RowsFailed("the store of pending records: " + record.error().message,
@@ -140,19 +140,19 @@ std::optional<Offset> offset_in_handle(const Source& source, std::string_view ha
   return offset;
 }
 
-Buffer encode_row(const Pending& record) {
+Buffer encode_row(const PendingRecord& record) {
   Buffer row;
   append_row(row, record);
   return row;
 }
 
-Result<Pending> decode_row(Bytes bytes) {
+Result<PendingRecord> decode_row(Bytes bytes) {
   if (bytes.size() < id_at)
     return fail(Errc::corrupt, fmt::format("a row of {} bytes ends early", bytes.size()));
   // Not damage: a newer member of the group may have written it.
   if (bytes[0] != row_version)
     return fail(Errc::unsupported, fmt::format("a row has version {}", bytes[0]));
-  Pending record;
+  PendingRecord record;
   record.is_plain = (bytes[1] & plain_flag) != 0;
   record.due = from_ms(load_be<std::int64_t>(bytes.data() + 2));
   record.expires = from_ms(load_be<std::int64_t>(bytes.data() + 10));
@@ -254,7 +254,7 @@ void PendingRecords::count(WallTime due, int by) {
   if (minute->second == 0) by_minute_.erase(minute);
 }
 
-void PendingRecords::put(Offset offset, const Pending& record) {
+void PendingRecords::put(Offset offset, const PendingRecord& record) {
   // A record that recurs or was moved is put again, and its old due time has a row.
   if (!unused_from_ || offset < *unused_from_) erase(offset);
   if (!record.id.empty())
@@ -262,7 +262,7 @@ void PendingRecords::put(Offset offset, const Pending& record) {
   add(offset, record);
 }
 
-void PendingRecords::add(Offset offset, const Pending& record) {
+void PendingRecords::add(Offset offset, const PendingRecord& record) {
   if (unused_from_) unused_from_ = std::max(*unused_from_, offset + 1);
   std::string row;
   append_row(row, record);
@@ -354,7 +354,7 @@ void PendingRecords::find_first(const Place& from) {
   is_first_gone_ = false;
 }
 
-std::optional<Pending> PendingRecords::find(Offset offset) const {
+std::optional<PendingRecord> PendingRecords::find(Offset offset) const {
   const auto due = due_of(offset);
   if (!due) return std::nullopt;
   const auto row = get(key('d', to_ms(*due), offset));
@@ -382,7 +382,7 @@ PendingRecords::Place PendingRecords::Walk::place() const {
   return {from_ms(number_at(numbers, 0)), number_at(numbers, 1)};
 }
 
-Pending PendingRecords::Walk::record() const {
+PendingRecord PendingRecords::Walk::record() const {
   return stored_row(cursor_->value());
 }
 
