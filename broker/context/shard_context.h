@@ -146,7 +146,10 @@ class ShardContext {
 
   // Enough of the disk is free for new work; deliveries and checkpoints go on without.  Written by
   // FreeSpace.
-  bool has_room() const { return has_room_ && !failed(); }
+  bool has_room() const {
+    assert_on_shard();
+    return has_room_ && !failed_;
+  }
   void set_has_room(bool has_room) {
     assert_on_shard();
     has_room_ = has_room;
@@ -195,7 +198,10 @@ class ShardContext {
   ~ShardContext() = default;
 
   // From here on the shard is used on this thread alone.
-  void bind_to_this_thread() { thread_.bind(); }
+  void bind_to_this_thread() {
+    thread_.bind();
+    purgatory_.bind_to_this_thread();
+  }
   Result<> open_journal(const storage::RecoveredJournal& recovered);
   void begin_to_stop();
   std::shared_ptr<const storage::TopicsImage> exchange_topics(
