@@ -109,10 +109,7 @@ class ShardContext {
 
   // --- The journal
 
-  storage::Journal& journal() {
-    assert_on_shard();
-    return *journal_;
-  }
+  // Its positions and figures.
   const storage::Journal& journal() const {
     assert_on_shard();
     return *journal_;
@@ -136,6 +133,32 @@ class ShardContext {
   Lsn written_through() const {  // Everything before is written.
     assert_on_shard();
     return written_through_;
+  }
+  // For the checkpoint and the stop, which write nothing of their own (storage/journal.h).
+  void start_journal_round() {
+    assert_on_shard();
+    journal_->start_round();
+  }
+  void retry_journal_space() {
+    assert_on_shard();
+    journal_->retry_space();
+  }
+  void note_checkpoint(Lsn lsn, storage::Journal::Completion then) {
+    assert_on_shard();
+    journal_->checkpoint(lsn, std::move(then));
+  }
+  // For a backup.
+  void hold_journal_rounds(std::move_only_function<void()> held) {
+    assert_on_shard();
+    journal_->hold_rounds(std::move(held));
+  }
+  void release_journal_rounds() {
+    assert_on_shard();
+    journal_->release_rounds();
+  }
+  void keep_journal_files(bool keep) {
+    assert_on_shard();
+    journal_->keep_files(keep);
   }
   // The shard can keep no promise any more: it accepts no work from here on, and the process ends.
   void journal_failed(const Error& error);

@@ -63,6 +63,8 @@ TEST_SUITE("ownership") {
         {"purgatory", [](Shard& s) { s.purgatory(); }},
         {"topics", [](Shard& s) { s.topics(); }},
         {"journal", [](Shard& s) { s.journal(); }},
+        {"start_journal_round", [](Shard& s) { s.start_journal_round(); }},
+        {"retry_journal_space", [](Shard& s) { s.retry_journal_space(); }},
         {"durable_through", [](Shard& s) { s.durable_through(); }},
         {"has_room", [](Shard& s) { s.has_room(); }},
         {"set_has_room", [](Shard& s) { s.set_has_room(true); }},
