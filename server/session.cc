@@ -39,7 +39,10 @@ constexpr std::size_t bytes_a_request = 1024;
 
 constexpr std::size_t requests_between_counts = 32;
 
-constexpr std::chrono::milliseconds look_again_for_memory{20};
+// Others may give memory back soon.  If they do not, looking costs more than it finds, for
+// thousands of sessions may wait: each time it waits twice as long.
+constexpr std::chrono::milliseconds first_memory_wait{20};
+constexpr std::chrono::milliseconds max_memory_wait{500};
 
 // The memory of a connection beside its session: the names that it has given, at most 255 bytes
 // each, and what waits for its socket.
@@ -186,7 +189,8 @@ Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
       tls_(std::move(arrival.tls)),
       connection_(std::move(arrival.peer), std::move(arrival.origin)),
       unread_(std::move(arrival.unread)),
-      held_(owner.shard_.ledger(), this) {
+      held_(owner.shard_.ledger(), this),
+      memory_wait_(first_memory_wait) {
   connection_.client_software_name = std::move(arrival.software_name);
   connection_.client_software_version = std::move(arrival.software_version);
   if (!connection_.use().since) connection_.use().since = owner_.shard_.clock().mono();
@@ -225,9 +229,9 @@ void Session::Deadline::on_expired() {
                  is_fault_ || within || unread ? Ending::stalled : Ending::usual);
 }
 
-void Session::Mute::on_expired() {
+void Session::PauseTimer::on_expired() {
   const auto alive = std::exchange(held, nullptr);
-  session_.muted_ = session_.is_short_of_memory_ = false;
+  session_.timed_pause_ = Pause::none;
   session_.guarded([this] {
     session_.wait_readable();
     if (!session_.closed_) session_.pump();
@@ -239,16 +243,34 @@ void Session::Linger::on_expired() {
   session_.give_up_requests();
 }
 
+Session::Pause Session::pause() const {
+  if (timed_pause_ != Pause::none) return timed_pause_;
+  if (!refused_.empty()) return Pause::refused;
+  const bool is_full = slots_.size() >= owner_.limits_.requests_in_flight ||
+                       requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
+  return is_full ? Pause::full : Pause::none;
+}
+
+void Session::pause_for(Pause why, std::chrono::milliseconds wait) {
+  if (!pause_timer_) pause_timer_ = std::make_unique<PauseTimer>(*this);
+  timed_pause_ = why;
+  pause_ends_ = owner_.shard_.tick_after(wait);
+  pause_timer_->held = shared_from_this();
+  owner_.shard_.wheel().schedule(*pause_timer_, pause_ends_);
+}
+
+void Session::end_timed_pause() {
+  timed_pause_ = Pause::none;
+  if (!pause_timer_) return;
+  pause_timer_->cancel();
+  pause_timer_->held = nullptr;
+}
+
 void Session::mute(std::chrono::milliseconds wait) {
-  const auto until = owner_.shard_.tick_after(wait);
-  // Several answers may mute the client; the longest time counts.
-  if (muted_ && until <= muted_until_) return;
-  if (!mute_) mute_ = std::make_unique<Mute>(*this);
-  muted_ = true;
-  is_short_of_memory_ = false;
-  muted_until_ = until;
-  mute_->held = shared_from_this();
-  owner_.shard_.wheel().schedule(*mute_, until);
+  // Several answers may mute the client; the longest time counts.  A pause for memory may be cut
+  // short or be longer: at its end the session looks for memory again.
+  if (timed_pause_ == Pause::quota && owner_.shard_.tick_after(wait) <= pause_ends_) return;
+  pause_for(Pause::quota, wait);
 }
 
 void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
@@ -282,10 +304,7 @@ void Session::close(std::string_view reason, Ending kind) {
   stalled_.cancel();
   login_.cancel();
   linger_.cancel();
-  if (mute_) {
-    mute_->cancel();
-    mute_->held = nullptr;
-  }
+  end_timed_pause();
   release_memory();
   connection_.close();
 }
@@ -313,24 +332,27 @@ void Session::release_memory() {
 // A session that has a request at work takes and begins no more of them while clients hold too
 // much. One is always served.
 bool Session::waits_for_memory() {
-  if (running_ == 0 || muted_ || !owner_.shard_.ledger().is_full()) return false;
-  mute(look_again_for_memory);
-  is_short_of_memory_ = true;
+  if (timed_pause_ != Pause::none) return false;
+  if (running_ == 0 || !owner_.shard_.ledger().is_full()) {
+    memory_wait_ = first_memory_wait;
+    return false;
+  }
+  pause_for(Pause::memory, memory_wait_);
+  memory_wait_ = std::min(2 * memory_wait_, max_memory_wait);
   return true;
 }
 
 // Nothing of the session is at work any more, so its next request is begun, however much others
 // hold.
 void Session::stop_waiting_for_memory() {
-  if (!std::exchange(is_short_of_memory_, false)) return;
-  muted_ = false;
-  mute_->cancel();
-  mute_->held = nullptr;
+  if (timed_pause_ != Pause::memory) return;
+  end_timed_pause();
+  memory_wait_ = first_memory_wait;
 }
 
 void Session::wait_readable() {
   // The bytes that were read before the session was full come first.
-  while (!unread_.ahead.empty() && !closed_ && !waits_for_memory() && !is_full()) {
+  while (!unread_.ahead.empty() && !closed_ && !waits_for_memory() && !is_paused()) {
     unread_.ahead_from += take(Bytes(unread_.ahead).subspan(unread_.ahead_from));
     if (unread_.ahead_from == unread_.ahead.size()) {
       unread_.ahead = {};
@@ -341,9 +363,9 @@ void Session::wait_readable() {
   }
   if (closed_ || ended_) return;
   waits_for_memory();
-  // A full session does not read, so it would not see the client's end without the watch.
-  watch_peer(is_full());
-  if (reading_ || is_full()) return;
+  // A paused session does not read, so it would not see the client's end without the watch.
+  watch_peer(is_paused());
+  if (reading_ || is_paused()) return;
   reading_ = true;
   const auto readable = [self = shared_from_this()](const boost::system::error_code& error) {
     // First: read_some() may want to wait again.
@@ -449,7 +471,7 @@ void Session::count_held() {
 
 std::size_t Session::take(Bytes bytes) {
   const std::size_t all = bytes.size();
-  while (!bytes.empty() && !closed_ && !is_full()) {
+  while (!bytes.empty() && !closed_ && !is_paused()) {
     // The size first, of which as little as one byte may have come.
     if (!unread_.partial) {
       const std::size_t more = std::min(unread_.size.size() - unread_.size_come, bytes.size());
@@ -566,11 +588,6 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
                       handler.pipelined && !in_steps});
 }
 
-bool Session::is_full() const {
-  return muted_ || !refused_.empty() || slots_.size() >= owner_.limits_.requests_in_flight ||
-         requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
-}
-
 // Never in the way of the oldest: when all of the answers before it are written, there are none.
 bool Session::has_room_for_answer_of(const Request& request) const {
   const std::size_t answers = answers_bytes_ + reserved_bytes_;
@@ -581,7 +598,11 @@ bool Session::has_room_for_answer_of(const Request& request) const {
 
 void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
-  while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ && refused_.empty() &&
+  const auto may_begin = [this] {
+    const Pause why = pause();
+    return why == Pause::none || why == Pause::full;
+  };
+  while (!waiting_.empty() && !closed_ && may_begin() && !exclusive_running_ &&
          !connection_.ends_when_answered) {
     // If the oldest may not begin, none behind it may: the requests of a connection keep their
     // order.
@@ -750,7 +771,7 @@ bool Session::moved() {
       linger_.armed())
     return false;
   // Nothing in flight: requests are slots, and answers pieces on their way.
-  if (closed_ || muted_ || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
+  if (closed_ || is_paused() || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;

@@ -29,7 +29,8 @@
 // broker hold (tarry.memory.bytes, broker/context/ledger.h): the connection itself, frames,
 // finished or not, and unread answers are charged here, and what a request needs before it begins.
 // A request that finds no memory waits, then its connection is closed; so is the connection that
-// holds the most.
+// holds the most.  While all clients together hold too much, a session with a request at work
+// pauses, and looks again ever more seldom.
 //
 // A client that exceeds a quota is muted, as in Kafka: its answer, which says for how long, is sent
 // at once; then nothing is read from its connection, and no request that was read is begun, until
@@ -207,10 +208,19 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     const bool is_fault_;
   };
 
+  // Why nothing is read from the connection; the first that holds counts.
+  enum class Pause : std::uint8_t {
+    none,
+    quota,    // The client exceeded one: until a time.
+    memory,   // All clients hold too much: until a time, and then it looks again.
+    refused,  // A request cannot be answered: the connection is closed after the answers before it.
+    full,     // It has as much in flight as it may.  Requests that were read are still begun.
+  };
+
   // For as long as the client has to wait for its quota, or for others to give memory back.
-  class Mute final : public timing::Timer {
+  class PauseTimer final : public timing::Timer {
    public:
-    explicit Mute(Session& session) : session_(session) {}
+    explicit PauseTimer(Session& session) : session_(session) {}
 
     std::shared_ptr<Session> held;  // While it is armed: nothing else waits for anything then.
 
@@ -229,6 +239,10 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     Session& session_;
   };
 
+  Pause pause() const;
+  bool is_paused() const { return pause() != Pause::none; }
+  void pause_for(Pause why, std::chrono::milliseconds wait);
+  void end_timed_pause();
   void mute(std::chrono::milliseconds wait);
   bool waits_for_memory();
   void stop_waiting_for_memory();
@@ -241,7 +255,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void give_up_requests();
   void stream_ended();
   void read_some();
-  // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
+  // Takes whole frames from the stream until it is_paused(); returns how many bytes that were.  The
   // session may have ended meanwhile.
   std::size_t take(Bytes bytes);
   void count_held();
@@ -252,7 +266,6 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void admit_raw_token(std::shared_ptr<Frame> frame);
   void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
                const broker::Handler& handler);
-  bool is_full() const;
   bool has_room_for_answer_of(const Request& request) const;
   void pump();
   void run(Request request);
@@ -272,8 +285,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   broker::Connection connection_;
 
   Unread unread_;
-  bool reading_ = false;  // Waiting for the socket; false while is_full().
-  bool watched_ = false;  // By the owner's peers_, while is_full() or ended_.
+  bool reading_ = false;  // Waiting for the socket; false while is_paused().
+  bool watched_ = false;  // By the owner's peers_, while is_paused() or ended_.
   bool ended_ = false;    // All that the client sent is read; it may wait for answers.
 
   std::list<Request> waiting_;  // Admitted, not started.
@@ -303,10 +316,10 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   Deadline login_{*this, "the client did not log in within 10 s", true};
   Linger linger_{*this};
 
-  std::unique_ptr<Mute> mute_;  // Null: it never was.
-  timing::Tick muted_until_ = 0;
-  bool muted_ = false;
-  bool is_short_of_memory_ = false;  // Muted for that reason alone.
+  Pause timed_pause_ = Pause::none;          // Or quota, or memory; pause() has the others.
+  std::unique_ptr<PauseTimer> pause_timer_;  // Null: it never had such a pause.
+  timing::Tick pause_ends_ = 0;
+  std::chrono::milliseconds memory_wait_;  // The next pause for memory.
 
   Session* next_ = nullptr;  // In the owner's list.
   Session** previous_ = nullptr;

@@ -537,6 +537,60 @@ TEST_SUITE("session") {
     CHECK(second.has_nothing());
   }
 
+  TEST_CASE("a session that waits for memory looks ever more seldom, until it got some") {
+    Sitting sitting({}, 8 << 20);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    broker::Charge held(sitting.shard().ledger(), nullptr);
+    const std::size_t too_much = 9 << 20;
+    const auto waiting = [&] {
+      return sitting.shard().purgatory().metrics(broker::fetch_kind).waiting;
+    };
+    const auto pass = [&](int ms) {
+      for (; ms > 0; ms -= 10) sitting.pass(std::chrono::milliseconds{10});
+    };
+    client.send(ask_fetch(1, "t", 3'600'000));
+    sitting.has_taken(2 + 1);
+    CHECK(waiting() == 1);
+
+    held.set(too_much);
+    client.send(ask_fetch(2, "t", 3'600'000));
+    sitting.has_taken(2 + 2);
+    pass(20 + 40 + 80 + 160 + 320 + 500);
+    CHECK(waiting() == 1);
+    held.set(0);
+    pass(490);
+    CHECK(waiting() == 1);
+    pass(10);
+    CHECK(waiting() == 2);
+
+    held.set(too_much);
+    client.send(ask_fetch(3, "t", 3'600'000));
+    sitting.has_taken(2 + 3);
+    held.set(0);
+    pass(10);
+    CHECK(waiting() == 2);
+    pass(10);
+    CHECK(waiting() == 3);
+  }
+
+  TEST_CASE("the end of a wait for memory does not end that of a quota") {
+    Sitting sitting({}, 8 << 20);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    sitting.limit_producers(100);
+    broker::Charge held(sitting.shard().ledger(), nullptr);
+    held.set(9 << 20);
+    // The session waits for memory while the first is at work, for some 10 s when it is answered.
+    client.send(joined({ask_produce(1, "t", 2000), ask_versions(2)}));
+    CHECK(client.answer() == 1);
+    held.set(0);
+    sitting.pass(std::chrono::seconds{9});
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::seconds{3});
+    CHECK(client.answer() == 2);
+  }
+
   TEST_CASE("a connection counts for itself, and what its client says of itself is cut off") {
     Sitting sitting;
     const std::size_t before = sitting.shard().ledger().used();
