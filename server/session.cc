@@ -465,8 +465,9 @@ void Session::read_some() {
 void Session::count_held() {
   const std::size_t unfinished = unread_.partial ? unread_.partial->come() : 0;
   const std::size_t requests = closed_ ? running_ : slots_.size();
-  held_.set(sizeof(Session) + bytes_beside_session + requests * bytes_a_request + unfinished +
-            unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
+  const std::size_t of_tls = tls_ ? tls_->held_bytes() : 0;
+  held_.set(sizeof(Session) + bytes_beside_session + of_tls + requests * bytes_a_request +
+            unfinished + unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
 }
 
 std::size_t Session::take(Bytes bytes) {

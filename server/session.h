@@ -297,7 +297,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   std::size_t requests_bytes_ = 0;  // Frames that are not answered.
   std::size_t answers_bytes_ = 0;   // Answers that are not written.
   std::size_t reserved_bytes_ = 0;  // Answers that are not made yet.
-  broker::Charge held_;             // Itself, the frames, and the answers but for their views.
+  // Itself with its TLS, the frames, and the answers but for their views.
+  broker::Charge held_;
   bool pumping_ = false;
 
   Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
