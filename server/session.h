@@ -66,7 +66,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -77,7 +76,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/container/devector.hpp>
 
-#include "base/log_throttle.h"
 #include "broker/context/connection.h"
 #include "broker/context/ledger.h"
 #include "broker/handlers/table.h"
@@ -85,88 +83,24 @@
 #include "server/arrival.h"
 #include "server/frame.h"
 #include "server/peer_watch.h"
-#include "server/session_limits.h"
+#include "server/session_context.h"
 #include "server/tls_session.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::server {
 
-class Session;
-
-// The reasons to close a session; each except the first is logged.
-enum class Ending {
-  usual,          // The client went, or the broker stops.
-  bad_frame,      // Not a frame, or one that is not allowed.
-  bad_request,    // Not a request, or one that is not supported.
-  refused,        // By its request's handler, which cannot answer it.
-  cut_off,        // The client went in the middle of a frame.
-  stalled,        // The client did not finish what it had begun.
-  too_much_held,  // It holds the most of what all clients may hold.
-  failed,         // It ran into an exception: no memory.
-  speaks_tls,     // Where plain text is expected.
-};
-inline constexpr std::size_t ending_count = 9;
-
-// The sessions of one shard, and the buffer that they read into.
-class Sessions {
- public:
-  Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits);
-  ~Sessions();
-
-  // A connection that cannot be served is closed, with a line in the log, and counts as ended.
-  void take(Arrival arrival);
-  void close_all(std::string_view reason);
-  // Closes them all, and whatever is still on its way here; `then` is called when none is left.
-  void end(std::string_view reason, std::move_only_function<void()> then);
-
-  // From here on; a connection that is idle now may be so as long as was allowed before.
-  void set_limits(const SessionLimits& limits) { limits_ = limits; }
-
-  std::size_t size() const { return open_; }
-  // The bytes of unanswered requests and unwritten answers of all sessions.
-  std::size_t bytes_in_flight() const;
-
-  // Called with the peer whenever a session has ended, and not when it went to another shard.
-  std::move_only_function<void(std::string_view peer)> on_ended;
-
-  // Gives a connection to the sessions of another shard; none: all stay.
-  std::move_only_function<void(broker::Shard& there, Arrival arrival)> move_to;
-
- private:
-  friend class Session;
-  void on_session_ended();
-  // Logs why a session is closed, a bounded number of lines for each kind.
-  void log_ending(Ending kind, std::string_view peer, std::string_view reason);
-
-  broker::Broker& broker_;
-  broker::Shard& shard_;
-  SessionLimits limits_;
-  PeerWatch peers_;                          // Watches the sessions that are full.
-  std::unique_ptr<std::uint8_t[]> scratch_;  // The shared buffer that sockets are read into.
-  Session* first_ = nullptr;                 // The head of the list of sessions.
-  std::size_t open_ = 0;
-  std::move_only_function<void()> on_all_ended_;  // The callback of end().
-  bool ending_ = false;
-
-  // A client can cause these lines over and over; this many are enough to identify it.
-  static constexpr unsigned lines_per_kind = 20;
-  std::vector<LogThrottle> endings_;  // One for each Ending.
-  LogThrottle not_taken_{lines_per_kind};
-  LogThrottle failed_requests_{lines_per_kind};
-};
-
 class Session final : public std::enable_shared_from_this<Session>, private broker::Debtor {
  public:
-  Session(Sessions& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
+  Session(SessionContext& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
   ~Session() override;
 
   void start();
   void close(std::string_view reason, Ending kind);
+  Session* next() const { return next_; }
+  std::size_t bytes_in_flight() const { return requests_bytes_ + answers_bytes_; }
 
  private:
   void foreclose(std::string_view reason) override { close(reason, Ending::too_much_held); }
-
-  friend class Sessions;
 
   // Costs nothing while it is empty, unlike a std::deque: thousands of connections are idle.
   template <typename T>
@@ -279,14 +213,14 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void guarded(F work);
   void arm(timing::Timer& timer, std::chrono::milliseconds after);
 
-  Sessions& owner_;
+  SessionContext& owner_;
   boost::asio::ip::tcp::socket socket_;
   std::unique_ptr<TlsSession> tls_;  // Null: plain text.
   broker::Connection connection_;
 
   Unread unread_;
   bool reading_ = false;  // Waiting for the socket; false while is_paused().
-  bool watched_ = false;  // By the owner's peers_, while is_paused() or ended_.
+  bool watched_ = false;  // By owner_.peers, while is_paused() or ended_.
   bool ended_ = false;    // All that the client sent is read; it may wait for answers.
 
   std::list<Request> waiting_;  // Admitted, not started.
@@ -322,7 +256,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   timing::Tick pause_ends_ = 0;
   std::chrono::milliseconds memory_wait_;  // The next pause for memory.
 
-  Session* next_ = nullptr;  // In the owner's list.
+  Session* next_ = nullptr;  // In the list that owner_.first begins.
   Session** previous_ = nullptr;
   bool closed_ = false;  // Its socket is closed, or another session's.
   bool moved_away_ = false;

@@ -10,6 +10,7 @@
 #include "broker/handlers/delayed_fetch.h"
 #include "records/batch_builder.h"
 #include "server/listener_config.h"
+#include "server/sessions.h"
 #include "server/tls_context.h"
 #include "tests/captured_log.h"
 #include "tests/server/world.h"
