@@ -19,9 +19,9 @@
 #include "admin/pauses.h"
 #include "admin/sessions.h"
 #include "base/clock.h"
-#include "web/access.h"
 #include "web/access_tokens.h"
 #include "web/audit.h"
+#include "web/hosts.h"
 
 namespace tarry::broker {
 class Broker;

@@ -91,10 +91,7 @@ Json out_of_service_json(const Context& context, const Shards& shards) {
 Json delayed_json(const PendingStatus& pending, const Shards& shards) {
   JsonFields delayed;
   pending.report(delayed);
-  for (const auto& shard : shards) {
-    shard.delay.report(delayed);
-    broker::report(shard.delay.tier, delayed);
-  }
+  for (const auto& shard : shards) shard.delay.report(delayed);
   return delayed.object();
 }
 

@@ -47,7 +47,7 @@ void BackupRun::keep_journals(bool keep) {
   if (std::exchange(keeps_journals_, keep) == keep) return;
   for (std::size_t i = 0; i < broker_.shard_count(); ++i) {
     auto& shard = broker_.shard(i);
-    asio::post(shard.executor(), [&shard, keep] { shard.journal().keep_files(keep); });
+    asio::post(shard.executor(), [&shard, keep] { shard.keep_journal_files(keep); });
   }
 }
 
@@ -68,7 +68,7 @@ struct JournalsHeld {
 
   static void hold(const std::shared_ptr<JournalsHeld>& held, Shard& shard) {
     asio::post(shard.executor(), [held, &shard] {
-      shard.journal().hold_rounds([held, &shard] {
+      shard.hold_journal_rounds([held, &shard] {
         // Both are read where the journal stands still, and counted on one thread.
         asio::post(held->here.executor(),
                    [held, index = shard.index(), end = shard.journal().durable_lsn(),
@@ -79,7 +79,7 @@ struct JournalsHeld {
                      // All ends are known; a longer pause would only hold the producers up.
                      for (std::size_t i = 0; i < held->broker.shard_count(); ++i) {
                        auto& other = held->broker.shard(i);
-                       asio::post(other.executor(), [&other] { other.journal().release_rounds(); });
+                       asio::post(other.executor(), [&other] { other.release_journal_rounds(); });
                      }
                      held->all.fire();
                    });

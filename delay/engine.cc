@@ -62,6 +62,7 @@ Result<> Engine::open() {
 }
 
 void Engine::start() {
+  thread_.bind();
   time_.start();
   intake_.sequences().request_if_low();
   alarm_.start();
@@ -120,12 +121,14 @@ void Engine::failed(const Error& error) {
 }
 
 void Engine::stop_waiting() {
+  thread_.check();
   waiters_.stop({Errc::stopped,
                  "the broker is stopping; the record is due now, and is delivered after the "
                  "next start unless it was just before"});
 }
 
 void Engine::write_all(std::move_only_function<void()> done) {
+  thread_.check();
   // Behind the changes that wait, because the checkpoint has to have them.
   durable_.add([this, done = std::move(done)](std::size_t&) mutable {
     tier_.write_all(std::move(done));
@@ -134,6 +137,7 @@ void Engine::write_all(std::move_only_function<void()> done) {
 }
 
 void Engine::topic_deleted(const TopicId& topic) {
+  thread_.check();
   tier_.topic_dropped(topic);
   queues_.topic_deleted(topic);
   deliveries_.topic_deleted(topic);
@@ -142,6 +146,7 @@ void Engine::topic_deleted(const TopicId& topic) {
 }
 
 Engine::Stats Engine::stats() const {
+  thread_.check();
   Stats stats;
   static_cast<EngineTotals&>(stats) = context_.totals;
   stats.now = time_.now();
@@ -170,6 +175,7 @@ Engine::Stats Engine::stats() const {
 }
 
 storage::LevelSlots Engine::slots() const {
+  thread_.check();
   // About a millisecond.
   constexpr std::size_t max_looked = 16'384;
   return tier_.slots(time_.now(), max_looked);

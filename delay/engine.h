@@ -57,9 +57,9 @@
 //   - The work of a step is bounded (Options::step_*), and so is the memory: when it is spent, new
 //     records are refused for the time being.
 //
-// Everything runs on its shard's thread, with the clock that is given; what blocks is the tier's
-// work on the Background.  The engine may be destroyed at any time outside its calls to the sink: a
-// `done` that comes later does nothing.
+// Everything runs on its shard's thread, with the clock that is given; from start() on its public
+// functions assert it.  What blocks is the tier's work on the Background.  The engine may be
+// destroyed at any time outside its calls to the sink: a `done` that comes later does nothing.
 
 #include <algorithm>
 #include <chrono>
@@ -72,6 +72,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/owner_thread.h"
 #include "base/result.h"
 #include "delay/accepted_batch.h"
 #include "delay/alarm.h"
@@ -127,24 +128,35 @@ class Engine {
 
   // Once, when the journals are replayed into the store; blocks.
   Result<> open();
-  // Once, after open(): overdue records leave in the steps that follow.
+  // Once, after open(), on the thread that uses it from here on: overdue records leave in the steps
+  // that follow.
   void start();
 
   // Gives this engine the sequence numbers first .. end-1 for ever; blocks come in rising order.
-  void give_sequences(Sequence first, Sequence end) { intake_.sequences().give(first, end); }
+  void give_sequences(Sequence first, Sequence end) {
+    thread_.check();
+    intake_.sequences().give(first, end);
+  }
   // Sink::request_sequences() failed: the engine calls it again when it needs a number.
-  void sequences_refused() { intake_.sequences().refused(); }
+  void sequences_refused() {
+    thread_.check();
+    intake_.sequences().refused();
+  }
 
   // --- Accepting (above).
 
   // The time by which an arrived record counts as due: never later than `arrived`, nor than the
   // believed wall time (clock_step_filter.h).
-  WallTime believed(WallTime arrived) { return std::min(arrived, time_.observe()); }
+  WallTime believed(WallTime arrived) {
+    thread_.check();
+    return std::min(arrived, time_.observe());
+  }
   // Reads the events of the ids that a batch takes; may be asked for long before the batch is
   // accepted. The bytes of the ids live until `done` is called: perhaps at once.
   using IdRows = BucketTier::IdRows;
   void read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
                 std::move_only_function<void(Result<IdRows>)> done) {
+    thread_.check();
     intake_.read_ids(partition, schedules, std::move(done));
   }
   // `batch` must be opened when there are `schedules`, which are of its records.  The accepted
@@ -155,6 +167,7 @@ class Engine {
                                                       const TopicDelay& topic, WallTime arrived,
                                                       const IdRows& ids,
                                                       const PendingTerms& terms = {}) {
+    thread_.check();
     return intake_.accept(partition, batch, schedules, topic, arrived, ids, terms);
   }
   // The same on the pool, and in steps: for a batch with AcceptedBatch::is_long(), or one that is
@@ -164,6 +177,7 @@ class Engine {
   void accept_in_steps(const TopicPartition& partition, const records::CheckedBatch& batch,
                        const BatchSchedules& schedules, const TopicDelay& topic, WallTime arrived,
                        IdRows ids, Intake::Done done, const PendingTerms& terms = {}) {
+    thread_.check();
     intake_.accept_in_steps(partition, batch, schedules, topic, arrived, std::move(ids), terms,
                             std::move(done));
   }
@@ -171,6 +185,7 @@ class Engine {
   // known; when it is durable the records are in the store and armed.  `base` is the offset of the
   // batch's first record if something goes to the log at once.
   void add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base) {
+    thread_.check();
     intake_.add_to(transaction, std::move(accepted), base);
   }
 
@@ -179,36 +194,43 @@ class Engine {
   // out to be wrong later.
 
   void cancel(const TopicPartition& partition, std::string_view name, ControlDone done) {
+    thread_.check();
     control_.cancel(partition, name, std::move(done));
   }
   // Gives the record another due time, or one that is later or earlier by a duration, and keeps its
   // handle and its place among records of the same due time.  One that has passed makes it due now.
   // Errc::invalid: it expires before, or the time is none that is allowed (schedule.h).
   void move(const TopicPartition& partition, std::string_view name, NewDue due, ControlDone done) {
+    thread_.check();
     control_.move(partition, name, due, std::move(done));
   }
   // Makes the record due now and answers with its offset when it is delivered.  It comes behind
   // what is overdue already.  Errc::invalid: somebody else moved it before it was delivered.
   void deliver_now(const TopicPartition& partition, std::string_view name, ControlDone done) {
+    thread_.check();
     control_.deliver_now(partition, name, std::move(done));
   }
 
   // --- For those who look.  `done` is called on this thread, perhaps at once.
 
   void look_id(const TopicPartition& partition, std::string id, LookedDone done) {
+    thread_.check();
     control_.look_id(partition, std::move(id), std::move(done));
   }
   // A record of whatever partition of this engine.
   void look_handle(std::string_view handle, LookedDone done) {
+    thread_.check();
     control_.look_handle(handle, std::move(done));
   }
   // The events of an id, oldest first; none: the id is unknown, or no longer known.
   void trace(const TopicPartition& partition, std::string id, Events done) {
+    thread_.check();
     control_.trace(partition, std::move(id), std::move(done));
   }
   // Visits near records that are not due yet, a step at a time, as NearTier::visit() says.
   using NearSeen = ReadyQueues::Seen;
   bool visit_near(std::size_t& cursor, std::size_t limit, const NearSeen& seen) const {
+    thread_.check();
     return queues_.visit(cursor, limit, seen);
   }
 
@@ -221,19 +243,29 @@ class Engine {
   // a flush of the store makes it durable, and BucketStore::page() and count() see it.
   void write_all(std::move_only_function<void()> done);
   // A checkpoint of the journal is noted: nothing before `lsn` is replayed.
-  void noted(Lsn lsn) { tier_.noted({lsn, 0}); }
+  void noted(Lsn lsn) {
+    thread_.check();
+    tier_.noted({lsn, 0});
+  }
 
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
 
   // Records that are in the journal and not yet in the store, whose counts do not include them.
-  std::size_t arriving_of(const TopicId& topic) const { return unapplied_.count_of(topic); }
+  std::size_t arriving_of(const TopicId& topic) const {
+    thread_.check();
+    return unapplied_.count_of(topic);
+  }
   // Nothing durable waits for its turn to be applied: the counts are those of the journal.
-  bool has_applied_all() const { return durable_.empty(); }
+  bool has_applied_all() const {
+    thread_.check();
+    return durable_.empty();
+  }
 
   Stats stats() const;
   // The due records of a partition out of service that wait for the next start.
   std::size_t set_aside_of(const TopicPartition& partition) const {
+    thread_.check();
     const auto fenced = deliveries_.fenced().find(partition);
     return fenced == deliveries_.fenced().end() ? 0 : fenced->second.overdue;
   }
@@ -250,6 +282,7 @@ class Engine {
   void failed(const Error& error);
 
   const Options options_;
+  OwnerThread thread_;
   EngineClock time_;
   Alarm alarm_;
   BucketTier tier_;

@@ -1,6 +1,40 @@
 #include "delay/engine_stats.h"
 
 namespace tarry::delay {
+namespace {
+
+void report_tier(const BucketTier::Stats& tier, MetricSink& sink) {
+  sink.gauge({"tarry_delay_memory_records",
+              "Pending records whose bodies are in memory, near or waiting to be written."},
+             tier.records);
+  sink.gauge({"tarry_delay_memory_bytes",
+              "The part of tarry_delay_near_bytes for the bodies of pending records."},
+             tier.memory_bytes);
+  sink.gauge({"tarry_delay_memory_chunks", "Chunks of pending records that are in memory."},
+             tier.chunks);
+  sink.gauge({"tarry_delay_homes",
+              "Buckets (hours and months of the due time) that have pending records."},
+             tier.homes);
+  sink.counter({"tarry_delay_written_total", "Pending records that were written to the disk."},
+               tier.written);
+  sink.counter({"tarry_delay_spared_total",
+                "Records that were removed before they were written to the disk."},
+               tier.spared);
+  sink.counter(
+      {"tarry_delay_came_near_total", "Records that were loaded because their due time came near."},
+      tier.downgrades);
+  sink.counter(
+      {"tarry_delay_pulled_back_total",
+       "How many times records near their due time left the memory again because it was short."},
+      tier.pulled_back);
+  sink.counter(
+      {"tarry_delay_disk_downgrades_total", "Steps that moved chunks on disk to finer buckets."},
+      tier.disk_downgrades);
+  sink.counter({"tarry_delay_loads_total", "Pieces of buckets that were loaded from the disk."},
+               tier.loads);
+}
+
+}  // namespace
 
 void EngineStats::report(MetricSink& sink) const {
   sink.gauge({"tarry_delay_near",
@@ -55,6 +89,7 @@ void EngineStats::report(MetricSink& sink) const {
   sink.histogram({"tarry_delay_lag_seconds",
                   "Time from a record's due time until it is durable in the log.", "lag_ms"},
                  lag_us, TimeUnit::microseconds);
+  report_tier(tier, sink);
 }
 
 }  // namespace tarry::delay

@@ -6,6 +6,7 @@ namespace tarry::purgatory {
 
 bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
                              std::span<const Watching> watching) {
+  purgatory.thread_.check();
   TARRY_ASSERT(state_ == State::idle, "an operation is started again only once it was answered");
   purgatory_ = &purgatory;
   started_ = now;
@@ -36,7 +37,9 @@ bool DelayedOperation::start(Purgatory& purgatory, Tick now, Tick deadline,
 }
 
 void DelayedOperation::cancel() {
-  if (waiting()) complete(Outcome::cancelled);
+  if (!waiting()) return;
+  purgatory_->thread_.check();  // Before it leaves any list.
+  complete(Outcome::cancelled);
 }
 
 void DelayedOperation::withdraw() {
@@ -54,6 +57,7 @@ void DelayedOperation::withdraw() {
 
 bool DelayedOperation::move_deadline(Tick deadline) {
   if (!waiting()) return false;
+  purgatory_->thread_.check();
   until_ = deadline;
   if (deadline == no_deadline) {
     Timer::cancel();

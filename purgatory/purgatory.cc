@@ -31,6 +31,7 @@ Purgatory::~Purgatory() {
 }
 
 std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
+  thread_.check();
   TARRY_ASSERT(!in_run_, "a completion may not run others");
   in_run_ = true;
   running_.splice(running_.end(), queue_);
@@ -48,11 +49,13 @@ std::size_t Purgatory::run_completions(Tick now, std::size_t budget) {
 }
 
 void Purgatory::cancel_all() {
+  thread_.check();
   // Each leaves waiting_ when it is cancelled.
   while (!waiting_.empty()) waiting_.front().cancel();
 }
 
 std::vector<KindStats> Purgatory::stats(Tick now) const {
+  thread_.check();
   std::vector<KindStats> stats;
   stats.reserve(metrics_.size());
   for (const auto& metrics : metrics_) stats.emplace_back(metrics, time_of(now));
@@ -60,6 +63,7 @@ std::vector<KindStats> Purgatory::stats(Tick now) const {
 }
 
 void Purgatory::enqueue(ParkedOperation& operation) {
+  thread_.check();
   // A run calls the hook itself when it ends with something in the queue.
   const bool first = queue_.empty() && !in_run_;
   queue_.push_back(operation);

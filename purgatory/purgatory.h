@@ -14,7 +14,8 @@
 // queue gets its first completion; nothing polls.
 //
 // It owns none of the operations and counts all of them by kind.  Each shard has one and uses it on
-// its thread.
+// its thread, which is asserted from bind_to_this_thread() on; only operations that go leave it
+// unasked, because those of a shard that has ended are destroyed on another thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,7 @@
 #include <boost/intrusive/list.hpp>
 
 #include "base/assert.h"
+#include "base/owner_thread.h"
 #include "purgatory/kind.h"
 #include "purgatory/kind_metrics.h"
 #include "timing/timing_wheel.h"
@@ -85,6 +87,9 @@ class Purgatory {
   Purgatory& operator=(const Purgatory&) = delete;
   ~Purgatory();  // Withdraws the remaining operations; none is answered.
 
+  // From here on it is used on this thread alone.
+  void bind_to_this_thread() { thread_.bind(); }
+
   // `hook` is called when the queue gets its first completion, and after a run that leaves some in
   // it.  It schedules a call of run_completions(); it must not make that call itself, because the
   // change that caused the completion is not complete.
@@ -96,12 +101,18 @@ class Purgatory {
   // metrics.  It must not be called from inside a completion.
   std::size_t run_completions(Tick now, std::size_t budget = unlimited);
 
-  bool has_completions() const { return !queue_.empty(); }
+  bool has_completions() const {
+    thread_.check();
+    return !queue_.empty();
+  }
 
   // Completes every waiting operation with `cancelled`; the shard calls it when it stops.
   void cancel_all();
 
-  const KindMetrics& metrics(Kind kind) const { return metrics_.at(kind.index()); }
+  const KindMetrics& metrics(Kind kind) const {
+    thread_.check();
+    return metrics_.at(kind.index());
+  }
   // The figures of every kind, by its index, as they are at `now`.
   std::vector<KindStats> stats(Tick now) const;
 
@@ -120,6 +131,7 @@ class Purgatory {
   void answer(ParkedOperation& operation, Tick now) noexcept;
 
   timing::TimingWheel& wheel_;
+  OwnerThread thread_;
   Operations waiting_;  // In the order of starting.
   Operations queue_;    // To be answered, in this order.
   Operations running_;  // The part of the queue that the run in progress has still to answer.

@@ -29,7 +29,7 @@
 #include "server/open_connections.h"
 #include "server/open_files.h"
 #include "server/pulse.h"
-#include "server/session.h"
+#include "server/sessions.h"
 #include "server/system_clock.h"
 #include "server/system_random.h"
 #include "server/thread_name.h"

@@ -1,7 +1,5 @@
 #include "server/session.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -23,10 +21,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-// One read takes at most so much: what a pipelining producer has sent by then, and little enough
-// that one connection does not hold up the others of its shard.
-constexpr std::size_t scratch_bytes = 256 * 1024;
-
 // From this size on, the rest of an unfinished frame is read straight into the frame; below it, one
 // read into the shared buffer may take several frames at once.
 constexpr std::size_t min_partial_bytes = 4096;
@@ -39,7 +33,10 @@ constexpr std::size_t bytes_a_request = 1024;
 
 constexpr std::size_t requests_between_counts = 32;
 
-constexpr std::chrono::milliseconds look_again_for_memory{20};
+// Others may give memory back soon.  If they do not, looking costs more than it finds, for
+// thousands of sessions may wait: each time it waits twice as long.
+constexpr std::chrono::milliseconds first_memory_wait{20};
+constexpr std::chrono::milliseconds max_memory_wait{500};
 
 // The memory of a connection beside its session: the names that it has given, at most 255 bytes
 // each, and what waits for its socket.
@@ -97,106 +94,24 @@ asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
 
 }  // namespace
 
-Sessions::Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits)
-    : broker_(broker),
-      shard_(shard),
-      limits_(limits),
-      peers_(shard.executor()),
-      scratch_(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)),
-      endings_(ending_count - 1, LogThrottle(lines_per_kind)) {
-  // A wrong setting in one client repeats it for as long as that runs.
-  endings_.emplace_back(1);
-}
-
-Sessions::~Sessions() {
-  TARRY_ASSERT(first_ == nullptr, "sessions end before what they belong to");
-}
-
-void Sessions::take(Arrival arrival) {
-  // The peer is copied, because the arrival is gone when the session's constructor throws.
-  const auto refused = [this, peer = arrival.peer](const std::string& why) {
-    not_taken_.warn(shard_.clock().mono(), "server",
-                    fmt::format("a new connection is closed at once: {}", why));
-    if (on_ended) on_ended(peer);
-  };
-  asio::ip::tcp::socket socket(shard_.executor());
-  boost::system::error_code error;
-  socket.assign(arrival.protocol, arrival.descriptor, error);
-  if (error) {
-    // The socket has not taken it over.
-    ::close(arrival.descriptor);
-    return refused(error.message());
-  }
-  // end() has closed the others already, and nobody would close this one.
-  if (ending_) return refused("the broker is stopping");
-  std::shared_ptr<Session> session;
-  try {
-    session = std::make_shared<Session>(*this, std::move(socket), std::move(arrival));
-  } catch (const std::exception& failed) {
-    return refused(failed.what());  // From here on the session says itself when it has ended.
-  }
-  session->start();
-}
-
-void Sessions::close_all(std::string_view reason) {
-  for (Session* session = first_; session != nullptr;) {
-    // Keeps it alive while it is closed, and takes the next one first: closing unlinks a session
-    // that no handler uses.
-    const auto alive = session->shared_from_this();
-    session = session->next_;
-    alive->close(reason, Ending::usual);
-  }
-}
-
-void Sessions::end(std::string_view reason, std::move_only_function<void()> then) {
-  ending_ = true;
-  if (open_ == 0) return then();
-  on_all_ended_ = std::move(then);
-  close_all(reason);
-}
-
-void Sessions::on_session_ended() {
-  --open_;
-  shard_.counters.connections = open_;
-  if (open_ > 0 || !on_all_ended_) return;
-  std::exchange(on_all_ended_, nullptr)();
-}
-
-void Sessions::log_ending(Ending kind, std::string_view peer, std::string_view reason) {
-  // A client that does not behave is worth a line; one that went is not.
-  if (kind == Ending::usual) {
-    log_debug("server", "connection from {} ended: {}", peer, reason);
-    return;
-  }
-  endings_[static_cast<std::size_t>(kind)].warn(
-      shard_.clock().mono(), "server", fmt::format("connection from {} ended: {}", peer, reason));
-}
-
-std::size_t Sessions::bytes_in_flight() const {
-  std::size_t bytes = 0;
-  for (const Session* session = first_; session != nullptr; session = session->next_)
-    bytes += session->requests_bytes_ + session->answers_bytes_;
-  return bytes;
-}
-
-Session::Session(Sessions& owner, asio::ip::tcp::socket socket, Arrival arrival)
-    : broker::Debtor(owner.shard_.ledger()),
+Session::Session(SessionContext& owner, asio::ip::tcp::socket socket, Arrival arrival)
+    : broker::Debtor(owner.shard.ledger()),
       owner_(owner),
       socket_(std::move(socket)),
       tls_(std::move(arrival.tls)),
       connection_(std::move(arrival.peer), std::move(arrival.origin)),
       unread_(std::move(arrival.unread)),
-      held_(owner.shard_.ledger(), this) {
+      held_(owner.shard.ledger(), this),
+      memory_wait_(first_memory_wait) {
   connection_.client_software_name = std::move(arrival.software_name);
   connection_.client_software_version = std::move(arrival.software_version);
-  if (!connection_.use().since) connection_.use().since = owner_.shard_.clock().mono();
-  owner_.shard_.clients.push_front(connection_);
-  next_ = owner_.first_;
-  previous_ = &owner_.first_;
+  if (!connection_.use().since) connection_.use().since = owner_.shard.clock().mono();
+  owner_.shard.clients.push_front(connection_);
+  next_ = owner_.first;
+  previous_ = &owner_.first;
   if (next_ != nullptr) next_->previous_ = &next_;
-  owner_.first_ = this;
-  ++owner_.open_;
-  owner_.shard_.counters.connections = owner_.open_;
+  owner_.first = this;
+  owner_.session_begun();
 }
 
 Session::~Session() {
@@ -204,7 +119,7 @@ Session::~Session() {
   if (next_ != nullptr) next_->previous_ = previous_;
   // A connection that moved to another shard has not ended: the listener counts it still.
   if (!moved_away_ && owner_.on_ended) owner_.on_ended(connection_.peer());
-  owner_.on_session_ended();
+  owner_.session_ended();
 }
 
 template <typename F>
@@ -225,9 +140,9 @@ void Session::Deadline::on_expired() {
                  is_fault_ || within || unread ? Ending::stalled : Ending::usual);
 }
 
-void Session::Mute::on_expired() {
+void Session::PauseTimer::on_expired() {
   const auto alive = std::exchange(held, nullptr);
-  session_.muted_ = session_.is_short_of_memory_ = false;
+  session_.timed_pause_ = Pause::none;
   session_.guarded([this] {
     session_.wait_readable();
     if (!session_.closed_) session_.pump();
@@ -239,20 +154,38 @@ void Session::Linger::on_expired() {
   session_.give_up_requests();
 }
 
+Session::Pause Session::pause() const {
+  if (timed_pause_ != Pause::none) return timed_pause_;
+  if (!refused_.empty()) return Pause::refused;
+  const bool is_full = slots_.size() >= owner_.limits.requests_in_flight ||
+                       requests_bytes_ + answers_bytes_ >= owner_.limits.bytes_in_flight;
+  return is_full ? Pause::full : Pause::none;
+}
+
+void Session::pause_for(Pause why, std::chrono::milliseconds wait) {
+  if (!pause_timer_) pause_timer_ = std::make_unique<PauseTimer>(*this);
+  timed_pause_ = why;
+  pause_ends_ = owner_.shard.tick_after(wait);
+  pause_timer_->held = shared_from_this();
+  owner_.shard.wheel().schedule(*pause_timer_, pause_ends_);
+}
+
+void Session::end_timed_pause() {
+  timed_pause_ = Pause::none;
+  if (!pause_timer_) return;
+  pause_timer_->cancel();
+  pause_timer_->held = nullptr;
+}
+
 void Session::mute(std::chrono::milliseconds wait) {
-  const auto until = owner_.shard_.tick_after(wait);
-  // Several answers may mute the client; the longest time counts.
-  if (muted_ && until <= muted_until_) return;
-  if (!mute_) mute_ = std::make_unique<Mute>(*this);
-  muted_ = true;
-  is_short_of_memory_ = false;
-  muted_until_ = until;
-  mute_->held = shared_from_this();
-  owner_.shard_.wheel().schedule(*mute_, until);
+  // Several answers may mute the client; the longest time counts.  A pause for memory may be cut
+  // short or be longer: at its end the session looks for memory again.
+  if (timed_pause_ == Pause::quota && owner_.shard.tick_after(wait) <= pause_ends_) return;
+  pause_for(Pause::quota, wait);
 }
 
 void Session::arm(timing::Timer& timer, std::chrono::milliseconds after) {
-  owner_.shard_.wheel().schedule(timer, owner_.shard_.tick_after(after));
+  owner_.shard.wheel().schedule(timer, owner_.shard.tick_after(after));
 }
 
 void Session::start() {
@@ -263,7 +196,7 @@ void Session::start() {
   guarded([this] {
     // A connection from another shard brings unread bytes, which are charged here.
     count_held();
-    arm(idle_, owner_.limits_.idle);
+    arm(idle_, owner_.limits.idle);
     if (connection_.needs_login()) arm(login_, max_login_time);
     wait_readable();
   });
@@ -282,10 +215,7 @@ void Session::close(std::string_view reason, Ending kind) {
   stalled_.cancel();
   login_.cancel();
   linger_.cancel();
-  if (mute_) {
-    mute_->cancel();
-    mute_->held = nullptr;
-  }
+  end_timed_pause();
   release_memory();
   connection_.close();
 }
@@ -313,24 +243,27 @@ void Session::release_memory() {
 // A session that has a request at work takes and begins no more of them while clients hold too
 // much. One is always served.
 bool Session::waits_for_memory() {
-  if (running_ == 0 || muted_ || !owner_.shard_.ledger().is_full()) return false;
-  mute(look_again_for_memory);
-  is_short_of_memory_ = true;
+  if (timed_pause_ != Pause::none) return false;
+  if (running_ == 0 || !owner_.shard.ledger().is_full()) {
+    memory_wait_ = first_memory_wait;
+    return false;
+  }
+  pause_for(Pause::memory, memory_wait_);
+  memory_wait_ = std::min(2 * memory_wait_, max_memory_wait);
   return true;
 }
 
 // Nothing of the session is at work any more, so its next request is begun, however much others
 // hold.
 void Session::stop_waiting_for_memory() {
-  if (!std::exchange(is_short_of_memory_, false)) return;
-  muted_ = false;
-  mute_->cancel();
-  mute_->held = nullptr;
+  if (timed_pause_ != Pause::memory) return;
+  end_timed_pause();
+  memory_wait_ = first_memory_wait;
 }
 
 void Session::wait_readable() {
   // The bytes that were read before the session was full come first.
-  while (!unread_.ahead.empty() && !closed_ && !waits_for_memory() && !is_full()) {
+  while (!unread_.ahead.empty() && !closed_ && !waits_for_memory() && !is_paused()) {
     unread_.ahead_from += take(Bytes(unread_.ahead).subspan(unread_.ahead_from));
     if (unread_.ahead_from == unread_.ahead.size()) {
       unread_.ahead = {};
@@ -341,9 +274,9 @@ void Session::wait_readable() {
   }
   if (closed_ || ended_) return;
   waits_for_memory();
-  // A full session does not read, so it would not see the client's end without the watch.
-  watch_peer(is_full());
-  if (reading_ || is_full()) return;
+  // A paused session does not read, so it would not see the client's end without the watch.
+  watch_peer(is_paused());
+  if (reading_ || is_paused()) return;
   reading_ = true;
   const auto readable = [self = shared_from_this()](const boost::system::error_code& error) {
     // First: read_some() may want to wait again.
@@ -361,7 +294,7 @@ std::size_t Session::receive(std::span<std::uint8_t> into, boost::system::error_
   const std::size_t got = tls_ ? tls_->read_some(into, error)
                                : socket_.read_some(asio::buffer(into.data(), into.size()), error);
   connection_.use().bytes_in += got;
-  owner_.shard_.counters.received_bytes_total += got;
+  owner_.shard.counters.received_bytes_total += got;
   return got;
 }
 
@@ -370,20 +303,20 @@ std::size_t Session::send(std::span<const asio::const_buffer> pieces,
   const std::size_t sent =
       tls_ ? tls_->write_some(pieces, error) : socket_.write_some(pieces, error);
   connection_.use().bytes_out += sent;
-  owner_.shard_.counters.sent_bytes_total += sent;
+  owner_.shard.counters.sent_bytes_total += sent;
   return sent;
 }
 
 void Session::watch_peer(bool watched) {
   if (std::exchange(watched_, watched) == watched) return;
-  if (!watched) return owner_.peers_.remove(socket_.native_handle());
+  if (!watched) return owner_.peers.remove(socket_.native_handle());
   // Behind the end of its stream only a broken connection is news.
   const bool ends = !ended_ && !linger_.armed();
-  owner_.peers_.add(socket_.native_handle(),
-                    ends ? PeerWatch::Event::ended : PeerWatch::Event::broken,
-                    [self = weak_from_this()](PeerWatch::Event event) {
-                      if (const auto alive = self.lock()) alive->peer_event(event);
-                    });
+  owner_.peers.add(socket_.native_handle(),
+                   ends ? PeerWatch::Event::ended : PeerWatch::Event::broken,
+                   [self = weak_from_this()](PeerWatch::Event event) {
+                     if (const auto alive = self.lock()) alive->peer_event(event);
+                   });
 }
 
 void Session::peer_event(PeerWatch::Event event) {
@@ -421,11 +354,11 @@ void Session::read_some() {
     unread_.partial->came(receive(room, error));
     if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
   } else {
-    const std::size_t got = receive({owner_.scratch_.get(), scratch_bytes}, error);
-    const std::size_t taken = take({owner_.scratch_.get(), got});
+    const std::size_t got = receive({owner_.scratch.get(), scratch_bytes}, error);
+    const std::size_t taken = take({owner_.scratch.get(), got});
     // Bytes that the session has no room for are kept here, because the next session reads into the
     // shared buffer.
-    unread_.ahead.assign(owner_.scratch_.get() + taken, owner_.scratch_.get() + got);
+    unread_.ahead.assign(owner_.scratch.get() + taken, owner_.scratch.get() + got);
   }
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
@@ -443,13 +376,14 @@ void Session::read_some() {
 void Session::count_held() {
   const std::size_t unfinished = unread_.partial ? unread_.partial->come() : 0;
   const std::size_t requests = closed_ ? running_ : slots_.size();
-  held_.set(sizeof(Session) + bytes_beside_session + requests * bytes_a_request + unfinished +
-            unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
+  const std::size_t of_tls = tls_ ? tls_->held_bytes() : 0;
+  held_.set(sizeof(Session) + bytes_beside_session + of_tls + requests * bytes_a_request +
+            unfinished + unread_.ahead.size() + requests_bytes_ + answers_bytes_ - viewed_bytes_);
 }
 
 std::size_t Session::take(Bytes bytes) {
   const std::size_t all = bytes.size();
-  while (!bytes.empty() && !closed_ && !is_full()) {
+  while (!bytes.empty() && !closed_ && !is_paused()) {
     // The size first, of which as little as one byte may have come.
     if (!unread_.partial) {
       const std::size_t more = std::min(unread_.size.size() - unread_.size_come, bytes.size());
@@ -464,7 +398,7 @@ std::size_t Session::take(Bytes bytes) {
               Ending::bad_frame);
         break;
       }
-      if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits_.frame_bytes) {
+      if (claimed < 0 || static_cast<std::size_t>(claimed) > owner_.limits.frame_bytes) {
         // Read as a size, the beginning of a ClientHello is at least 369 million bytes.
         if (!tls_ && looks_like_tls(unread_.size)) {
           close(fmt::format("the client speaks TLS, and the listener {} expects plain text: give "
@@ -476,7 +410,7 @@ std::size_t Session::take(Bytes bytes) {
         close(
             fmt::format(
                 "the client sent a request of {} bytes; the limit is {} (socket.request.max.bytes)",
-                claimed, owner_.limits_.frame_bytes),
+                claimed, owner_.limits.frame_bytes),
             Ending::bad_frame);
         break;
       }
@@ -488,14 +422,14 @@ std::size_t Session::take(Bytes bytes) {
     // One read may have a thousand requests, each of which takes more than its bytes.
     if (slots_.size() % requests_between_counts != 0) continue;
     count_held();
-    if (owner_.shard_.ledger().is_full()) break;
+    if (owner_.shard.ledger().is_full()) break;
   }
   return all - bytes.size();
 }
 
 void Session::admit(std::shared_ptr<Frame> frame) {
   unread_.size_come = 0;
-  arm(idle_, owner_.limits_.idle);
+  arm(idle_, owner_.limits.idle);
   if (connection_.takes_raw_tokens) return admit_raw_token(std::move(frame));
   auto header = protocol::parse_request_header(frame->view());
   std::string refused = header ? broker::refusal_reason(*header) : header.error().message;
@@ -508,14 +442,14 @@ void Session::admit(std::shared_ptr<Frame> frame) {
   }
   if (!refused.empty()) return close(refused, Ending::bad_request);
   if (!may_be_served(header->api_key())) {
-    if (connection_.login_has_ended(owner_.shard_.clock().mono())) {
-      ++owner_.shard_.counters.expired_logins_total;
+    if (connection_.login_has_ended(owner_.shard.clock().mono())) {
+      ++owner_.shard.counters.expired_logins_total;
       audit_unserved(header->api_key());
     }
     return close("the client did not log in again in time (connections.max.reauth.ms)",
                  Ending::usual);
   }
-  ++owner_.shard_.counters.requests_total;
+  ++owner_.shard.counters.requests_total;
   connection_.count_request(header->client_id.value_or(std::string_view()));
   enqueue(std::move(frame), *header, *broker::find_handler(header->key));
 }
@@ -523,9 +457,9 @@ void Session::admit(std::shared_ptr<Frame> frame) {
 // Because there is no login, or it has ended.
 void Session::audit_unserved(protocol::ApiKey key) {
   const bool is_early = connection_.needs_login();
-  auto& security = owner_.broker_.security(owner_.shard_);
+  auto& security = owner_.broker.security(owner_.shard);
   auto& log = is_early ? security.log_before_login : security.log_expired_logins;
-  log.warn(owner_.shard_.clock().mono(), "audit",
+  log.warn(owner_.shard.clock().mono(), "audit",
            fmt::format("{} from {} on listener {} sent a {} request {}: refused",
                        is_early ? "a client" : printable(connection_.principal()),
                        connection_.peer(), connection_.listener().name, protocol::name(key),
@@ -536,7 +470,7 @@ void Session::audit_unserved(protocol::ApiKey key) {
 // A login that has ended is followed by another, and by nothing else; nothing comes in between its
 // steps.
 bool Session::may_be_served(protocol::ApiKey key) const {
-  const bool has_ended = connection_.login_has_ended(owner_.shard_.clock().mono());
+  const bool has_ended = connection_.login_has_ended(owner_.shard.clock().mono());
   const bool within = connection_.sasl && !connection_.needs_login();
   if (!has_ended && !within) return true;
   return key == (within ? protocol::ApiKey::sasl_authenticate : protocol::ApiKey::sasl_handshake);
@@ -556,8 +490,8 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
   const std::size_t bytes = frame->size();
   requests_bytes_ += bytes;
   slots_.push_back({.request_bytes = bytes, .reserved = 0, .answered = false, .answer = {}});
-  broker::RequestContext context{owner_.broker_, owner_.shard_, connection_, header, frame, bytes};
-  context.charge = broker::Charge(owner_.shard_.ledger(), this);
+  broker::RequestContext context{owner_.broker, owner_.shard, connection_, header, frame, bytes};
+  context.charge = broker::Charge(owner_.shard.ledger(), this);
   const std::size_t max_answered =
       handler.max_answered == nullptr ? 0 : handler.max_answered(context);
   const bool in_steps = handler.works_in_steps != nullptr && handler.works_in_steps(context);
@@ -566,22 +500,21 @@ void Session::enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeade
                       handler.pipelined && !in_steps});
 }
 
-bool Session::is_full() const {
-  return muted_ || !refused_.empty() || slots_.size() >= owner_.limits_.requests_in_flight ||
-         requests_bytes_ + answers_bytes_ >= owner_.limits_.bytes_in_flight;
-}
-
 // Never in the way of the oldest: when all of the answers before it are written, there are none.
 bool Session::has_room_for_answer_of(const Request& request) const {
   const std::size_t answers = answers_bytes_ + reserved_bytes_;
   if (answers == 0) return true;
-  if (request.max_answered == 0) return answers < owner_.limits_.bytes_in_flight;
-  return requests_bytes_ + answers + request.max_answered <= owner_.limits_.bytes_in_flight;
+  if (request.max_answered == 0) return answers < owner_.limits.bytes_in_flight;
+  return requests_bytes_ + answers + request.max_answered <= owner_.limits.bytes_in_flight;
 }
 
 void Session::pump() {
   if (std::exchange(pumping_, true)) return;  // A handler that ends at once comes back in here.
-  while (!waiting_.empty() && !closed_ && !muted_ && !exclusive_running_ && refused_.empty() &&
+  const auto may_begin = [this] {
+    const Pause why = pause();
+    return why == Pause::none || why == Pause::full;
+  };
+  while (!waiting_.empty() && !closed_ && may_begin() && !exclusive_running_ &&
          !connection_.ends_when_answered) {
     // If the oldest may not begin, none behind it may: the requests of a connection keep their
     // order.
@@ -610,15 +543,15 @@ void Session::run(Request request) {
   const bool at_once = handler.pipelined || working < min_working_bytes;
   if (at_once) request.context.charge.set(working);
   // Looked at for each request, so that a quota holds for connections that are open when it is set.
-  const auto& quotas = owner_.broker_.security(owner_.shard_).image->quotas();
+  const auto& quotas = owner_.broker.security(owner_.shard).image->quotas();
   if (quotas.any(broker::QuotaKind::request) && !connection_.needs_login())
     // Measured only where a quota asks for it.
-    request.context.time = std::make_shared<broker::RequestTime>(owner_.shard_.clock().mono());
+    request.context.time = std::make_shared<broker::RequestTime>(owner_.shard.clock().mono());
   const auto time = request.context.time;
   // The callback holds the frame until the answer is given, because the request consists of views
   // of it.  The handler runs in here up to its first wait.
   asio::co_spawn(
-      owner_.shard_.executor(),
+      owner_.shard.executor(),
       at_once ? handler.run(std::move(request.context))
               : run_when_room(handler, std::move(request.context), working),
       [self = shared_from_this(), frame, number, key](std::exception_ptr failed,
@@ -631,8 +564,8 @@ void Session::run(Request request) {
             what = e.what();
           } catch (...) {
           }
-          self->owner_.failed_requests_.error(
-              self->owner_.shard_.clock().mono(), "server",
+          self->owner_.failed_requests.error(
+              self->owner_.shard.clock().mono(), "server",
               fmt::format("request {} of {} failed: {}", key, self->connection_.peer(), what));
           // Without an answer the client would wait for this request until its own timeout; it is
           // disconnected instead.
@@ -640,7 +573,7 @@ void Session::run(Request request) {
         }
         self->guarded([&] { self->answered(number, std::move(answer)); });
       });
-  if (time) time->until_wait = owner_.shard_.clock().mono() - time->begun;
+  if (time) time->until_wait = owner_.shard.clock().mono() - time->begun;
 }
 
 void Session::answered(std::uint64_t number, broker::Answer answer) {
@@ -657,7 +590,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   }
   for (const auto& view : answer.tail_views) slot.viewed += view.bytes;
   viewed_bytes_ += slot.viewed;
-  if (slot.viewed > 0) slot.views = {owner_.shard_.ledger(), std::move(answer.tail_views)};
+  if (slot.viewed > 0) slot.views = {owner_.shard.ledger(), std::move(answer.tail_views)};
   if (answer.mute.count() > 0) mute(answer.mute);
   slot.answer = std::move(answer);
   reserved_bytes_ -= std::exchange(slot.reserved, 0);
@@ -721,7 +654,7 @@ void Session::write_answers() {
 
     // The socket took something, so the client reads.
     stalled_.cancel();
-    arm(idle_, owner_.limits_.idle);  // A client that reads a long answer is not idle,
+    arm(idle_, owner_.limits.idle);  // A client that reads a long answer is not idle,
     if (linger_.armed()) arm(linger_, max_linger_time);  // and has not gone.
     sent_ += sent;
     encrypted += tls_ ? sent : 0;
@@ -746,11 +679,11 @@ void Session::write_answers() {
 
 bool Session::moved() {
   broker::Shard* const there = connection_.better_shard();
-  if (there == nullptr || there == &owner_.shard_ || !owner_.move_to || owner_.ending_ || ended_ ||
+  if (there == nullptr || there == &owner_.shard || !owner_.move_to || owner_.ending || ended_ ||
       linger_.armed())
     return false;
   // Nothing in flight: requests are slots, and answers pieces on their way.
-  if (closed_ || muted_ || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
+  if (closed_ || is_paused() || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
   boost::system::error_code error;
   const auto local = socket_.local_endpoint(error);
   if (error) return false;
@@ -778,7 +711,7 @@ bool Session::moved() {
 
 void Session::wait_writable() {
   writing_ = true;
-  if (!stalled_.armed()) arm(stalled_, owner_.limits_.write_stall);
+  if (!stalled_.armed()) arm(stalled_, owner_.limits.write_stall);
   socket_.async_wait(asio::socket_base::wait_write,
                      [self = shared_from_this()](const boost::system::error_code& error) {
                        self->writing_ = false;

@@ -29,7 +29,8 @@
 // broker hold (tarry.memory.bytes, broker/context/ledger.h): the connection itself, frames,
 // finished or not, and unread answers are charged here, and what a request needs before it begins.
 // A request that finds no memory waits, then its connection is closed; so is the connection that
-// holds the most.
+// holds the most.  While all clients together hold too much, a session with a request at work
+// pauses, and looks again ever more seldom.
 //
 // A client that exceeds a quota is muted, as in Kafka: its answer, which says for how long, is sent
 // at once; then nothing is read from its connection, and no request that was read is begun, until
@@ -65,7 +66,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -76,7 +76,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/container/devector.hpp>
 
-#include "base/log_throttle.h"
 #include "broker/context/connection.h"
 #include "broker/context/ledger.h"
 #include "broker/handlers/table.h"
@@ -84,88 +83,24 @@
 #include "server/arrival.h"
 #include "server/frame.h"
 #include "server/peer_watch.h"
-#include "server/session_limits.h"
+#include "server/session_context.h"
 #include "server/tls_session.h"
 #include "timing/timing_wheel.h"
 
 namespace tarry::server {
 
-class Session;
-
-// The reasons to close a session; each except the first is logged.
-enum class Ending {
-  usual,          // The client went, or the broker stops.
-  bad_frame,      // Not a frame, or one that is not allowed.
-  bad_request,    // Not a request, or one that is not supported.
-  refused,        // By its request's handler, which cannot answer it.
-  cut_off,        // The client went in the middle of a frame.
-  stalled,        // The client did not finish what it had begun.
-  too_much_held,  // It holds the most of what all clients may hold.
-  failed,         // It ran into an exception: no memory.
-  speaks_tls,     // Where plain text is expected.
-};
-inline constexpr std::size_t ending_count = 9;
-
-// The sessions of one shard, and the buffer that they read into.
-class Sessions {
- public:
-  Sessions(broker::Broker& broker, broker::Shard& shard, SessionLimits limits);
-  ~Sessions();
-
-  // A connection that cannot be served is closed, with a line in the log, and counts as ended.
-  void take(Arrival arrival);
-  void close_all(std::string_view reason);
-  // Closes them all, and whatever is still on its way here; `then` is called when none is left.
-  void end(std::string_view reason, std::move_only_function<void()> then);
-
-  // From here on; a connection that is idle now may be so as long as was allowed before.
-  void set_limits(const SessionLimits& limits) { limits_ = limits; }
-
-  std::size_t size() const { return open_; }
-  // The bytes of unanswered requests and unwritten answers of all sessions.
-  std::size_t bytes_in_flight() const;
-
-  // Called with the peer whenever a session has ended, and not when it went to another shard.
-  std::move_only_function<void(std::string_view peer)> on_ended;
-
-  // Gives a connection to the sessions of another shard; none: all stay.
-  std::move_only_function<void(broker::Shard& there, Arrival arrival)> move_to;
-
- private:
-  friend class Session;
-  void on_session_ended();
-  // Logs why a session is closed, a bounded number of lines for each kind.
-  void log_ending(Ending kind, std::string_view peer, std::string_view reason);
-
-  broker::Broker& broker_;
-  broker::Shard& shard_;
-  SessionLimits limits_;
-  PeerWatch peers_;                          // Watches the sessions that are full.
-  std::unique_ptr<std::uint8_t[]> scratch_;  // The shared buffer that sockets are read into.
-  Session* first_ = nullptr;                 // The head of the list of sessions.
-  std::size_t open_ = 0;
-  std::move_only_function<void()> on_all_ended_;  // The callback of end().
-  bool ending_ = false;
-
-  // A client can cause these lines over and over; this many are enough to identify it.
-  static constexpr unsigned lines_per_kind = 20;
-  std::vector<LogThrottle> endings_;  // One for each Ending.
-  LogThrottle not_taken_{lines_per_kind};
-  LogThrottle failed_requests_{lines_per_kind};
-};
-
 class Session final : public std::enable_shared_from_this<Session>, private broker::Debtor {
  public:
-  Session(Sessions& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
+  Session(SessionContext& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
   ~Session() override;
 
   void start();
   void close(std::string_view reason, Ending kind);
+  Session* next() const { return next_; }
+  std::size_t bytes_in_flight() const { return requests_bytes_ + answers_bytes_; }
 
  private:
   void foreclose(std::string_view reason) override { close(reason, Ending::too_much_held); }
-
-  friend class Sessions;
 
   // Costs nothing while it is empty, unlike a std::deque: thousands of connections are idle.
   template <typename T>
@@ -207,10 +142,19 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     const bool is_fault_;
   };
 
+  // Why nothing is read from the connection; the first that holds counts.
+  enum class Pause : std::uint8_t {
+    none,
+    quota,    // The client exceeded one: until a time.
+    memory,   // All clients hold too much: until a time, and then it looks again.
+    refused,  // A request cannot be answered: the connection is closed after the answers before it.
+    full,     // It has as much in flight as it may.  Requests that were read are still begun.
+  };
+
   // For as long as the client has to wait for its quota, or for others to give memory back.
-  class Mute final : public timing::Timer {
+  class PauseTimer final : public timing::Timer {
    public:
-    explicit Mute(Session& session) : session_(session) {}
+    explicit PauseTimer(Session& session) : session_(session) {}
 
     std::shared_ptr<Session> held;  // While it is armed: nothing else waits for anything then.
 
@@ -229,6 +173,10 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
     Session& session_;
   };
 
+  Pause pause() const;
+  bool is_paused() const { return pause() != Pause::none; }
+  void pause_for(Pause why, std::chrono::milliseconds wait);
+  void end_timed_pause();
   void mute(std::chrono::milliseconds wait);
   bool waits_for_memory();
   void stop_waiting_for_memory();
@@ -241,7 +189,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void give_up_requests();
   void stream_ended();
   void read_some();
-  // Takes whole frames from the stream until it is_full(); returns how many bytes that were.  The
+  // Takes whole frames from the stream until it is_paused(); returns how many bytes that were.  The
   // session may have ended meanwhile.
   std::size_t take(Bytes bytes);
   void count_held();
@@ -252,7 +200,6 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void admit_raw_token(std::shared_ptr<Frame> frame);
   void enqueue(std::shared_ptr<Frame> frame, const protocol::RequestHeader& header,
                const broker::Handler& handler);
-  bool is_full() const;
   bool has_room_for_answer_of(const Request& request) const;
   void pump();
   void run(Request request);
@@ -266,14 +213,14 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void guarded(F work);
   void arm(timing::Timer& timer, std::chrono::milliseconds after);
 
-  Sessions& owner_;
+  SessionContext& owner_;
   boost::asio::ip::tcp::socket socket_;
   std::unique_ptr<TlsSession> tls_;  // Null: plain text.
   broker::Connection connection_;
 
   Unread unread_;
-  bool reading_ = false;  // Waiting for the socket; false while is_full().
-  bool watched_ = false;  // By the owner's peers_, while is_full() or ended_.
+  bool reading_ = false;  // Waiting for the socket; false while is_paused().
+  bool watched_ = false;  // By owner_.peers, while is_paused() or ended_.
   bool ended_ = false;    // All that the client sent is read; it may wait for answers.
 
   std::list<Request> waiting_;  // Admitted, not started.
@@ -284,7 +231,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   std::size_t requests_bytes_ = 0;  // Frames that are not answered.
   std::size_t answers_bytes_ = 0;   // Answers that are not written.
   std::size_t reserved_bytes_ = 0;  // Answers that are not made yet.
-  broker::Charge held_;             // Itself, the frames, and the answers but for their views.
+  // Itself with its TLS, the frames, and the answers but for their views.
+  broker::Charge held_;
   bool pumping_ = false;
 
   Queue<SharedBytes> out_;  // Pieces on their way; the first is sent from out_sent_ on.
@@ -303,12 +251,12 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   Deadline login_{*this, "the client did not log in within 10 s", true};
   Linger linger_{*this};
 
-  std::unique_ptr<Mute> mute_;  // Null: it never was.
-  timing::Tick muted_until_ = 0;
-  bool muted_ = false;
-  bool is_short_of_memory_ = false;  // Muted for that reason alone.
+  Pause timed_pause_ = Pause::none;          // Or quota, or memory; pause() has the others.
+  std::unique_ptr<PauseTimer> pause_timer_;  // Null: it never had such a pause.
+  timing::Tick pause_ends_ = 0;
+  std::chrono::milliseconds memory_wait_;  // The next pause for memory.
 
-  Session* next_ = nullptr;  // In the owner's list.
+  Session* next_ = nullptr;  // In the list that owner_.first begins.
   Session** previous_ = nullptr;
   bool closed_ = false;  // Its socket is closed, or another session's.
   bool moved_away_ = false;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include <fmt/core.h>
 #include <boost/asio/error.hpp>
@@ -20,6 +21,15 @@ namespace asio = boost::asio;
 
 // The most that one TLS record holds.
 constexpr std::size_t record_bytes = 16 * 1024;
+
+// The memory of a connection on which nothing is under way.  Measured with OpenSSL 3.0, TLS 1.3 and
+// 1400 connections that had an answer each: 12 to 15 KB more than without TLS.
+constexpr std::size_t idle_bytes = 16 * 1024;
+
+// The buffer of a record that was read or written in part; there is one for each direction.  The
+// documentation of SSL_MODE_RELEASE_BUFFERS, with which they go when they are empty, says 34 KB for
+// both.
+constexpr std::size_t buffer_bytes = 17 * 1024;
 
 // In words, where OpenSSL's say little to an operator.
 std::string handshake_failure(const SSL* ssl) {
@@ -150,10 +160,12 @@ std::size_t TlsSession::write_some(std::span<const asio::const_buffer> pieces,
   ERR_clear_error();
   const int result =
       SSL_write_ex(ssl_, record.data(), std::min(record.size(), record_bytes), &sent);
+  has_unsent_ = false;
   if (result == 1) return sent;
   switch (SSL_get_error(ssl_, result)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
+      has_unsent_ = true;
       error = asio::error::would_block;
       return 0;
     default:
@@ -165,6 +177,13 @@ std::size_t TlsSession::write_some(std::span<const asio::const_buffer> pieces,
 
 bool TlsSession::has_pending() const {
   return SSL_pending(ssl_) > 0;
+}
+
+std::size_t TlsSession::held_bytes() const {
+  // "RB": the header of a record was read, and of its body nothing, which leaves nothing pending.
+  const bool has_unread =
+      SSL_has_pending(ssl_) == 1 || std::string_view(SSL_rstate_string(ssl_)) == "RB";
+  return idle_bytes + (has_unread ? buffer_bytes : 0) + (has_unsent_ ? buffer_bytes : 0);
 }
 
 void TlsSession::say_end() {

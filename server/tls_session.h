@@ -42,6 +42,8 @@ class TlsSession {
                          boost::system::error_code& error);
   // Bytes that were received and can be read though the socket has none.
   bool has_pending() const;
+  // The memory that OpenSSL takes for it now.
+  std::size_t held_bytes() const;
   // Tells the client that this is the end, if that can be done at once.
   void say_end();
 
@@ -49,6 +51,7 @@ class TlsSession {
   const std::shared_ptr<const TlsContext> context_;
   struct ssl_st* const ssl_;
   bool broken_ = false;
+  bool has_unsent_ = false;  // Of a record that was written in part.
   bool client_refused_ = false;
 };
 

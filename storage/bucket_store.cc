@@ -574,6 +574,19 @@ BucketStore::Sizes BucketStore::sizes() const {
   return out;
 }
 
+void BucketStore::Sizes::report(MetricSink& sink) const {
+  sink.gauge({"tarry_storage_pending_blob_bytes", "Size of the blob files of pending records."},
+             blob_bytes);
+  sink.gauge({"tarry_storage_pending_garbage_bytes",
+              "Bytes of removed records in the blob files of pending records."},
+             garbage_bytes);
+  sink.gauge({"tarry_storage_pending_table_bytes",
+              "Size of the tables that name the chunks of pending records."},
+             table_bytes);
+  sink.gauge({"tarry_storage_pending_chunks", "Chunks of pending records on disk, approximately."},
+             chunks);
+}
+
 Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now, WallTime wall) {
   // This many rows are read in some milliseconds.
   constexpr std::uint64_t few_chunks = 10'000;

@@ -54,6 +54,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/metrics.h"
 #include "base/result.h"
 #include "storage/bucket.h"
 #include "storage/bucket_change.h"
@@ -184,6 +185,8 @@ class BucketStore {
     std::uint64_t garbage_bytes = 0;  // In them, known to be dead.
     std::uint64_t table_bytes = 0;    // The size of everything else.
     std::uint64_t chunks = 0;         // About.
+
+    void report(MetricSink& sink) const;
   };
   Sizes sizes() const;
   // The contents of each level of buckets, of all owners: also what is gone and not freed yet, and

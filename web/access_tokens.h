@@ -21,7 +21,7 @@
 
 #include "base/random.h"
 #include "base/result.h"
-#include "web/access.h"
+#include "web/token.h"
 
 namespace tarry::web {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "web/access.h"
+#include "web/hosts.h"
 #include "web/question.h"
 #include "web/target.h"
 

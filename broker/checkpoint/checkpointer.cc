@@ -243,7 +243,7 @@ void Checkpointer::flush_stores() {
 }
 
 void Checkpointer::note_position() {
-  shard_.journal().checkpoint(checkpoint_->target(), [this](const Result<>& noted) {
+  shard_.note_checkpoint(checkpoint_->target(), [this](const Result<>& noted) {
     if (!noted) return give_up(noted.error());
     checkpoint_->finished({});
     ++checkpoints_total_;

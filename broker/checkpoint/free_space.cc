@@ -80,7 +80,7 @@ void FreeSpace::seen(const DiskSpace& space, bool lost_directory) {
 }
 
 void FreeSpace::looked(const Found& found) {
-  shard_.journal().retry_space();
+  shard_.retry_journal_space();
   set_lack(lack_with(found.space), found.space);
   // The broker tells when the directory is there again.
   if (lack_ == Lack::directory) return;

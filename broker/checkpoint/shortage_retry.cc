@@ -31,7 +31,7 @@ void ShortageRetry::later(const Error& error) {
 }
 
 void ShortageRetry::retry() {
-  shard_.journal().retry_space();
+  shard_.retry_journal_space();
   again_();
 }
 

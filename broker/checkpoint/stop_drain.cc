@@ -32,10 +32,10 @@ void StopDrain::start(std::move_only_function<void()> then) {
 // First the journal's rounds until it is idle, then one checkpoint of everything; each call takes
 // the next step.
 void StopDrain::go_on() {
-  auto& journal = shard_.journal();
+  const auto& journal = shard_.journal();
   if (journal.has_failed() || checkpointer_.has_failed()) return finish();
   if (!journal.is_idle()) {
-    journal.start_round();
+    shard_.start_journal_round();
     const bool waits = journal.disk_is_full() || journal.is_postponed();
     if (waits && !journal_may_wait()) return finish();
     const auto again = waits ? ShortageRetry::stop_retry_every : round_takes;
@@ -67,7 +67,7 @@ bool StopDrain::journal_may_wait() {
               shard_.index());
     return false;
   }
-  shard_.journal().retry_space();
+  shard_.retry_journal_space();
   return true;
 }
 

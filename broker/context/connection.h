@@ -39,9 +39,13 @@ class Connection : public ClientHook {
   std::string host() const;
   // The listener that accepted it, and who its TLS says it is.
   const ConnectionOrigin& origin() const { return origin_; }
-  ConnectionUse& use() { return origin_.use; }
+  ConnectionUse& use() {
+    thread_.check();
+    return origin_.use;
+  }
   // A request has come.
   void count_request(std::string_view client_id) {
+    thread_.check();
     ++origin_.use.requests;
     const auto shown = client_id.substr(0, max_client_id);
     if (origin_.use.client_id != shown) origin_.use.client_id = shown;
@@ -50,7 +54,10 @@ class Connection : public ClientHook {
   // "User:alice", "User:ANONYMOUS".
   std::string principal() const;
   PrincipalId principal_id() const { return origin_.principal_id; }
-  void set_principal_id(PrincipalId id) { origin_.principal_id = id; }
+  void set_principal_id(PrincipalId id) {
+    thread_.check();
+    origin_.principal_id = id;
+  }
   // Until it has logged in it may send ApiVersions, SaslHandshake and SaslAuthenticate alone.
   bool needs_login() const {
     return origin_.listener && has_sasl(origin_.listener->protocol) && origin_.sasl_user.empty();
@@ -58,6 +65,7 @@ class Connection : public ClientHook {
   // `mechanism` and `user` of a further login are those of the first.
   void logged_in(std::string user, std::string mechanism, MonoTime now,
                  std::optional<MonoTime> ends) {
+    thread_.check();
     origin_.sasl_user = std::move(user);
     origin_.sasl_mechanism = std::move(mechanism);
     origin_.logged_in_at = now;

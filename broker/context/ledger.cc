@@ -15,10 +15,12 @@ constexpr std::size_t min_fair_part = std::size_t{1} << 20;
 }  // namespace
 
 Debtor::Debtor(Ledger& ledger) {
+  ledger.thread_.check();
   ledger.debtors_.push_back(*this);
 }
 
-Ledger::Ledger(ShardContext& shard, MemoryPool& pool) : shard_(shard), pool_(pool) {
+Ledger::Ledger(ShardContext& shard, const OwnerThread& thread, MemoryPool& pool)
+    : shard_(shard), thread_(thread), pool_(pool) {
   pool_.ledgers_.push_back(this);
 }
 
@@ -27,6 +29,7 @@ Ledger::~Ledger() {
 }
 
 std::size_t Ledger::room() const {
+  thread_.check();
   // An eighth is kept for bytes that come without asking.
   const std::size_t for_work = pool_.limit() - pool_.limit() / 8;
   const std::size_t used = pool_.used();
@@ -34,6 +37,7 @@ std::size_t Ledger::room() const {
 }
 
 bool Ledger::is_full() const {
+  thread_.check();
   return pool_.used() > pool_.limit();
 }
 
@@ -45,7 +49,7 @@ std::size_t Ledger::fair_part() const {
 void Ledger::change(Debtor* debtor, std::size_t before, std::size_t now) {
   // Giving back is not checked: when a shard has ended, its coroutines are destroyed on another
   // thread.
-  if (now > before) shard_.assert_on_shard();
+  if (now > before) thread_.check();
   if (debtor != nullptr) debtor->debt_ += now - before;
   used_ += now - before;  // Modulo 2^64: both may be less.
   const std::size_t apart = used_ > published_ ? used_ - published_ : published_ - used_;
@@ -85,6 +89,7 @@ bool Charge::try_grow(std::size_t bytes) {
 
 SharedViews::SharedViews(Ledger& ledger, std::vector<View> views)
     : ledger_(&ledger), views_(std::move(views)) {
+  ledger.thread_.check();
   for (const View& view : views_) {
     auto& kept = ledger.views_[view.first];
     ++kept.holders;

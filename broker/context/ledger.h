@@ -26,9 +26,10 @@
 // Views of the log's tail cost no memory of their own while the tail is there; afterwards they keep
 // it alive, once for all that begin with the same byte (SharedViews).
 //
-// A ledger, its debtors and its charges belong to its shard's thread.  The pool is shared by the
-// shards; a ledger reports to it only when its sum has moved by some kilobytes, so that shards do
-// not contend for it.
+// A ledger, its debtors and its charges belong to its shard's thread; whatever asks it or takes
+// more asserts that, and only giving back does not.  The pool is shared by the shards; a ledger
+// reports to it only when its sum has moved by some kilobytes, so that shards do not contend for
+// it.
 
 #include <cstddef>
 #include <string>
@@ -41,6 +42,7 @@
 #include <boost/intrusive/list.hpp>
 
 #include "base/bytes.h"
+#include "base/owner_thread.h"
 #include "broker/context/memory_pool.h"
 #include "timing/timing_wheel.h"
 
@@ -76,13 +78,17 @@ class Debtor : public boost::intrusive::list_base_hook<
 
 class Ledger {
  public:
-  Ledger(ShardContext& shard, MemoryPool& pool);
+  // `thread` is the shard's.
+  Ledger(ShardContext& shard, const OwnerThread& thread, MemoryPool& pool);
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
   // The memory that this shard's clients hold.
-  std::size_t used() const { return used_; }
+  std::size_t used() const {
+    thread_.check();
+    return used_;
+  }
   // The memory that work of all shards together may still take.
   std::size_t room() const;
   // All shards together hold more than they may: nobody should begin what can wait.
@@ -105,6 +111,7 @@ class Ledger {
   std::pair<Debtor*, std::size_t> find_largest(std::size_t at_least);
 
   ShardContext& shard_;
+  const OwnerThread& thread_;
   MemoryPool& pool_;
   std::size_t used_ = 0;
   std::size_t published_ = 0;  // The part of it that the pool knows.

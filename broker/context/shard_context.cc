@@ -27,7 +27,7 @@ ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
       setup_(std::move(setup)),
       epoch_(broker.clock->mono()),
       purgatory_(wheel_),
-      ledger_(*this, *broker.memory),
+      ledger_(*this, thread_, *broker.memory),
       idle_note_timer_([this] { journal_->note_idle(); }) {
   purgatory_.set_ready_hook([this] {
     // In a turn of its own, when the change that caused the completions is complete.

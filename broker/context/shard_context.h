@@ -109,10 +109,7 @@ class ShardContext {
 
   // --- The journal
 
-  storage::Journal& journal() {
-    assert_on_shard();
-    return *journal_;
-  }
+  // Its positions and figures.
   const storage::Journal& journal() const {
     assert_on_shard();
     return *journal_;
@@ -137,6 +134,32 @@ class ShardContext {
     assert_on_shard();
     return written_through_;
   }
+  // For the checkpoint and the stop, which write nothing of their own (storage/journal.h).
+  void start_journal_round() {
+    assert_on_shard();
+    journal_->start_round();
+  }
+  void retry_journal_space() {
+    assert_on_shard();
+    journal_->retry_space();
+  }
+  void note_checkpoint(Lsn lsn, storage::Journal::Completion then) {
+    assert_on_shard();
+    journal_->checkpoint(lsn, std::move(then));
+  }
+  // For a backup.
+  void hold_journal_rounds(std::move_only_function<void()> held) {
+    assert_on_shard();
+    journal_->hold_rounds(std::move(held));
+  }
+  void release_journal_rounds() {
+    assert_on_shard();
+    journal_->release_rounds();
+  }
+  void keep_journal_files(bool keep) {
+    assert_on_shard();
+    journal_->keep_files(keep);
+  }
   // The shard can keep no promise any more: it accepts no work from here on, and the process ends.
   void journal_failed(const Error& error);
   bool failed() const {
@@ -146,7 +169,10 @@ class ShardContext {
 
   // Enough of the disk is free for new work; deliveries and checkpoints go on without.  Written by
   // FreeSpace.
-  bool has_room() const { return has_room_ && !failed(); }
+  bool has_room() const {
+    assert_on_shard();
+    return has_room_ && !failed_;
+  }
   void set_has_room(bool has_room) {
     assert_on_shard();
     has_room_ = has_room;
@@ -195,7 +221,10 @@ class ShardContext {
   ~ShardContext() = default;
 
   // From here on the shard is used on this thread alone.
-  void bind_to_this_thread() { thread_.bind(); }
+  void bind_to_this_thread() {
+    thread_.bind();
+    purgatory_.bind_to_this_thread();
+  }
   Result<> open_journal(const storage::RecoveredJournal& recovered);
   void begin_to_stop();
   std::shared_ptr<const storage::TopicsImage> exchange_topics(

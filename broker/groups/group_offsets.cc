@@ -119,31 +119,37 @@ void GroupOffsets::restore(std::span<const storage::CommittedOffset> offsets) {
 }
 
 const GroupShare& GroupOffsets::share() const {
+  shard_.assert_on_shard();
   return *state_->share;
 }
 
 // Commits on their way stay in the share that they began with.
 void GroupOffsets::count_in(std::shared_ptr<GroupShare> share) {
+  shard_.assert_on_shard();
   state_->leave();
   state_->enter(std::move(share));
 }
 
 const GroupOffsets::Map& GroupOffsets::all() const {
+  shard_.assert_on_shard();
   return state_->offsets;
 }
 
 const CommittedOffset* GroupOffsets::find(const TopicPartition& partition) const {
+  shard_.assert_on_shard();
   const auto found = state_->offsets.find(partition);
   return found == state_->offsets.end() ? nullptr : &found->second;
 }
 
 bool GroupOffsets::empty() const {
+  shard_.assert_on_shard();
   return state_->offsets.empty() && state_->pending == 0;
 }
 
 // A commit takes room when it is written; when it is durable, its offsets take it in its place.
 std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits,
                                                    std::shared_ptr<GroupShare> payer) {
+  shard_.assert_on_shard();
   TARRY_ASSERT(!commits.empty(), "a commit has at least one offset");
   // Until the old ones go, both are there.
   std::size_t bytes = 0, more = 0;
@@ -214,6 +220,7 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits,
 }
 
 std::expected<Lsn, ErrorCode> GroupOffsets::remove(std::vector<TopicPartition> partitions) {
+  shard_.assert_on_shard();
   std::erase_if(partitions, [&](const auto& p) { return !state_->offsets.contains(p); });
   if (partitions.empty()) return Lsn{0};
   // It frees what it is about, so a full disk does not stop it.
@@ -248,6 +255,7 @@ void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const Top
 }
 
 void GroupOffsets::topic_deleted(const TopicId& topic) {
+  shard_.assert_on_shard();
   std::vector<TopicPartition> gone;
   const auto first = state_->offsets.lower_bound({topic, 0});
   for (auto at = first; at != state_->offsets.end() && at->first.topic == topic; ++at)
@@ -293,7 +301,18 @@ void GroupOffsets::arm_for_all() {
   arm(due);
 }
 
+void GroupOffsets::retention_changed() {
+  shard_.assert_on_shard();
+  arm_for_all();
+}
+
+std::optional<WallTime> GroupOffsets::next_expiry() const {
+  shard_.assert_on_shard();
+  return next_expiry_;
+}
+
 void GroupOffsets::set_expiry(OffsetExpiry expiry) {
+  shard_.assert_on_shard();
   expiry_ = std::move(expiry);
   arm_for_all();
 }

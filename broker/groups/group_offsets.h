@@ -27,7 +27,7 @@
 //     made; then they keep nobody from committing.
 //   - While nothing can expire no timer runs.
 //
-// Belongs to its group's owner (Groups); everything runs on the group's shard.
+// Belongs to its group's owner (Groups); everything runs on the group's shard, and asserts that.
 
 #include <cstddef>
 #include <cstdint>
@@ -141,9 +141,9 @@ class GroupOffsets {
   // The group's state has changed.
   void set_expiry(OffsetExpiry expiry);
   // offsets.retention.minutes is another.
-  void retention_changed() { arm_for_all(); }
+  void retention_changed();
   // When the timer looks next; empty: nothing can expire.
-  std::optional<WallTime> next_expiry() const { return next_expiry_; }
+  std::optional<WallTime> next_expiry() const;
 
  private:
   // Shared with commits in flight in the journal, which may complete after this object is gone.

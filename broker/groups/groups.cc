@@ -174,6 +174,26 @@ void Groups::on_unused(Group& group) {
 
 // --- Look-up and listing
 
+const Groups::ById& Groups::all() const {
+  shard_.assert_on_shard();
+  return groups_;
+}
+
+std::size_t Groups::member_bytes() const {
+  shard_.assert_on_shard();
+  return members_charge_.bytes();
+}
+
+std::size_t Groups::offset_bytes() const {
+  shard_.assert_on_shard();
+  return offset_budget_.bytes + offset_budget_.name_bytes;
+}
+
+void Groups::drop_if_unused(GroupEntry& group) {
+  shard_.assert_on_shard();
+  if (group.is_unused()) on_unused(group);
+}
+
 GroupEntry* Groups::find(std::string_view id) const {
   shard_.assert_on_shard();
   const auto found = groups_.find(id);
@@ -194,6 +214,7 @@ std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
 
 std::expected<Lsn, ErrorCode> Groups::commit(GroupEntry& group, std::string_view owner,
                                              GroupOffsets::Commits commits) {
+  shard_.assert_on_shard();
   std::shared_ptr<GroupShare> payer;
   if (group.members().empty() || group.share().is_nobodys) payer = share_of(owner);
   const auto lsn = group.offsets.commit(std::move(commits), payer);
@@ -224,6 +245,7 @@ bool Groups::is_too_long(std::string_view id) {
 
 std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
                                                            std::string_view owner) {
+  shard_.assert_on_shard();
   if (is_too_long(id)) return std::unexpected(ErrorCode::invalid_group_id);
   if (auto* found = find(id)) return found;
   // Each shard has its part of what is allowed.
@@ -426,10 +448,12 @@ void Groups::remove_unused() {
 }
 
 bool Groups::topic_deleted(const TopicId& topic, std::string& after, std::size_t groups) {
+  shard_.assert_on_shard();
   return for_some(after, groups, [&](GroupEntry& group) { group.offsets.topic_deleted(topic); });
 }
 
 bool Groups::retention_changed(std::string& after, std::size_t groups) {
+  shard_.assert_on_shard();
   return for_some(after, groups, [](GroupEntry& group) { group.offsets.retention_changed(); });
 }
 
@@ -445,6 +469,7 @@ bool Groups::for_some(std::string& after, std::size_t groups,
 }
 
 void Groups::stop() {
+  shard_.assert_on_shard();
   unused_timer_.cancel();
   for (auto& [id, group] : groups_) group->stop();
 }

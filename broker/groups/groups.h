@@ -14,7 +14,7 @@
 // A group belongs to the shard that its id's CRC-32C says, so that a client's requests for it meet
 // on one thread, whichever connections they come by.
 //
-// Everything runs on the shard's thread; requests come in by Broker::on().
+// Everything runs on the shard's thread, which its doors assert; requests come in by Broker::on().
 
 #include <cstdint>
 #include <expected>
@@ -85,10 +85,10 @@ class Groups final : private GroupHost {
   // At the start.  An error names the group.
   Result<> restore(const storage::OffsetStore::StoredGroup& stored);
 
-  const ById& all() const { return groups_; }
-  std::size_t member_bytes() const { return members_charge_.bytes(); }
+  const ById& all() const;
+  std::size_t member_bytes() const;
   // With the names of all groups.
-  std::size_t offset_bytes() const { return offset_budget_.bytes + offset_budget_.name_bytes; }
+  std::size_t offset_bytes() const;
   GroupEntry* find(std::string_view id) const;  // Null: there is none.
   // Made for `owner` (owner_of()) when there is none.  INVALID_GROUP_ID, or
   // COORDINATOR_NOT_AVAILABLE when there are tarry.max.groups already, or the owner has as many as
@@ -101,9 +101,7 @@ class Groups final : private GroupHost {
                                                  GroupOffsets::Commits commits);
 
   // For a group that was made for a request which was then refused.
-  void drop_if_unused(GroupEntry& group) {
-    if (group.is_unused()) on_unused(group);
-  }
+  void drop_if_unused(GroupEntry& group);
 
   // --- Requests.  `request` and what `terms` views live until they are answered.
 

@@ -19,7 +19,8 @@
 // Damage after the checkpoint fences a partition: it answers KAFKA_STORAGE_ERROR, its files are
 // kept, the log says so once, and the rest of the broker serves.
 //
-// Belongs to its shard and its thread.
+// Belongs to its shard and its thread; from the shard's start on its public functions assert it,
+// but for those of recovery and what never changes (id(), topic_name()).
 
 #include <cstdint>
 #include <deque>
@@ -34,6 +35,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "broker/context/shard_context.h"
 #include "broker/partitions/appended.h"
 #include "broker/partitions/arrival.h"
 #include "broker/partitions/batch_checks.h"
@@ -50,7 +52,6 @@ namespace tarry::broker {
 
 class AppendQueue;
 class PartitionHost;
-class ShardContext;
 
 // The end of a log: the next offset, and the bytes of the batches appended before it.  Bytes count
 // from the opening of the partition, across segments: only differences mean anything.
@@ -75,14 +76,29 @@ class Partition {
 
   const TopicPartition& id() const { return id_; }
   const std::string& topic_name() const { return topic_name_; }
-  const TopicConfig& config() const { return *config_; }
+  const TopicConfig& config() const {
+    shard_.assert_on_shard();
+    return *config_;
+  }
   void set_config(std::shared_ptr<const TopicConfig> config);
 
-  Offset log_start() const { return log_.start_offset(); }
-  Offset high_watermark() const { return visible_.offset; }
+  Offset log_start() const {
+    shard_.assert_on_shard();
+    return log_.start_offset();
+  }
+  Offset high_watermark() const {
+    shard_.assert_on_shard();
+    return visible_.offset;
+  }
   // Bytes of the batches below the high watermark; see LogEnd.
-  std::int64_t visible_bytes() const { return visible_.bytes; }
-  Offset log_end() const { return log_.end_offset(); }
+  std::int64_t visible_bytes() const {
+    shard_.assert_on_shard();
+    return visible_.bytes;
+  }
+  Offset log_end() const {
+    shard_.assert_on_shard();
+    return log_.end_offset();
+  }
   // Below it nothing is lost in a power cut; with tarry.durability=os the high watermark may be
   // ahead.  Segments take nothing beyond: they would keep a delivery of which the journal has lost
   // that its records are gone.
@@ -119,7 +135,10 @@ class Partition {
   // Records by their time, below the high watermark.
   storage::TimestampSearch find_timestamp(std::int64_t target) const;
   storage::TimestampSearch find_max_timestamp() const;
-  std::uint64_t size_bytes() const { return log_.size_bytes(); }
+  std::uint64_t size_bytes() const {
+    shard_.assert_on_shard();
+    return log_.size_bytes();
+  }
 
   // --- For the checkpoint, which writes the log's batches that only the journal holds
 
@@ -130,17 +149,28 @@ class Partition {
   std::optional<storage::Flush> plan_flush_of_all() { return log_.plan_flush(log_.end_offset()); }
   void flushed(storage::FlushDone done);
   void flush_failed(const Error& error);
-  Offset flushed_end() const { return log_.flushed_end(); }
+  Offset flushed_end() const {
+    shard_.assert_on_shard();
+    return log_.flushed_end();
+  }
   // The log has batches that plan_flush() would write, or a segment to close.
-  bool is_dirty() const { return log_.dirty(); }
+  bool is_dirty() const {
+    shard_.assert_on_shard();
+    return log_.dirty();
+  }
   // Batches that may not be written yet, because they are visible before they are durable.
   bool has_more_to_flush() const { return durable_end() < high_watermark(); }
   // Forgets the oldest batches in memory that are in segments.
-  void trim_tail(std::size_t bytes) { log_.trim_tail(bytes); }
+  void trim_tail(std::size_t bytes) {
+    shard_.assert_on_shard();
+    log_.trim_tail(bytes);
+  }
   std::vector<storage::ProducerStates::Row> producer_changes(Lsn durable) {
+    shard_.assert_on_shard();
     return producers_.changes(durable);
   }
   void producers_not_saved(const std::vector<storage::ProducerStates::Row>& rows) {
+    shard_.assert_on_shard();
     producers_.restore_unsaved(rows);
   }
 
@@ -149,12 +179,19 @@ class Partition {
   // The segments that retention removes now; the log has forgotten them.
   storage::RetentionPlan plan_retention(WallTime now);
   void expire_producers(WallTime now, std::chrono::milliseconds expiration) {
+    shard_.assert_on_shard();
     producers_.expire(now, expiration);
   }
   // Time alone may change what it holds.
-  bool may_expire() const { return log_.size_bytes() > 0 || producers_.size() > 0; }
+  bool may_expire() const {
+    shard_.assert_on_shard();
+    return log_.size_bytes() > 0 || producers_.size() > 0;
+  }
   // The files of one whose topic is deleted.
-  storage::LogRemoval removal() const { return log_.delete_all(); }
+  storage::LogRemoval removal() const {
+    shard_.assert_on_shard();
+    return log_.delete_all();
+  }
 
   // Fetches, by the visible_bytes() that they wait for.  All are asked when the log start moves or
   // the partition goes out of service.
@@ -168,11 +205,20 @@ class Partition {
   void fence_if_damaged() {
     if (damage_) fence(*damage_);
   }
-  bool fenced() const { return fenced_.has_value(); }
-  const std::optional<std::string>& fence_reason() const { return fenced_; }
+  bool fenced() const {
+    shard_.assert_on_shard();
+    return fenced_.has_value();
+  }
+  const std::optional<std::string>& fence_reason() const {
+    shard_.assert_on_shard();
+    return fenced_;
+  }
   // The topic is deleted: waiting requests are answered, and no batch is accepted any more.
   void retire();
-  bool retired() const { return retired_; }
+  bool retired() const {
+    shard_.assert_on_shard();
+    return retired_;
+  }
 
   // --- In recovery, from the journal
 

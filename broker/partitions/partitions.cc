@@ -152,6 +152,7 @@ Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
 }
 
 std::vector<Partitions::OutOfService> Partitions::out_of_service(std::size_t most) const {
+  shard_.assert_on_shard();
   std::vector<OutOfService> some;
   for (const auto* const of : {&out_of_service_, &unopened_}) {
     for (const auto& [id, reason] : *of) {
@@ -163,15 +164,18 @@ std::vector<Partitions::OutOfService> Partitions::out_of_service(std::size_t mos
 }
 
 const std::string* Partitions::unopened_reason(const TopicPartition& tp) const {
+  shard_.assert_on_shard();
   const auto found = unopened_.find(tp);
   return found == unopened_.end() ? nullptr : &found->second;
 }
 
 void Partitions::note_out_of_service(const Partition& partition) {
+  shard_.assert_on_shard();
   out_of_service_[partition.id()] = *partition.fence_reason();
 }
 
 void Partitions::drop(const storage::Topic& topic, PartitionIndex from, PartitionIndex until) {
+  shard_.assert_on_shard();
   std::vector<storage::LogRemoval> unopened;
   for (PartitionIndex index = from; index < until; ++index) {
     const TopicPartition tp{topic.id, index};
@@ -196,6 +200,7 @@ void Partitions::drop(const storage::Topic& topic, PartitionIndex from, Partitio
 }
 
 void Partitions::remove_retired() {
+  shard_.assert_on_shard();
   std::vector<storage::LogRemoval> removals;
   std::erase_if(retired_, [&](Retired& retired) {
     // Completions that point to it come up to here.
@@ -209,6 +214,7 @@ void Partitions::remove_retired() {
 }
 
 Partition* Partitions::retired(const TopicPartition& tp) const {
+  shard_.assert_on_shard();
   const auto found =
       std::ranges::find(retired_, tp, [](const auto& other) { return other.partition->id(); });
   return found == retired_.end() ? nullptr : found->partition.get();

@@ -49,14 +49,20 @@ class Partitions {
 
   // Null when it is not open.
   Partition* find(const TopicPartition& tp) const;
-  const Map& all() const { return open_; }
+  const Map& all() const {
+    shard_.assert_on_shard();
+    return open_;
+  }
 
   // Those that cannot be used: damaged, until the next start, or not opened when it was last tried.
   struct OutOfService {
     TopicPartition id;
     std::string reason;
   };
-  std::size_t count_out_of_service() const { return out_of_service_.size() + unopened_.size(); }
+  std::size_t count_out_of_service() const {
+    shard_.assert_on_shard();
+    return out_of_service_.size() + unopened_.size();
+  }
   // At most `most` of them.
   std::vector<OutOfService> out_of_service(std::size_t most) const;
   void note_out_of_service(const Partition& partition);
@@ -70,7 +76,10 @@ class Partitions {
   // Lets go of those that nothing points to any more.  While a flush is under way, which points to
   // them too, it is not called.
   void remove_retired();
-  bool any_retired() const { return !retired_.empty(); }
+  bool any_retired() const {
+    shard_.assert_on_shard();
+    return !retired_.empty();
+  }
 
  private:
   struct Opening {

@@ -112,39 +112,7 @@ void ShardStatus::report(MetricSink& sink) const {
               "longest_turn_cpu_seconds"},
              static_cast<double>(longest_busy_turn_us) / 1e6);
   delay.report(sink);
-  broker::report(delay.tier, sink);
   journal.report(sink);
-}
-
-void report(const delay::BucketTier::Stats& overflow, MetricSink& sink) {
-  sink.gauge({"tarry_delay_memory_records",
-              "Pending records whose bodies are in memory, near or waiting to be written."},
-             overflow.records);
-  sink.gauge({"tarry_delay_memory_bytes",
-              "The part of tarry_delay_near_bytes for the bodies of pending records."},
-             overflow.memory_bytes);
-  sink.gauge({"tarry_delay_memory_chunks", "Chunks of pending records that are in memory."},
-             overflow.chunks);
-  sink.gauge({"tarry_delay_homes",
-              "Buckets (hours and months of the due time) that have pending records."},
-             overflow.homes);
-  sink.counter({"tarry_delay_written_total", "Pending records that were written to the disk."},
-               overflow.written);
-  sink.counter({"tarry_delay_spared_total",
-                "Records that were removed before they were written to the disk."},
-               overflow.spared);
-  sink.counter(
-      {"tarry_delay_came_near_total", "Records that were loaded because their due time came near."},
-      overflow.downgrades);
-  sink.counter(
-      {"tarry_delay_pulled_back_total",
-       "How many times records near their due time left the memory again because it was short."},
-      overflow.pulled_back);
-  sink.counter(
-      {"tarry_delay_disk_downgrades_total", "Steps that moved chunks on disk to finer buckets."},
-      overflow.disk_downgrades);
-  sink.counter({"tarry_delay_loads_total", "Pieces of buckets that were loaded from the disk."},
-               overflow.loads);
 }
 
 void ShardStatus::report_produce_errors(MetricSink& sink) const {
@@ -232,22 +200,8 @@ asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
   co_return statuses;
 }
 
-void PendingFiles::report(MetricSink& sink) const {
-  sink.gauge({"tarry_storage_pending_blob_bytes", "Size of the blob files of pending records."},
-             blob_bytes);
-  sink.gauge({"tarry_storage_pending_garbage_bytes",
-              "Bytes of removed records in the blob files of pending records."},
-             garbage_bytes);
-  sink.gauge({"tarry_storage_pending_table_bytes",
-              "Size of the tables that name the chunks of pending records."},
-             table_bytes);
-  sink.gauge({"tarry_storage_pending_chunks", "Chunks of pending records on disk, approximately."},
-             chunks);
-}
-
 asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here) {
-  const auto sizes = co_await here.blocking([&broker] { return broker.pending().sizes(); });
-  co_return PendingFiles{sizes.blob_bytes, sizes.garbage_bytes, sizes.table_bytes, sizes.chunks};
+  co_return co_await here.blocking([&broker] { return broker.pending().sizes(); });
 }
 
 asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker& broker,

@@ -76,9 +76,6 @@ struct ShardStatus {
   void report_refused_batches(MetricSink& sink) const;
 };
 
-// The figures of a shard's part of the overflow wheel.
-void report(const delay::BucketTier::Stats& overflow, MetricSink& sink);
-
 // On the shard's thread.
 ShardStatus status_of(Shard& shard);
 
@@ -102,14 +99,7 @@ boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to);
 
 // The disk space of pending records.
-struct PendingFiles {
-  std::uint64_t blob_bytes = 0;     // The size of blob files.
-  std::uint64_t garbage_bytes = 0;  // In them, known to be dead.
-  std::uint64_t table_bytes = 0;    // The size of everything else.
-  std::uint64_t chunks = 0;         // About.
-
-  void report(MetricSink& sink) const;
-};
+using PendingFiles = storage::BucketStore::Sizes;
 boost::asio::awaitable<PendingFiles> pending_files(Broker& broker, Shard& here);
 
 // The chunks of pending records in each level of buckets; damage is an error.

@@ -11,7 +11,7 @@
 
 #include "base/token_proof.h"
 #include "tests/admin/client.h"
-#include "web/access.h"
+#include "web/token.h"
 
 namespace tarry::admin::test {
 namespace {

@@ -20,7 +20,7 @@
 #include "server/properties_file.h"
 #include "storage/journal_record.h"
 #include "tests/fuzz/targets.h"
-#include "web/access.h"
+#include "web/hosts.h"
 #include "web/target.h"
 
 namespace tarry::fuzz {

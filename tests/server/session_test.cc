@@ -9,6 +9,9 @@
 
 #include "broker/handlers/delayed_fetch.h"
 #include "records/batch_builder.h"
+#include "server/listener_config.h"
+#include "server/sessions.h"
+#include "server/tls_context.h"
 #include "tests/captured_log.h"
 #include "tests/server/world.h"
 
@@ -176,7 +179,8 @@ struct Sitting : TestWorld {
 struct Client {
   // With small buffers the kernel takes little of what the client does not read.
   explicit Client(Sitting& its_sitting, bool small_buffers = false,
-                  broker::ConnectionOrigin origin = {})
+                  broker::ConnectionOrigin origin = {},
+                  const std::shared_ptr<const TlsContext>& tls = nullptr)
       : sitting(its_sitting), socket(sitting.context) {
     tcp::acceptor acceptor(sitting.context, {asio::ip::address_v4::loopback(), 0});
     socket.open(tcp::v4());
@@ -185,10 +189,12 @@ struct Client {
     tcp::socket served = acceptor.accept();
     if (small_buffers) served.set_option(asio::socket_base::send_buffer_size(4096));
     socket.non_blocking(true);
-    sitting.sessions.take({.descriptor = served.release(),
+    const int descriptor = served.release();
+    sitting.sessions.take({.descriptor = descriptor,
                            .protocol = tcp::v4(),
                            .peer = "a client",
-                           .origin = std::move(origin)});
+                           .origin = std::move(origin),
+                           .tls = tls ? std::make_unique<TlsSession>(tls, descriptor) : nullptr});
   }
 
   void send(Bytes bytes) {
@@ -253,6 +259,26 @@ void Sitting::make_topic(Client& client, const std::string& name) {
   client.send(ask_fetch(-2, name, 0));
   CHECK(client.answer() == -2);
 }
+
+// Of "localhost", for a hundred years; it protects nothing.
+constexpr std::string_view key_of_test = R"(-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgRjbo7SoDwpLGY+hu
+DjOapuGIFcBO0HNMbldUsSW2QiOhRANCAARhLqR5ZH+O9DoNGY6AXRKi7Df2czlD
+1w7j+inIggj7IZ6wzLO0v0PjoUaPxdepnwl6YYEBAzvwhecd/IoCLKlO
+-----END PRIVATE KEY-----
+)";
+constexpr std::string_view certificate_of_test = R"(-----BEGIN CERTIFICATE-----
+MIIBfzCCASWgAwIBAgIUWhUcdTnOoh6TsbTt1qKUPBbwSBAwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNjIxMjU1OVoYDzIxMjYxMTAy
+MjEyNTU5WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARhLqR5ZH+O9DoNGY6AXRKi7Df2czlD1w7j+inIggj7IZ6wzLO0v0Pj
+oUaPxdepnwl6YYEBAzvwhecd/IoCLKlOo1MwUTAdBgNVHQ4EFgQUcMjejunbXxwM
+eHo3hWs7xRy6/AEwHwYDVR0jBBgwFoAUcMjejunbXxwMeHo3hWs7xRy6/AEwDwYD
+VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiBlkrPLuiXQB+Xaug1cHklt
+tBcCi4TJc5NXsKfJ6cpjKgIhAKPBNUqrUrM97AZjfEG4bML1/4NQW/HwNa9liyfl
+bBz+
+-----END CERTIFICATE-----
+)";
 
 Buffer joined(std::initializer_list<Buffer> frames) {
   Buffer all;
@@ -537,6 +563,60 @@ TEST_SUITE("session") {
     CHECK(second.has_nothing());
   }
 
+  TEST_CASE("a session that waits for memory looks ever more seldom, until it got some") {
+    Sitting sitting({}, 8 << 20);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    broker::Charge held(sitting.shard().ledger(), nullptr);
+    const std::size_t too_much = 9 << 20;
+    const auto waiting = [&] {
+      return sitting.shard().purgatory().metrics(broker::fetch_kind).waiting;
+    };
+    const auto pass = [&](int ms) {
+      for (; ms > 0; ms -= 10) sitting.pass(std::chrono::milliseconds{10});
+    };
+    client.send(ask_fetch(1, "t", 3'600'000));
+    sitting.has_taken(2 + 1);
+    CHECK(waiting() == 1);
+
+    held.set(too_much);
+    client.send(ask_fetch(2, "t", 3'600'000));
+    sitting.has_taken(2 + 2);
+    pass(20 + 40 + 80 + 160 + 320 + 500);
+    CHECK(waiting() == 1);
+    held.set(0);
+    pass(490);
+    CHECK(waiting() == 1);
+    pass(10);
+    CHECK(waiting() == 2);
+
+    held.set(too_much);
+    client.send(ask_fetch(3, "t", 3'600'000));
+    sitting.has_taken(2 + 3);
+    held.set(0);
+    pass(10);
+    CHECK(waiting() == 2);
+    pass(10);
+    CHECK(waiting() == 3);
+  }
+
+  TEST_CASE("the end of a wait for memory does not end that of a quota") {
+    Sitting sitting({}, 8 << 20);
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    sitting.limit_producers(100);
+    broker::Charge held(sitting.shard().ledger(), nullptr);
+    held.set(9 << 20);
+    // The session waits for memory while the first is at work, for some 10 s when it is answered.
+    client.send(joined({ask_produce(1, "t", 2000), ask_versions(2)}));
+    CHECK(client.answer() == 1);
+    held.set(0);
+    sitting.pass(std::chrono::seconds{9});
+    CHECK(client.has_nothing());
+    sitting.pass(std::chrono::seconds{3});
+    CHECK(client.answer() == 2);
+  }
+
   TEST_CASE("a connection counts for itself, and what its client says of itself is cut off") {
     Sitting sitting;
     const std::size_t before = sitting.shard().ledger().used();
@@ -557,6 +637,29 @@ TEST_SUITE("session") {
     clients.clear();
     sitting.until([&] { return sitting.sessions.size() == 0; });
     CHECK(sitting.shard().ledger().used() == before);
+  }
+
+  TEST_CASE("a TLS connection counts with what OpenSSL takes for it, and for part of a record") {
+    Sitting sitting;
+    ListenerConfig listener;
+    listener.settings = {{"ssl.keystore.certificate.chain", std::string(certificate_of_test)},
+                         {"ssl.keystore.key", std::string(key_of_test)}};
+    const auto context = TlsContext::make(listener, sitting.clock.wall());
+    REQUIRE_MESSAGE(context.has_value(), context.error().message);
+    const auto used = [&] { return sitting.shard().ledger().used(); };
+    const std::size_t before = used();
+    const Client plain(sitting);
+    const std::size_t of_plain = used() - before;
+    Client with_tls(sitting, false, {}, *context);
+    const std::size_t of_both = used() - before;
+    CHECK(of_both > 2 * of_plain + 12'000);
+    CHECK(of_both < 2 * of_plain + 20'000);
+    // The header of a record of 16 KB, which is part of a ClientHello; then some of its body.
+    with_tls.send(Buffer{0x16, 0x03, 0x01, 0x40, 0x00});
+    sitting.until([&] { return used() - before > of_both + 16'000; });
+    with_tls.send(Buffer(1000, std::uint8_t{0}));
+    CHECK(used() - before > of_both + 16'000);
+    CHECK(used() - before < of_both + 20'000);
   }
 
   TEST_CASE(

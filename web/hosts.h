@@ -1,12 +1,10 @@
 #pragma once
 
-// Access: the token, and the hosts under which the admin may be addressed.
+// Hosts: the names under which the admin may be addressed, and the sites whose pages may send it
+// requests.
 //
-//   Token   DATA/admin.token: 64 hexadecimal digits, made at the first start, mode 0600.  A file
-//           that other users could read is refused, as is one without a token.  The same for
-//           DATA/admin.read.token, whose owner may read.
-//   Hosts   the names of the admin's address.  A browser that was lured to a name which now
-//           resolves to 127.0.0.1 (DNS rebinding) sends that name as Host and is answered 421.
+// A browser that was lured to a name which now resolves to 127.0.0.1 (DNS rebinding) sends that
+// name as Host and is answered 421.
 //
 // If the admin listens on loopback alone, reading needs no token (unless
 // tarry.admin.loopback.reads=token) and the Host is checked.  On any other address, all requests
@@ -15,44 +13,12 @@
 // none there either, and the Host is checked again, but for addresses: nobody else can make a name
 // of them.
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/random.h"
-#include "base/result.h"
-
 namespace tarry::web {
-
-class Token {
- public:
-  // Reads `path`, or creates it.  Blocks.  Errors name the file and what to do.
-  static Result<Token> open(const std::string& path, Random& random);
-
-  static Result<Token> from_text(std::string_view text);
-
-  // In constant time, however much of it is right.
-  bool matches(std::string_view text) const;
-  // The answer of GET /proof (base/token_proof.h).
-  std::string proof(std::string_view nonce, std::string_view address) const;
-  // The same for an Authorization header.
-  bool authorizes(std::string_view header) const;
-
- private:
-  explicit Token(std::string text) : text_(std::move(text)) {}
-
-  std::string text_;
-};
-
-// The token in an Authorization header.
-std::optional<std::string_view> bearer_token(std::string_view header);
-
-// The text of a file that no other user can read.  Errc::not_found: it is not there; the other
-// errors name the file and what to do.  Blocks.
-Result<std::string> read_secret(const std::string& path, std::size_t max_bytes);
 
 class Hosts {
  public:
