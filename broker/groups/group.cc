@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "storage/journal.h"
 
 namespace tarry::broker {
 namespace {
@@ -40,6 +41,10 @@ constexpr std::size_t bytes_of_group = 2048;
 
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
+
+// What a group's record has beside its members' texts and assignments: four strings of 32 KiB at
+// the most (the protocol's type and name, the leader, the client id of who joins last).
+constexpr std::size_t bytes_beside = std::size_t{160} << 10;
 
 std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
   std::vector<GroupProtocol> protocols;
@@ -381,12 +386,11 @@ void Group::take_assignments(GroupAssignments assignments) {
   std::size_t bytes = 0;
   for (const auto& [member_id, assignment] : assignments) bytes += assignment.size();
   // Not together with the members, who were let in: the group would rebalance for ever.
-  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+  if (bytes > max_bytes()) {
     host_.lines().assignments.warn(
         mono(), "broker",
-        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {} "
-                    "(tarry.group.max.bytes)",
-                    printable(id_), bytes, host_.config().group_max_bytes));
+        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {} ({})",
+                    printable(id_), bytes, max_bytes(), max_bytes_setting()));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
@@ -832,6 +836,20 @@ bool Group::supports(std::string_view type, std::span<const GroupProtocol> proto
   return type == protocol_type_ && members_.share_one_of(protocols, instead_of);
 }
 
+// The limit for the members' descriptions, and for their assignments: a journal record has both.
+std::size_t Group::max_bytes() const {
+  const auto journal_bytes = static_cast<std::uint64_t>(host_.config().journal_max_bytes);
+  const std::uint64_t record = storage::record_limit(journal_bytes, storage::Reserve::keep);
+  return std::min(static_cast<std::size_t>(host_.config().group_max_bytes),
+                  (record - bytes_beside) / 2);
+}
+
+std::string_view Group::max_bytes_setting() const {
+  return max_bytes() == static_cast<std::size_t>(host_.config().group_max_bytes)
+             ? "tarry.group.max.bytes"
+             : "a quarter of tarry.journal.max.bytes";
+}
+
 // The error if what this client says is too large for a member, or for one that takes another's
 // place: for the group's own limit, or for the room that other groups have left, which clients ask
 // for again.
@@ -840,8 +858,14 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& 
   const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
   const std::size_t wanted = bytes_of(request);
   const std::size_t bytes = members_.bytes() - freed + wanted;
-  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
+  if (bytes > max_bytes()) {
+    host_.lines().limits.warn(
+        mono(), "broker",
+        fmt::format("group {}: a member is refused, with it the subscriptions of all members would "
+                    "have {} bytes; the limit is {} ({})",
+                    printable(id_), bytes, max_bytes(), max_bytes_setting()));
     return ErrorCode::group_max_size_reached;
+  }
   if (!has_room(payer(terms), wanted, freed)) return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }
