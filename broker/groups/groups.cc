@@ -29,6 +29,12 @@ constexpr milliseconds between_removals{10};
 // As many shares may be of clients that have no groups and no members any more.
 constexpr std::size_t spare_shares = 1000;
 
+// The memory of a share: its place in the map, and the block that goes with that.
+std::size_t bytes_of_share(std::string_view owner) {
+  constexpr std::size_t place = 128;
+  return place + sizeof(GroupShare) + owner.size();
+}
+
 bool is_group_id(std::string_view id) {
   return !id.empty() && id.size() <= Groups::max_id_bytes;
 }
@@ -56,6 +62,7 @@ std::string owner_of(const Connection& connection) {
 Groups::Groups(ShardContext& shard)
     : shard_(shard),
       sweep_shares_at_(spare_shares),
+      shares_charge_(shard.ledger(), nullptr),
       members_charge_(shard.ledger(), nullptr),
       unused_timer_([this] { remove_unused(); }) {
   nobodys_->is_nobodys = true;
@@ -184,9 +191,15 @@ std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
   if (shares_.size() >= sweep_shares_at_) {
     std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
     sweep_shares_at_ = 2 * shares_.size() + spare_shares;
+    std::size_t kept = 0;
+    for (const auto& [name, share] : shares_) kept += bytes_of_share(name);
+    shares_charge_.set(kept);
   }
   auto found = shares_.find(owner);
-  if (found == shares_.end()) found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
+  if (found == shares_.end()) {
+    found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
+    shares_charge_.add(bytes_of_share(owner));
+  }
   auto share = found->second.lock();
   if (!share) found->second = share = std::make_shared<GroupShare>();
   return share;

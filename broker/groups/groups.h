@@ -161,6 +161,7 @@ class Groups final : private GroupHost {
   OffsetBudget offset_budget_;
   std::map<std::string, std::weak_ptr<GroupShare>, std::less<>> shares_;  // By owner.
   std::size_t sweep_shares_at_;  // At this size of shares_ those that have gone are taken out.
+  Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;

@@ -310,6 +310,26 @@ TEST_SUITE("groups") {
     stable_group(world, names_of_shard(world, 0, 1, "mine")[0]);
   }
 
+  TEST_CASE("what is known of each client that has asked for a group counts as clients' memory") {
+    World world({.shards = 1});
+    Groups& groups = world.shard().groups();
+    const std::size_t before = world.shard().ledger().used();
+    const auto ask = [&](int client) {
+      const auto name = std::to_string(client);
+      const auto group = groups.find_or_make(name, name + std::string(200, 'u'));
+      REQUIRE(group.has_value());
+      groups.drop_if_unused(**group);
+      world.run();
+    };
+    for (int client = 0; client < 1000; ++client) ask(client);
+    CHECK(groups.all().empty());
+    CHECK(world.shard().ledger().used() > before + 1000 * 200);
+    // Those that have no group any more are forgotten together.
+    ask(1000);
+    CHECK(world.shard().ledger().used() > before + 200);
+    CHECK(world.shard().ledger().used() < before + 1000);
+  }
+
   TEST_CASE(
       "member ids that are given out in very many groups take a part of the clients' memory") {
     World world(
