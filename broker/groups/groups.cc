@@ -174,9 +174,10 @@ void Groups::state_changed(Group& group) {
 }
 
 void Groups::on_unused(Group& group) {
+  // In a turn of its own, because the group is still in use by the caller.  Posted before the group
+  // is named: if there was no memory, the next group would not be looked at either.
+  if (unused_.empty()) asio::post(shard_.executor(), [this] { check_unused(); });
   unused_.push_back(group.id());
-  // In a turn of its own, because the group is still in use by the caller.
-  if (unused_.size() == 1) asio::post(shard_.executor(), [this] { check_unused(); });
 }
 
 // --- Look-up and listing
