@@ -1,6 +1,7 @@
 #include "broker/groups/groups.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -25,6 +26,10 @@ namespace {
 // Unused groups, of which there may be very many: all of a round are removed in one turn.
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
+
+// A group's record of more bytes is written, and told to its members, in turns of their own: each
+// copy of sixteen megabytes takes some milliseconds.
+constexpr std::size_t written_here = std::size_t{1} << 20;
 
 // As many shares may be of clients that have no groups and no members any more.
 constexpr std::size_t spare_shares = 1000;
@@ -126,30 +131,52 @@ bool Groups::stopping() const {
 }
 
 void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
-  // Both outlive the append: the record's bytes are given to the store when they are durable.
-  const auto kept = groups_.find(group.id())->second;
-  auto value = std::make_shared<const Buffer>(encode_group(record));
+  Storing next{groups_.find(group.id())->second,
+               std::make_shared<const Buffer>(encode_group(record)),
+               std::make_shared<Stored>(std::move(then))};
+  // All behind a long one wait too: the journal has a group's records in the order of its states.
+  if (storing_.empty() && next.value->size() <= written_here) return write(next);
+  if (storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
+  storing_.push_back(std::move(next));
+}
+
+void Groups::write_next() {
+  if (storing_.empty()) return;
+  const Storing next = std::move(storing_.front());
+  storing_.pop_front();
+  if (!storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
+  try {
+    write(next);
+  } catch (const std::bad_alloc&) {
+    (*next.then)(ErrorCode::coordinator_not_available);
+  }
+}
+
+void Groups::write(const Storing& next) {
   storage::JournalTransaction transaction;
-  transaction.add(storage::GroupStored{kept->id(), *value});
-  auto shared = std::make_shared<Stored>(std::move(then));
-  transaction.on_durable([this, value, shared, weak = std::weak_ptr(kept), id = group.id()] {
+  // The record's bytes are given to the store when they are durable.
+  transaction.add(storage::GroupStored{next.group->id(), *next.value});
+  const std::weak_ptr<GroupEntry> weak = next.group;
+  // The group may have gone while its record was on the way.
+  const auto tell = [weak, then = next.then](ErrorCode code) {
+    if (const auto alive = weak.lock()) (*then)(code);
+  };
+  transaction.on_durable([this, tell, value = next.value, id = next.group->id()] {
     const storage::GroupStored stored{id, *value};
     if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
       return shard_.journal_failed(applied.error());
     }
-    // The group may have gone while its record was on the way.
-    if (const auto alive = weak.lock()) (*shared)(ErrorCode::none);
+    if (value->size() <= written_here) return tell(ErrorCode::none);
+    // The store has just copied it, and its members' answers are copies too.
+    asio::post(shard_.executor(), [tell] { tell(ErrorCode::none); });
   });
   const auto lsn = shard_.commit(std::move(transaction));
   if (lsn) return;
-  shard_.log_not_stored.warn(
-      shard_.clock().mono(), "broker",
-      fmt::format("group {} cannot be stored: {}", printable(group.id()), lsn.error().message));
+  shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
+                             fmt::format("group {} cannot be stored: {}",
+                                         printable(next.group->id()), lsn.error().message));
   // In a later turn: a group is never called back inside store().
-  asio::post(shard_.executor(),
-             [shared, weak = std::weak_ptr(kept), code = group_error(lsn.error())] {
-               if (const auto alive = weak.lock()) (*shared)(code);
-             });
+  asio::post(shard_.executor(), [tell, code = group_error(lsn.error())] { tell(code); });
 }
 
 void Groups::state_changed(Group& group) {
@@ -364,6 +391,8 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 // --- Removal
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
+  // What was stored before is in the journal before: a restart would bring the group back.
+  while (!storing_.empty()) write_next();
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});
   transaction.on_durable([this, id = group.id()] {

@@ -631,6 +631,41 @@ TEST_SUITE("groups") {
     CHECK(other->members().at(later.member_id).rebalance_timeout == 60s);
   }
 
+  TEST_CASE("assignments of megabytes go to the journal in a turn of their own, and are there") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    SyncGroupRequest sync;
+    sync.group_id = "wide";
+    sync.member_id = joined.member_id;
+    sync.generation_id = joined.generation_id;
+    sync.assignments.push_back({joined.member_id, as_bytes(assignment)});
+    world.runs_at_once = false;
+    const auto pending = world.begin(sync, 3);
+    const auto& journal = world.shard().journal();
+    const Lsn before = journal.end_lsn();
+    bool is_written_with_others = false;
+    for (int pieces = 0; pieces < 10 && journal.end_lsn() == before; ++pieces) {
+      // The request goes on in here when the pool has copied its assignments.
+      world.background().step();
+      is_written_with_others = journal.end_lsn() != before;
+      world.turn();
+    }
+    CHECK_FALSE(is_written_with_others);
+    CHECK(journal.end_lsn() > before);
+    world.runs_at_once = true;
+    world.run();
+    const auto synced = world.read<SyncGroupResponse>(*pending, 3);
+    CHECK(synced.error_code == ErrorCode::none);
+    CHECK(synced.assignment.size() == assignment.size());
+    world.restart();
+    const GroupEntry* const group = world.shard().groups().find("wide");
+    REQUIRE(group != nullptr);
+    CHECK(group->is(GroupState::stable));
+    CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
+  }
+
   TEST_CASE("a group of 500 members rebalances in one round of the journal") {
     World world;
     std::vector<std::shared_ptr<World::Pending>> joins;
