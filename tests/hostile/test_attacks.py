@@ -744,6 +744,38 @@ def _(ctx):
     assert not too_long, "\n".join(too_long)
 
 
+# Requests of so many bytes are decoded and answered on their shard's own thread, so these are the heaviest ones that take no detour.
+STORM_BYTES, STORM_CLIENTS, STORM_ROUNDS = 60_000, 200, 3
+STORM = ("Produce that is refused", "Fetch", "Metadata", "DeleteRecords", "ListOffsets", "DescribeTopicPartitions", "DescribeConfigs", "OffsetFetch",
+         "FindCoordinator", "DescribeGroups", "ListGroups of many states", "LeaveGroup", "DescribeUserScramCredentials")
+# In seconds. Each of the others may have a turn before each turn of the neighbour's request, and there are a few of those.
+MAX_STORM_P99 = 1.5
+
+
+@attack_case("two hundred clients that send the heaviest of small requests at once hold no shard for 10 ms, and their neighbour is served")
+def _(ctx):
+    broker = ctx.broker(settings={"tarry.memory.bytes": 512 << 20})
+    with broker.client(timeout=60) as client:
+        topics = b"".join(wire.string(b"t%06d" % n) + wire.i32(1) + wire.i16(1) + wire.i32(0) + wire.i32(0) for n in range(1000))
+        client.request(wire.CREATE_TOPICS, 2, wire.i32(1000) + topics + wire.i32(60_000) + wire.i8(0))
+    bodies = []
+    for what, key, version, head, element, _, tail in LISTS:
+        if what in STORM:
+            body = list_body(key, version, head, element, STORM_BYTES // max(len(element(1)), len(element(MANY_TOPICS))), tail)
+            bodies.append((key, version, body))
+    assert len(bodies) == len(STORM), "each is in LISTS"
+    with Watch(broker, f"{STORM_CLIENTS} small requests at once") as watch, contextlib.ExitStack() as held:
+        clients = [held.enter_context(broker.client(timeout=60)) for _ in range(STORM_CLIENTS)]
+        for turn in range(STORM_ROUNDS):
+            for n, client in enumerate(clients):
+                client.send(*bodies[(n + turn) % len(bodies)])
+            for client in clients:
+                client.read_exactly(int.from_bytes(client.read_exactly(4), "big"))
+    assert_short_turns(broker, f"{STORM_CLIENTS} small requests at once")
+    if watch.p99 > MAX_STORM_P99:
+        raise SlowNeighbour(f"the neighbour's p99 was {watch.p99 * 1000:.0f} ms, before {watch.usual * 1000:.0f} ms")
+
+
 @attack_case("a thousand members with a hundred protocols each begin a generation and leave, and assignments of 15 MB are stored, without a turn of 30 ms")
 def _(ctx):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
