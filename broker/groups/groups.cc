@@ -237,9 +237,14 @@ std::expected<Lsn, ErrorCode> Groups::commit(GroupEntry& group, std::string_view
                                              GroupOffsets::Commits commits) {
   std::shared_ptr<GroupShare> payer;
   if (group.members().empty() || group.share().is_nobodys) payer = share_of(owner);
-  const auto lsn = group.offsets.commit(std::move(commits), payer);
-  if (lsn && payer) group.count_in(payer);
-  return lsn;
+  try {
+    const auto lsn = group.offsets.commit(std::move(commits), payer);
+    if (lsn && payer) group.count_in(payer);
+    return lsn;
+  } catch (const std::bad_alloc&) {
+    drop_if_unused(group);  // It may have been made for this.
+    throw;
+  }
 }
 
 GroupEntry& Groups::make(std::string_view id, std::shared_ptr<GroupShare> share) {
@@ -344,7 +349,12 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   terms.share = share_of(terms.owner);
   const bool had_members = !group->members().empty();
   DelayedJoin reply;
-  group->join(request, terms, reply);
+  try {
+    group->join(request, terms, reply);
+  } catch (const std::bad_alloc&) {
+    drop_if_unused(*group);  // It may have been made for this.
+    throw;
+  }
   const auto code = reply.has_answer() ? reply.answer()->error_code : ErrorCode::none;
   // A member, or one that is expected.  The next generation says anew whom the group counts for.
   if (had_members ? code == ErrorCode::none && group->share().is_nobodys

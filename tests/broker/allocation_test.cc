@@ -139,6 +139,7 @@ enum class After : int {
   refused,  // It got an error, or its connection ended; the next one is answered.
   lost,     // It got no answer, and its connection goes on.
   stuck,    // The next one gets no answer.
+  leaked,   // It left a group that nobody uses, and nothing takes out.
 };
 
 // In a process of its own: what ends it ends only that.  Without a database's threads, so no more
@@ -528,6 +529,8 @@ After outcome_of(World& world, const Writing& request, long nth) {
   const bool is_done = first->answer && request.error_of(world, *first) == ErrorCode::none;
   if (!failed) return is_done ? After::no_such_allocation : After::wrong;
   if (is_done) return After::answered;
+  for (const auto& [id, group] : world.shard().groups().all())
+    if (group->is_unused() && !group->was_stored()) return After::leaked;
   const auto next = request.begin(world);
   has_ended(*next);
   if (world.failure) return After::ended;
@@ -555,6 +558,8 @@ const char* complaint_about(After after) {
       return "it gets no answer";
     case After::stuck:
       return "the next one gets no answer";
+    case After::leaked:
+      return "a group that nobody uses is left";
     case After::no_such_allocation:
     case After::answered:
     case After::ended:
