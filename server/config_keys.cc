@@ -207,7 +207,8 @@ std::vector<ConfigKey> group_keys() {
        broker_time(&BrokerConfig::group_min_session_timeout, 1)},
       {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
        "The limit of bytes in the subscriptions of a group's members together, and of those in "
-       "their assignments; the broker refuses members above it.",
+       "their assignments; the broker refuses more. Each has at most a quarter of "
+       "tarry.journal.max.bytes.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
        "The largest number of consumer groups. A user (or an address, without logins) may have as "

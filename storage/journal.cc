@@ -256,9 +256,7 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
   if (failure_) return std::unexpected(*failure_);
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
-  // At most half of the journal, so that it fits while the other half waits for a checkpoint.
-  auto limit = std::min<std::uint64_t>(max_journal_record_bytes, options_.max_bytes / 2);
-  if (reserve == Reserve::keep) limit -= delivery_overhead_bytes;
+  const std::uint64_t limit = record_limit(options_.max_bytes, reserve);
   if (bytes > limit) {
     return fail(Errc::too_large, fmt::format("{}: a record has {} bytes; the limit is {}",
                                              options_.directory, bytes, limit));

@@ -119,6 +119,14 @@ enum class Reserve : std::uint8_t {
   use,   // A delivery or a removal: it frees space, and may use the reserve.
 };
 
+// The largest record that a journal of `max_bytes` takes: at most half of it, so that the record
+// fits while the other half waits for a checkpoint.
+constexpr std::uint64_t record_limit(std::uint64_t max_bytes, Reserve reserve) {
+  const std::uint64_t half = max_bytes / 2;
+  const std::uint64_t most = half < max_journal_record_bytes ? half : max_journal_record_bytes;
+  return reserve == Reserve::keep ? most - delivery_overhead_bytes : most;
+}
+
 class Journal {
  public:
   // Ok: the event has happened.  An error: it has not, and the record may or may not be there after
@@ -138,8 +146,7 @@ class Journal {
   // LSN is the one that recovery will give with the record.  When it is an error the record is not
   // there and `completion`, which may be empty, is never called:
   //   no_space   full (above); what was appended before is not affected
-  //   too_large  more than max_journal_record_bytes, or than half of max_bytes; for work less
-  //              delivery_overhead_bytes
+  //   too_large  more than record_limit()
   //   io ...     the incarnation has failed, with this error
   Result<Lsn> append(std::span<const Bytes> pieces, Completion completion,
                      Durability durability = Durability::fsync, Reserve reserve = Reserve::keep);

@@ -69,8 +69,10 @@ void FreeSpace::seen(const DiskSpace& space, bool lost_directory) {
   const bool was_lost = shard_.lost_directory();
   shard_.set_lost_directory(lost_directory);
   const Lack lack = lack_with(space);
-  // The broker does not look at log.dirs, so only the look below finds that there is room again.
-  const bool may_be_room = lack == Lack::none && lack_ == Lack::reserve;
+  // The broker does not look at log.dirs, so only the look below finds that there is room again:
+  // log.dirs may have filled up while the data directory was away.
+  const bool may_be_room =
+      lack == Lack::none && (lack_ == Lack::reserve || lack_ == Lack::directory);
   // At once: the look below waits for the shard's background, which may be busy for long.
   if (!may_be_room) set_lack(lack, space);
   if (lost_directory) return;

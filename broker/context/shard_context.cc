@@ -1,6 +1,7 @@
 #include "broker/context/shard_context.h"
 
 #include <algorithm>
+#include <new>
 
 #include <fmt/core.h>
 #include <boost/asio/post.hpp>
@@ -28,11 +29,17 @@ ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
       epoch_(broker.clock->mono()),
       purgatory_(wheel_),
       ledger_(*this, thread_, *broker.memory),
+      completions_timer_([this] { purgatory_.run_completions(tick(), completions_a_turn); }),
       idle_note_timer_([this] { journal_->note_idle(); }) {
   purgatory_.set_ready_hook([this] {
     // In a turn of its own, when the change that caused the completions is complete.
-    boost::asio::post(executor(),
-                      [this] { purgatory_.run_completions(tick(), completions_a_turn); });
+    try {
+      boost::asio::post(executor(),
+                        [this] { purgatory_.run_completions(tick(), completions_a_turn); });
+    } catch (const std::bad_alloc&) {
+      // They wait for nothing else: without a run they would never be answered.
+      wheel_.schedule(completions_timer_, tick() + 1);
+    }
   });
 }
 

@@ -257,6 +257,7 @@ class ShardContext {
   std::unique_ptr<storage::Journal> journal_;
   Lsn durable_through_ = 0;
   Lsn written_through_ = 0;
+  timing::CallbackTimer completions_timer_;  // In place of a turn for which there was no memory.
   timing::CallbackTimer idle_note_timer_;
   std::shared_ptr<const storage::TopicsImage> topics_ = std::make_shared<storage::TopicsImage>();
   std::unordered_map<TopicId, std::shared_ptr<const TopicConfig>> configs_;

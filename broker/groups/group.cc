@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "storage/journal.h"
 
 namespace tarry::broker {
 namespace {
@@ -40,6 +42,10 @@ constexpr std::size_t bytes_of_group = 2048;
 
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
+
+// What a group's record has beside its members' texts and assignments: four strings of 32 KiB at
+// the most (the protocol's type and name, the leader, the client id of who joins last).
+constexpr std::size_t bytes_beside = std::size_t{160} << 10;
 
 std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
   std::vector<GroupProtocol> protocols;
@@ -227,10 +233,15 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   if (member.syncing != nullptr) {
     std::exchange(member.syncing, nullptr)->refuse(ErrorCode::fenced_instance_id);
   }
+  // Made before the new id is known: without a session it would stay for ever.
+  const milliseconds timeout{request.session_timeout_ms};
+  auto session = std::make_unique<DelayedHeartbeat>(*this, new_id, timeout);
+  std::string leader = leader_ == old_id ? new_id : leader_;
   GroupMember& now = members_.rename(member, new_id);
   now.knows_its_id = false;
-  if (leader_ == old_id) leader_ = new_id;
-  now.session = nullptr;  // update() makes one of the new id.
+  leader_ = std::move(leader);
+  now.session = std::move(session);
+  now.session_timeout = timeout;
   update(now, request, terms, std::move(protocols));
   park(now, reply);
 
@@ -270,12 +281,19 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
 
 void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinContext& terms,
                        std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
-  if (leader_.empty()) leader_ = id;
+  std::string leader = leader_.empty() ? id : leader_;
   std::optional<std::string> instance_id;
   if (request.group_instance_id) instance_id = *request.group_instance_id;
   GroupMember& member = members_.add(std::move(id), std::move(instance_id));
   member.knows_its_id = !request.member_id.empty();
-  update(member, request, terms, std::move(protocols));
+  try {
+    update(member, request, terms, std::move(protocols));
+  } catch (const std::bad_alloc&) {
+    // Nobody knows its id, and without a session it would stay for ever.
+    members_.remove(member);
+    throw;
+  }
+  leader_ = std::move(leader);
   park(member, reply);
   // A first rebalance is prolonged while members still come.
   if (is(GroupState::preparing_rebalance)) grew_ = true;
@@ -285,16 +303,20 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
 // The member is from now on as the request says.
 void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinContext& terms,
                    std::vector<GroupProtocol> protocols) {
+  // What may find no memory comes first: a member that is described anew causes a rebalance.
+  const milliseconds session{request.session_timeout_ms};
+  std::unique_ptr<DelayedHeartbeat> begun;
+  if (member.session == nullptr || member.session_timeout != session)
+    begun = std::make_unique<DelayedHeartbeat>(*this, member.id, session);
+  if (members_.size() == 1) protocol_type_ = request.protocol_type;
   members_.describe(member, terms.client_id, terms.client_host, std::move(protocols));
   member.share = terms.share;
-  if (members_.size() == 1) protocol_type_ = request.protocol_type;
-  const milliseconds session{request.session_timeout_ms};
   // Version 0 has one timeout for both.
   member.rebalance_timeout =
       request.rebalance_timeout_ms < 0 ? session : milliseconds{request.rebalance_timeout_ms};
-  if (member.session == nullptr || member.session_timeout != session) {
+  if (begun != nullptr) {
     member.session_timeout = session;
-    member.session = std::make_unique<DelayedHeartbeat>(*this, member.id, session);
+    member.session = std::move(begun);
   } else {
     member.session->heard();
   }
@@ -381,12 +403,11 @@ void Group::take_assignments(GroupAssignments assignments) {
   std::size_t bytes = 0;
   for (const auto& [member_id, assignment] : assignments) bytes += assignment.size();
   // Not together with the members, who were let in: the group would rebalance for ever.
-  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes)) {
+  if (bytes > max_bytes()) {
     host_.lines().assignments.warn(
         mono(), "broker",
-        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {} "
-                    "(tarry.group.max.bytes)",
-                    printable(id_), bytes, host_.config().group_max_bytes));
+        fmt::format("group {}: the leader's assignments have {} bytes; the limit is {} ({})",
+                    printable(id_), bytes, max_bytes(), max_bytes_setting()));
     refuse_syncs(ErrorCode::unknown_server_error);
     return rebalance();
   }
@@ -395,12 +416,13 @@ void Group::take_assignments(GroupAssignments assignments) {
     return rebalance();
   }
   // The record has the assignments before the members do: they count only when they are durable.
-  storing_ = generation_;
-  was_stored_ = true;
   const auto kept = std::make_shared<GroupAssignments>(std::move(assignments));
   host_.store(*this, record(*kept), [this, generation = generation_, kept](ErrorCode error) {
     assignments_stored(generation, std::move(*kept), error);
   });
+  // Afterwards: if there was no memory, nothing is on its way, and the leader may ask again.
+  storing_ = generation_;
+  was_stored_ = true;
 }
 
 void Group::assignments_stored(std::int32_t generation, GroupAssignments assignments,
@@ -598,28 +620,38 @@ void Group::begin_generation() {
     return arm_phase_timer();
   }
   // A negative number would mean that there is no generation.
-  generation_ = generation_ == std::numeric_limits<std::int32_t>::max() ? 1 : generation_ + 1;
+  const auto next = generation_ == std::numeric_limits<std::int32_t>::max() ? 1 : generation_ + 1;
   if (members_.empty()) {
+    generation_ = next;
     protocol_name_.clear();
     become(GroupState::empty);
     store_empty();
     return release_if_unused();
   }
+  // All answers are made before one is given: without memory for them the rebalance goes on.
+  std::vector<JoinGroupResponse> answers;
+  answers.reserve(joined_);
   protocol_name_ = members_.vote(leader_);
+  for (const auto& [id, member] : members_.all()) {
+    if (member.joining == nullptr) continue;
+    auto& answer = answers.emplace_back(join_answer(member));
+    answer.generation_id = next;
+    if (id == leader_) add_members_to(answer);
+  }
+  generation_ = next;
   become(GroupState::completing_rebalance);
   phase_end_ = host_.tick_after(members_.rebalance_timeout());
   arm_phase_timer();
+  auto answer = answers.begin();
   for (auto& [id, member] : members_.all()) {
     // The last generation's assignments do not hold any more.
     members_.assign(member, {});
     if (member.joining == nullptr) continue;
-    auto answer = join_answer(member);
-    if (id == leader_) add_members_to(answer);
     member.sync_expected = true;
     ++syncs_expected_;
     member.knows_its_id = true;
     member.session->heard();
-    std::exchange(member.joining, nullptr)->give(std::move(answer));
+    std::exchange(member.joining, nullptr)->give(std::move(*answer++));
   }
   joined_ = 0;
 }
@@ -627,11 +659,18 @@ void Group::begin_generation() {
 // Without this a restart would bring its last members back.
 void Group::store_empty() {
   if (!was_stored_) return;
-  host_.store(*this, record(), [this, generation = generation_](ErrorCode error) {
+  const auto later = [this, generation = generation_] {
     // Whoever joins after that is stored in its place.
-    if (error == ErrorCode::none || !is(GroupState::empty) || generation != generation_) return;
+    if (!is(GroupState::empty) || generation != generation_) return;
     if (!host_.stopping()) host_.wheel().schedule(phase_timer_, host_.tick_after(store_again));
-  });
+  };
+  try {
+    host_.store(*this, record(), [later](ErrorCode error) {
+      if (error != ErrorCode::none) later();
+    });
+  } catch (const std::bad_alloc&) {
+    later();
+  }
 }
 
 bool Group::elect_joined_leader() {
@@ -731,8 +770,14 @@ void Group::remove(GroupMember& member, ErrorCode told) {
   if (member.sync_expected) --syncs_expected_;
   const bool led = member.id == leader_;
   members_.remove(member);
-  // begin_generation() elects another one if this one does not join.
-  if (led) leader_ = members_.empty() ? std::string() : members_.all().begin()->first;
+  if (!led) return;
+  // begin_generation() elects another one if this one does not join, or if there is no memory for
+  // its name: those that are left have to learn that a member has gone.
+  try {
+    leader_ = members_.empty() ? std::string() : members_.all().begin()->first;
+  } catch (const std::bad_alloc&) {
+    leader_.clear();
+  }
 }
 
 void Group::forget_pending(std::string_view id) {
@@ -832,6 +877,20 @@ bool Group::supports(std::string_view type, std::span<const GroupProtocol> proto
   return type == protocol_type_ && members_.share_one_of(protocols, instead_of);
 }
 
+// The limit for the members' descriptions, and for their assignments: a journal record has both.
+std::size_t Group::max_bytes() const {
+  const auto journal_bytes = static_cast<std::uint64_t>(host_.config().journal_max_bytes);
+  const std::uint64_t record = storage::record_limit(journal_bytes, storage::Reserve::keep);
+  return std::min(static_cast<std::size_t>(host_.config().group_max_bytes),
+                  (record - bytes_beside) / 2);
+}
+
+std::string_view Group::max_bytes_setting() const {
+  return max_bytes() == static_cast<std::size_t>(host_.config().group_max_bytes)
+             ? "tarry.group.max.bytes"
+             : "a quarter of tarry.journal.max.bytes";
+}
+
 // The error if what this client says is too large for a member, or for one that takes another's
 // place: for the group's own limit, or for the room that other groups have left, which clients ask
 // for again.
@@ -840,8 +899,14 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& 
   const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
   const std::size_t wanted = bytes_of(request);
   const std::size_t bytes = members_.bytes() - freed + wanted;
-  if (bytes > static_cast<std::size_t>(host_.config().group_max_bytes))
+  if (bytes > max_bytes()) {
+    host_.lines().limits.warn(
+        mono(), "broker",
+        fmt::format("group {}: a member is refused, with it the subscriptions of all members would "
+                    "have {} bytes; the limit is {} ({})",
+                    printable(id_), bytes, max_bytes(), max_bytes_setting()));
     return ErrorCode::group_max_size_reached;
+  }
   if (!has_room(payer(terms), wanted, freed)) return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }

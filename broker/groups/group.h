@@ -225,6 +225,8 @@ class Group : public GroupWaits {
   void forget_pending(std::string_view id);
   // pending_ has changed.
   void count_pending();
+  std::size_t max_bytes() const;
+  std::string_view max_bytes_setting() const;  // Which decides max_bytes().
   // Whether there is room in `share` for `more` in place of `freed`.
   bool has_room(const GroupShare& share, std::size_t more, std::size_t freed = 0) const;
   // The share whose room a member from this client takes.

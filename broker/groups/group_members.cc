@@ -1,6 +1,7 @@
 #include "broker/groups/group_members.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/assert.h"
@@ -105,9 +106,18 @@ void GroupMembers::assign(GroupMember& member, Buffer assignment) {
 }
 
 GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instance_id) {
-  GroupMember& member = members_[id];
+  // It is in both maps, or in none if there is no memory.
+  if (instance_id) instances_.insert_or_assign(*instance_id, id);
+  const auto place = [&] {
+    try {
+      return members_.try_emplace(id).first;
+    } catch (const std::bad_alloc&) {
+      if (instance_id) instances_.erase(*instance_id);
+      throw;
+    }
+  }();
+  GroupMember& member = place->second;
   member.id = std::move(id);
-  if (instance_id) instances_[*instance_id] = member.id;
   member.instance_id = std::move(instance_id);
   count(member, bytes_of(member));
   return member;
@@ -115,40 +125,52 @@ GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instan
 
 void GroupMembers::describe(GroupMember& member, std::string_view client_id,
                             std::string_view client_host, std::vector<GroupProtocol> protocols) {
-  // Taken off before they change, and counted again afterwards.
-  count_protocols(member, -1);
-  member.client_id = client_id;
-  member.client_host = client_host;
+  // What may find no memory comes first: then the member is as it was.
+  std::string id(client_id), host(client_host);
+  count_offers(protocols);
+  forget_offers(member.protocols);
+  member.client_id = std::move(id);
+  member.client_host = std::move(host);
   member.protocols = std::move(protocols);
-  count_protocols(member, +1);
   count(member, bytes_of(member));
 }
 
 GroupMember& GroupMembers::rename(GroupMember& member, const std::string& new_id) {
+  // Copied first: nothing finds the member while it is out of the map.
+  std::string key = new_id, id = new_id, known = new_id;
   // The node moves with all that points to the member: requests that are parked, its session.
   auto place = members_.extract(member.id);
-  place.key() = new_id;
+  place.key() = std::move(key);
   GroupMember& now = members_.insert(std::move(place)).position->second;
-  now.id = new_id;
+  now.id = std::move(id);
   count(now, bytes_of(now));
-  instances_[*now.instance_id] = new_id;
+  instances_.find(*now.instance_id)->second = std::move(known);
   return now;
 }
 
 void GroupMembers::remove(GroupMember& member) {
-  count_protocols(member, -1);
+  forget_offers(member.protocols);
   assign(member, {});
   count(member, 0);
   if (member.instance_id) instances_.erase(*member.instance_id);
   members_.erase(members_.find(member.id));
 }
 
-void GroupMembers::count_protocols(const GroupMember& member, int by) {
-  for (const auto& protocol : member.protocols) {
-    auto& count = offers_[protocol.name];
-    // Unsigned numbers wrap, so -1 takes one off.
-    count += static_cast<std::size_t>(by);
-    if (count == 0) offers_.erase(protocol.name);
+// All of them are counted, or none if there is no memory.
+void GroupMembers::count_offers(std::span<const GroupProtocol> protocols) {
+  std::size_t counted = 0;
+  try {
+    for (; counted < protocols.size(); ++counted) ++offers_[protocols[counted].name];
+  } catch (const std::bad_alloc&) {
+    forget_offers(protocols.first(counted));
+    throw;
+  }
+}
+
+void GroupMembers::forget_offers(std::span<const GroupProtocol> protocols) {
+  for (const auto& protocol : protocols) {
+    const auto found = offers_.find(protocol.name);
+    if (--found->second == 0) offers_.erase(found);
   }
 }
 

@@ -111,7 +111,8 @@ class GroupMembers {
   static std::size_t bytes_of_protocol(std::size_t name, std::size_t metadata);
 
  private:
-  void count_protocols(const GroupMember& member, int by);
+  void count_offers(std::span<const GroupProtocol> protocols);
+  void forget_offers(std::span<const GroupProtocol> protocols);
   // The member's part of bytes(), and of what the host has counted, is `bytes` now.
   void count(GroupMember& member, std::size_t bytes);
   void tell_change(std::size_t before, std::size_t now);

@@ -1,6 +1,7 @@
 #include "broker/groups/groups.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -26,8 +27,18 @@ namespace {
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
+// A group's record of more bytes is written, and told to its members, in turns of their own: each
+// copy of sixteen megabytes takes some milliseconds.
+constexpr std::size_t written_here = std::size_t{1} << 20;
+
 // As many shares may be of clients that have no groups and no members any more.
 constexpr std::size_t spare_shares = 1000;
+
+// The memory of a share: its place in the map, and the block that goes with that.
+std::size_t bytes_of_share(std::string_view owner) {
+  constexpr std::size_t place = 128;
+  return place + sizeof(GroupShare) + owner.size();
+}
 
 bool is_group_id(std::string_view id) {
   return !id.empty() && id.size() <= Groups::max_id_bytes;
@@ -56,6 +67,7 @@ std::string owner_of(const Connection& connection) {
 Groups::Groups(ShardContext& shard)
     : shard_(shard),
       sweep_shares_at_(spare_shares),
+      shares_charge_(shard.ledger(), nullptr),
       members_charge_(shard.ledger(), nullptr),
       unused_timer_([this] { remove_unused(); }) {
   nobodys_->is_nobodys = true;
@@ -119,30 +131,52 @@ bool Groups::stopping() const {
 }
 
 void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
-  // Both outlive the append: the record's bytes are given to the store when they are durable.
-  const auto kept = groups_.find(group.id())->second;
-  auto value = std::make_shared<const Buffer>(encode_group(record));
+  Storing next{groups_.find(group.id())->second,
+               std::make_shared<const Buffer>(encode_group(record)),
+               std::make_shared<Stored>(std::move(then))};
+  // All behind a long one wait too: the journal has a group's records in the order of its states.
+  if (storing_.empty() && next.value->size() <= written_here) return write(next);
+  if (storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
+  storing_.push_back(std::move(next));
+}
+
+void Groups::write_next() {
+  if (storing_.empty()) return;
+  const Storing next = std::move(storing_.front());
+  storing_.pop_front();
+  if (!storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
+  try {
+    write(next);
+  } catch (const std::bad_alloc&) {
+    (*next.then)(ErrorCode::coordinator_not_available);
+  }
+}
+
+void Groups::write(const Storing& next) {
   storage::JournalTransaction transaction;
-  transaction.add(storage::GroupStored{kept->id(), *value});
-  auto shared = std::make_shared<Stored>(std::move(then));
-  transaction.on_durable([this, value, shared, weak = std::weak_ptr(kept), id = group.id()] {
+  // The record's bytes are given to the store when they are durable.
+  transaction.add(storage::GroupStored{next.group->id(), *next.value});
+  const std::weak_ptr<GroupEntry> weak = next.group;
+  // The group may have gone while its record was on the way.
+  const auto tell = [weak, then = next.then](ErrorCode code) {
+    if (const auto alive = weak.lock()) (*then)(code);
+  };
+  transaction.on_durable([this, tell, value = next.value, id = next.group->id()] {
     const storage::GroupStored stored{id, *value};
     if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
       return shard_.journal_failed(applied.error());
     }
-    // The group may have gone while its record was on the way.
-    if (const auto alive = weak.lock()) (*shared)(ErrorCode::none);
+    if (value->size() <= written_here) return tell(ErrorCode::none);
+    // The store has just copied it, and its members' answers are copies too.
+    asio::post(shard_.executor(), [tell] { tell(ErrorCode::none); });
   });
   const auto lsn = shard_.commit(std::move(transaction));
   if (lsn) return;
-  shard_.log_not_stored.warn(
-      shard_.clock().mono(), "broker",
-      fmt::format("group {} cannot be stored: {}", printable(group.id()), lsn.error().message));
+  shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
+                             fmt::format("group {} cannot be stored: {}",
+                                         printable(next.group->id()), lsn.error().message));
   // In a later turn: a group is never called back inside store().
-  asio::post(shard_.executor(),
-             [shared, weak = std::weak_ptr(kept), code = group_error(lsn.error())] {
-               if (const auto alive = weak.lock()) (*shared)(code);
-             });
+  asio::post(shard_.executor(), [tell, code = group_error(lsn.error())] { tell(code); });
 }
 
 void Groups::state_changed(Group& group) {
@@ -167,9 +201,10 @@ void Groups::state_changed(Group& group) {
 }
 
 void Groups::on_unused(Group& group) {
+  // In a turn of its own, because the group is still in use by the caller.  Posted before the group
+  // is named: if there was no memory, the next group would not be looked at either.
+  if (unused_.empty()) asio::post(shard_.executor(), [this] { check_unused(); });
   unused_.push_back(group.id());
-  // In a turn of its own, because the group is still in use by the caller.
-  if (unused_.size() == 1) asio::post(shard_.executor(), [this] { check_unused(); });
 }
 
 // --- Look-up and listing
@@ -204,9 +239,15 @@ std::shared_ptr<GroupShare> Groups::share_of(std::string_view owner) {
   if (shares_.size() >= sweep_shares_at_) {
     std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
     sweep_shares_at_ = 2 * shares_.size() + spare_shares;
+    std::size_t kept = 0;
+    for (const auto& [name, share] : shares_) kept += bytes_of_share(name);
+    shares_charge_.set(kept);
   }
   auto found = shares_.find(owner);
-  if (found == shares_.end()) found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
+  if (found == shares_.end()) {
+    found = shares_.emplace(owner, std::weak_ptr<GroupShare>()).first;
+    shares_charge_.add(bytes_of_share(owner));
+  }
   auto share = found->second.lock();
   if (!share) found->second = share = std::make_shared<GroupShare>();
   return share;
@@ -217,9 +258,14 @@ std::expected<Lsn, ErrorCode> Groups::commit(GroupEntry& group, std::string_view
   shard_.assert_on_shard();
   std::shared_ptr<GroupShare> payer;
   if (group.members().empty() || group.share().is_nobodys) payer = share_of(owner);
-  const auto lsn = group.offsets.commit(std::move(commits), payer);
-  if (lsn && payer) group.count_in(payer);
-  return lsn;
+  try {
+    const auto lsn = group.offsets.commit(std::move(commits), payer);
+    if (lsn && payer) group.count_in(payer);
+    return lsn;
+  } catch (const std::bad_alloc&) {
+    drop_if_unused(group);  // It may have been made for this.
+    throw;
+  }
 }
 
 GroupEntry& Groups::make(std::string_view id, std::shared_ptr<GroupShare> share) {
@@ -325,7 +371,12 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   terms.share = share_of(terms.owner);
   const bool had_members = !group->members().empty();
   DelayedJoin reply;
-  group->join(request, terms, reply);
+  try {
+    group->join(request, terms, reply);
+  } catch (const std::bad_alloc&) {
+    drop_if_unused(*group);  // It may have been made for this.
+    throw;
+  }
   const auto code = reply.has_answer() ? reply.answer()->error_code : ErrorCode::none;
   // A member, or one that is expected.  The next generation says anew whom the group counts for.
   if (had_members ? code == ErrorCode::none && group->share().is_nobodys
@@ -372,6 +423,8 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 // --- Removal
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
+  // What was stored before is in the journal before: a restart would bring the group back.
+  while (!storing_.empty()) write_next();
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});
   transaction.on_durable([this, id = group.id()] {

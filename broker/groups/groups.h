@@ -17,6 +17,7 @@
 // Everything runs on the shard's thread, which its doors assert; requests come in by Broker::on().
 
 #include <cstdint>
+#include <deque>
 #include <expected>
 #include <functional>
 #include <map>
@@ -150,6 +151,13 @@ class Groups final : private GroupHost {
   std::shared_ptr<GroupShare> share_of(std::string_view owner);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);
+  struct Storing {
+    std::shared_ptr<GroupEntry> group;
+    std::shared_ptr<const Buffer> value;
+    std::shared_ptr<Stored> then;
+  };
+  void write(const Storing& next);
+  void write_next();
   void check_unused();
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
@@ -159,9 +167,11 @@ class Groups final : private GroupHost {
   OffsetBudget offset_budget_;
   std::map<std::string, std::weak_ptr<GroupShare>, std::less<>> shares_;  // By owner.
   std::size_t sweep_shares_at_;  // At this size of shares_ those that have gone are taken out.
+  Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
   ById groups_;
+  std::deque<Storing> storing_;  // Groups' records that have their place in the journal soon.
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.
   std::vector<std::string> unused_;

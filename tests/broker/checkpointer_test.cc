@@ -189,6 +189,40 @@ TEST_SUITE("checkpointer") {
   }
 
   TEST_CASE(
+      "a data directory that comes back makes no room while the disk of log.dirs alone is full") {
+    CrowdedDisk disk;
+    std::string logs;
+    World world({.shards = 1,
+                 .configure =
+                     [&logs](BrokerConfig& config) {
+                       config.disk_reserve_bytes = 1000;
+                       config.log_directory = logs = config.data_directory + "-elsewhere";
+                     },
+                 .disk = &disk});
+    CapturedLog log;
+    const auto data = world.directory() + "/data", away = world.directory() + "/away";
+    std::filesystem::rename(data, away);
+    world.broker().look_at_disk();
+    world.run();
+    REQUIRE_FALSE(world.shard().has_room());
+    disk.roomy = "/data";
+    disk.free = 999;
+    std::filesystem::rename(away, data);
+    world.broker().look_at_disk();
+    // Not before the pool has looked at log.dirs either.
+    world.turn();
+    CHECK_FALSE(world.broker().lost_directory());
+    CHECK_FALSE(world.shard().has_room());
+    world.run();
+    CHECK_FALSE(world.shard().has_room());
+    CHECK(log.count("no space in " + logs + ": 999 bytes are free") == 1);
+    disk.make_room();
+    world.broker().look_at_disk();
+    world.pass(2s);
+    CHECK(world.shard().has_room());
+  }
+
+  TEST_CASE(
       "a partition that is not open yet gets no new log while the data directory is away, and what "
       "is due in it is delivered when the directory is back") {
     World world({.shards = 1});

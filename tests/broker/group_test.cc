@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "group_world.h"
+#include "storage/journal.h"
 #include "tests/captured_log.h"
 
 namespace tarry::broker::test {
@@ -1254,6 +1255,32 @@ TEST_SUITE("group") {
     const auto sync = world.sync(a, 2, {{a, std::string(20'000, 'x')}});
     CHECK(error_of(sync) == ErrorCode::unknown_server_error);
     CHECK(world.state() == GroupState::preparing_rebalance);
+  }
+
+  TEST_CASE(
+      "members and assignments fit into one record of the journal together, however small that is, "
+      "and what would not is refused with the setting in the log") {
+    GroupWorld world;
+    CapturedLog log;
+    world.limits.journal_max_bytes = 2 << 20;
+    const auto record = storage::record_limit(2 << 20, storage::Reserve::keep);
+    const std::string too_long(record / 2, 'x'), allowed(record / 5 * 2, 'x');
+    Says says;
+    says.protocols = {{"range", too_long}};
+    CHECK(error_of(world.join(says)) == ErrorCode::group_max_size_reached);
+    CHECK(log.count("(a quarter of tarry.journal.max.bytes)") == 1);
+    says.protocols = {{"range", allowed}};
+    const auto a = says.member_id = world.stable_alone(says);
+    world.join(says);
+    CHECK(error_of(world.sync(a, 2, {{a, too_long}})) == ErrorCode::unknown_server_error);
+    CHECK(log.count("(a quarter of tarry.journal.max.bytes)") == 2);
+    world.join(says);
+    const auto sync = world.sync(a, 3, {{a, allowed}});
+    REQUIRE_FALSE(world.storing.empty());
+    CHECK(encode_group(world.storing.front().first).size() < record);
+    world.store_is_durable();
+    CHECK(error_of(sync) == ErrorCode::none);
+    CHECK(world.state() == GroupState::stable);
   }
 
   TEST_CASE("a group that let its members in takes assignments as large as they are") {

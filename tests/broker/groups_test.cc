@@ -310,6 +310,26 @@ TEST_SUITE("groups") {
     stable_group(world, names_of_shard(world, 0, 1, "mine")[0]);
   }
 
+  TEST_CASE("what is known of each client that has asked for a group counts as clients' memory") {
+    World world({.shards = 1});
+    Groups& groups = world.shard().groups();
+    const std::size_t before = world.shard().ledger().used();
+    const auto ask = [&](int client) {
+      const auto name = std::to_string(client);
+      const auto group = groups.find_or_make(name, name + std::string(200, 'u'));
+      REQUIRE(group.has_value());
+      groups.drop_if_unused(**group);
+      world.run();
+    };
+    for (int client = 0; client < 1000; ++client) ask(client);
+    CHECK(groups.all().empty());
+    CHECK(world.shard().ledger().used() > before + 1000 * 200);
+    // Those that have no group any more are forgotten together.
+    ask(1000);
+    CHECK(world.shard().ledger().used() > before + 200);
+    CHECK(world.shard().ledger().used() < before + 1000);
+  }
+
   TEST_CASE(
       "member ids that are given out in very many groups take a part of the clients' memory") {
     World world(
@@ -609,6 +629,41 @@ TEST_SUITE("groups") {
     REQUIRE(other != nullptr);
     CHECK(other->members().at(later.member_id).session_timeout == 10s);
     CHECK(other->members().at(later.member_id).rebalance_timeout == 60s);
+  }
+
+  TEST_CASE("assignments of megabytes go to the journal in a turn of their own, and are there") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    SyncGroupRequest sync;
+    sync.group_id = "wide";
+    sync.member_id = joined.member_id;
+    sync.generation_id = joined.generation_id;
+    sync.assignments.push_back({joined.member_id, as_bytes(assignment)});
+    world.runs_at_once = false;
+    const auto pending = world.begin(sync, 3);
+    const auto& journal = world.shard().journal();
+    const Lsn before = journal.end_lsn();
+    bool is_written_with_others = false;
+    for (int pieces = 0; pieces < 10 && journal.end_lsn() == before; ++pieces) {
+      // The request goes on in here when the pool has copied its assignments.
+      world.background().step();
+      is_written_with_others = journal.end_lsn() != before;
+      world.turn();
+    }
+    CHECK_FALSE(is_written_with_others);
+    CHECK(journal.end_lsn() > before);
+    world.runs_at_once = true;
+    world.run();
+    const auto synced = world.read<SyncGroupResponse>(*pending, 3);
+    CHECK(synced.error_code == ErrorCode::none);
+    CHECK(synced.assignment.size() == assignment.size());
+    world.restart();
+    const GroupEntry* const group = world.shard().groups().find("wide");
+    REQUIRE(group != nullptr);
+    CHECK(group->is(GroupState::stable));
+    CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
   }
 
   TEST_CASE("a group of 500 members rebalances in one round of the journal") {

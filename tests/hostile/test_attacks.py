@@ -1,22 +1,26 @@
 """Attacks by name: what one client does, and what its neighbours may notice of it. Each prints the peak of the broker's
-memory, its descriptors before, at their peak and after, the neighbour's p99 before and during the attack, the turns of
+memory, its connections before, at their peak and after, the neighbour's p99 before and during the attack, the turns of
 shards that were longer than 16 ms (the first bound of the histogram above 10 ms), and how long it took. When it is over
-the descriptors are back; with TARRY_P99=judge the neighbour's p99 has to be within 10 ms of what it was before. Part of
+the connections and all other descriptors are back; with TARRY_P99=judge the neighbour's p99 has to be within 10 ms of what it was before. Part of
 run.py.
 
 TARRY_ATTACKS=full makes those attacks as large as real ones that are scaled down for a test: gigabytes, by hand.
 """
 
+import collections
 import concurrent.futures
 import contextlib
 import os
 import pathlib
 import re
 import resource
+import select
 import socket
 import struct
+import tempfile
 import threading
 import time
+import types
 
 import wire
 from harness import case, eventually
@@ -63,12 +67,72 @@ def percentile(times, percent=99):
     return sorted(times)[len(times) * percent // 100] if times else 0.0
 
 
-def open_descriptors(broker):
-    return len(os.listdir(f"/proc/{broker.process.pid}/fd"))
+EPOLL, WATCH_OF_PEERS = "anon_inode:[eventpoll]", "an epoll that another epoll waits for"
+
+
+def other_descriptors(broker):
+    """How many it has open of each kind, or of each file; its connections are not among them."""
+    process = pathlib.Path(f"/proc/{broker.process.pid}")
+    links, waited_for = {}, set()
+    for number in os.listdir(process / "fd"):
+        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+            links[number] = os.readlink(process / "fd" / number)
+            if links[number] == EPOLL:
+                waited_for.update(re.findall(r"^tfd:\s*(\d+)", (process / "fdinfo" / number).read_text(), re.M))
+    return collections.Counter(
+        WATCH_OF_PEERS if link == EPOLL and number in waited_for else re.sub(r"^pipe:.*", "pipe", link)
+        for number, link in links.items() if not link.startswith("socket:"))
+
+
+def leaked_descriptors(broker, before):
+    """Those that are open beside those before. A shard opens the watch of its peers when it first needs it, once; RocksDB and the
+    journals keep each of their files open, once."""
+    kept = tuple(f"{broker.data.resolve()}/{folder}/" for folder in ("db", "journal"))
+
+    def allowed(what):
+        if what == WATCH_OF_PEERS:
+            return broker.shards
+        is_new_file = what.startswith(kept) and not what.endswith(" (deleted)")
+        return max(before[what], int(is_new_file))
+
+    return {what: count for what, count in other_descriptors(broker).items() if count > allowed(what)}
+
+
+@case("a descriptor that an attack leaves open is noticed, whatever it is open for", alone=True)
+def _(ctx):
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as held:
+        itself = types.SimpleNamespace(process=types.SimpleNamespace(pid=os.getpid()), data=pathlib.Path(directory), shards=1)
+        for folder in ("db/meta", "journal/0", "logs/topic-0"):
+            (itself.data / folder).mkdir(parents=True)
+        loop = held.enter_context(select.epoll())
+        held.enter_context(open(itself.data / "db/meta/LOCK", "w"))
+        before = other_descriptors(itself)
+
+        def leaked(opened):
+            """What is noticed of a file, or an object with a descriptor, that is open."""
+            with opened:
+                return list(leaked_descriptors(itself, before))
+
+        assert leaked(open("/dev/zero")) == ["/dev/zero"]
+        assert leaked(os.fdopen(os.eventfd(0))) == ["anon_inode:[eventfd]"]
+        assert leaked(select.epoll()) == [EPOLL]
+        for path in ("logs/topic-0/0.log", "db/meta/LOCK"):
+            assert leaked(open(itself.data / path, "a")) == [str(itself.data.resolve() / path)]
+        removed = open(itself.data / "db/meta/1.sst", "w")
+        os.remove(removed.name)
+        assert leaked(removed) == [f"{pathlib.Path(removed.name).resolve()} (deleted)"]
+        # These are allowed, once.
+        assert not leaked(open(itself.data / "journal/0/1.journal", "w"))
+        watch = held.enter_context(select.epoll())
+        loop.register(watch.fileno(), select.EPOLLIN)
+        assert not leaked_descriptors(itself, before)
+        second = select.epoll()
+        loop.register(second.fileno(), select.EPOLLIN)
+        assert leaked(second) == [WATCH_OF_PEERS]
 
 
 def open_connections(broker):
-    """Its open sockets; what else a shard opens when it first needs it, as an epoll, is not one."""
+    """Its open sockets."""
     def is_socket(number):
         try:
             return os.readlink(f"/proc/{broker.process.pid}/fd/{number}").startswith("socket:")
@@ -106,6 +170,7 @@ class Watch:
         self.topic = "neighbour-of-" + "".join(each if each.isalnum() else "-" for each in what)
         self.before = self.peak = broker.rss_mib()
         self.open_before = self.open_peak = open_connections(broker)
+        self.others_before = other_descriptors(broker)
         self.long_before = turns_above_16_ms(broker)
         self.threads = [threading.Thread(target=work, daemon=True) for work in (self.look, self.produce)]
 
@@ -132,6 +197,11 @@ class Watch:
         if kind is None:
             eventually(lambda: open_connections(self.broker) <= self.open_before + 8,
                        f"{self.what}: {open_connections(self.broker)} connections, {self.open_before} before", within=20)
+            # Files that are being read or flushed are closed in a moment.
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: not leaked_descriptors(self.broker, self.others_before), "no descriptor is left open", within=20)
+            leaked = leaked_descriptors(self.broker, self.others_before)
+            assert not leaked, f"{self.what}: still open: {leaked}; before: {dict(self.others_before)}"
         print(f"             {self.what}: {self.before:.0f} MiB before, {self.peak:.0f} at the peak, {self.broker.rss_mib():.0f} after; "
               f"the neighbour's p99 {self.usual * 1000:.0f} ms before, {self.p99 * 1000:.0f} ms of {len(times)} during, slowest "
               f"{max(times) * 1000:.0f} ms; connections {self.open_before} before, {self.open_peak} at the peak, {open_connections(self.broker)} after; "
@@ -672,6 +742,38 @@ def _(ctx):
         if min(found) > MAX_TURN:
             too_long.append(f"{what} holds a shard for {min(found) * 1000:.1f} ms of CPU time")
     assert not too_long, "\n".join(too_long)
+
+
+# Requests of so many bytes are decoded and answered on their shard's own thread, so these are the heaviest ones that take no detour.
+STORM_BYTES, STORM_CLIENTS, STORM_ROUNDS = 60_000, 200, 3
+STORM = ("Produce that is refused", "Fetch", "Metadata", "DeleteRecords", "ListOffsets", "DescribeTopicPartitions", "DescribeConfigs", "OffsetFetch",
+         "FindCoordinator", "DescribeGroups", "ListGroups of many states", "LeaveGroup", "DescribeUserScramCredentials")
+# In seconds. Each of the others may have a turn before each turn of the neighbour's request, and there are a few of those.
+MAX_STORM_P99 = 1.5
+
+
+@attack_case("two hundred clients that send the heaviest of small requests at once hold no shard for 10 ms, and their neighbour is served")
+def _(ctx):
+    broker = ctx.broker(settings={"tarry.memory.bytes": 512 << 20})
+    with broker.client(timeout=60) as client:
+        topics = b"".join(wire.string(b"t%06d" % n) + wire.i32(1) + wire.i16(1) + wire.i32(0) + wire.i32(0) for n in range(1000))
+        client.request(wire.CREATE_TOPICS, 2, wire.i32(1000) + topics + wire.i32(60_000) + wire.i8(0))
+    bodies = []
+    for what, key, version, head, element, _, tail in LISTS:
+        if what in STORM:
+            body = list_body(key, version, head, element, STORM_BYTES // max(len(element(1)), len(element(MANY_TOPICS))), tail)
+            bodies.append((key, version, body))
+    assert len(bodies) == len(STORM), "each is in LISTS"
+    with Watch(broker, f"{STORM_CLIENTS} small requests at once") as watch, contextlib.ExitStack() as held:
+        clients = [held.enter_context(broker.client(timeout=60)) for _ in range(STORM_CLIENTS)]
+        for turn in range(STORM_ROUNDS):
+            for n, client in enumerate(clients):
+                client.send(*bodies[(n + turn) % len(bodies)])
+            for client in clients:
+                client.read_exactly(int.from_bytes(client.read_exactly(4), "big"))
+    assert_short_turns(broker, f"{STORM_CLIENTS} small requests at once")
+    if watch.p99 > MAX_STORM_P99:
+        raise SlowNeighbour(f"the neighbour's p99 was {watch.p99 * 1000:.0f} ms, before {watch.usual * 1000:.0f} ms")
 
 
 @attack_case("a thousand members with a hundred protocols each begin a generation and leave, and assignments of 15 MB are stored, without a turn of 30 ms")
