@@ -224,7 +224,15 @@ void Homes::take_off_shelf(Home& home, Resident& resident) {
   const auto shelf = home.shelves.find(resident.bucket());
   TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
   auto& residents = shelf->second.residents;
-  std::erase_if(residents, [&](const auto& one) { return one.get() == &resident; });
+  const auto at =
+      std::ranges::find(residents, &resident, [](const auto& one) { return one.get(); });
+  TARRY_ASSERT(at != residents.end(), "a resident stands on its bucket's shelf");
+  // Otherwise an eviction that goes on there would pass over the one behind it.
+  const auto eviction = evictions_.find(resident.home);
+  if (eviction != evictions_.end() && eviction->second.shelf == shelf->first &&
+      std::cmp_less(at - residents.begin(), eviction->second.at))
+    --eviction->second.at;
+  residents.erase(at);
   if (residents.empty()) home.shelves.erase(shelf);
 }
 
