@@ -52,10 +52,14 @@ const std::optional<UnwrittenRows::PendingKey>* UnwrittenRows::forwarded(
 }
 
 UnwrittenRows::Since UnwrittenRows::since() const {
+  if (retired_ == kept_.size()) return since_stored();
+  const Generation& oldest = *kept_[retired_];
+  return {oldest.number, oldest.pin};
+}
+
+UnwrittenRows::Since UnwrittenRows::since_stored() const {
   // The store may lack the events that are being written.
-  const Generation& oldest = retired_ < kept_.size() ? *kept_[retired_]
-                             : writing_              ? *writing_
-                                                     : *now_;
+  const Generation& oldest = writing_ ? *writing_ : *now_;
   return {oldest.number, oldest.pin};
 }
 
