@@ -44,7 +44,7 @@ std::optional<Bucket> Homes::next_home(WallTime from) const {
 
 void Homes::set_written(const Bucket& id, JournalPlace place) {
   homes_[id].written = place;
-  recent_ = {};
+  forget_recent();
 }
 
 void Homes::set_foreign(const Bucket& id) {
@@ -59,22 +59,25 @@ void Homes::adopted(const Bucket& id) {
 
 void Homes::set_hours_end(WallTime end) {
   hours_end_ = end;
-  recent_ = {};
+  forget_recent();
 }
 
 // --- Operations
 
 Homes::Recent Homes::home_for(WallTime due) {
-  if (recent_.home != nullptr && recent_.id.start <= due && due < recent_.id.end()) return recent_;
-  const Bucket id = bucket_of(due < hours_end_ ? BucketLevel::hour : BucketLevel::month, due);
-  Recent out{id, &homes_[id], {}};
+  const Bucket hour = bucket_of(BucketLevel::hour, due);
+  const auto hours = hour.start.time_since_epoch() / span_of(BucketLevel::hour);
+  Kept& kept = recent_[static_cast<std::uint64_t>(hours) % kept_homes];
+  if (kept.number == recent_number_ && kept.recent.id == hour) return kept.recent;
+  const bool is_hour = due < hours_end_;
+  const Bucket id = is_hour ? hour : bucket_of(BucketLevel::month, due);
+  Home& own = homes_[id];
+  Recent out{id, &own, own.written};
   // A home may have been a month when it was written, and be hours now.
-  for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
-    const Home* const home = find(bucket_of(level, due));
-    if (home != nullptr) out.written = std::max(out.written, home->written);
-  }
+  const Home* const other = find(is_hour ? bucket_of(BucketLevel::month, due) : hour);
+  if (other != nullptr) out.written = std::max(out.written, other->written);
   // A month has several hours, and each may be written by itself.
-  if (id.level == BucketLevel::hour) recent_ = out;
+  if (is_hour) kept = {out, recent_number_};
   return out;
 }
 

@@ -185,12 +185,18 @@ class Homes {
     std::size_t index = 0;
   };
   // The home of a due time, made where there is none, and the place up to which it is written.
-  // Records come and go by the thousand in one hour, so the last one is kept.
   struct Recent {
     storage::Bucket id{};
-    Home* home = nullptr;  // Null: none is kept.
+    Home* home = nullptr;
     storage::JournalPlace written;
   };
+  // Records come and go by the thousand in one hour, or in those of a month, so hours are kept that
+  // were asked for; each in the place that follows from its number.
+  struct Kept {
+    Recent recent;
+    std::uint64_t number = 0;  // Whether it holds: recent_number_.
+  };
+  static constexpr std::size_t kept_homes = 1'024;
   // The search of a home for chunks that may leave memory, and how far it is.
   struct Eviction {
     std::optional<storage::Bucket> shelf = std::nullopt;  // Empty: it has not begun.
@@ -201,6 +207,7 @@ class Homes {
 
   // --- homes.cc
   Recent home_for(WallTime due);
+  void forget_recent() { ++recent_number_; }
   static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
   static void split_tails(Home& home);
   void number(const std::shared_ptr<Resident>& resident);
@@ -232,7 +239,9 @@ class Homes {
 
   const std::size_t split_from_;
   Map homes_;
-  Recent recent_;  // Forgotten when a home goes, is written, or months become hours.
+  // All are forgotten when a home goes, is written, or months become hours.
+  std::vector<Kept> recent_ = std::vector<Kept>(kept_homes);
+  std::uint64_t recent_number_ = 1;
   WallTime hours_end_ = WallTime::min();
   std::size_t memory_ = 0;
   std::size_t live_ = 0;

@@ -81,7 +81,7 @@ void Homes::written(const HomeWrite& change, const Sealed& sealed,
                     const std::vector<ChunkKey>& keys) {
   Home& home = homes_.at(change.home);
   home.written = change.place;
-  recent_ = {};
+  forget_recent();
   for (std::size_t part = 0; part < sealed.size(); ++part) {
     const auto& [bucket, resident] = sealed[part];
     home.unwritten -= resident->charged;
@@ -275,7 +275,7 @@ bool Homes::may_forget(const Bucket& id, const JournalPlace& noted,
 
 void Homes::forget(const Bucket& id) {
   homes_.erase(id);
-  recent_ = {};
+  forget_recent();
 }
 
 std::optional<Homes::Sweep> Homes::next_sweep(const PendingKey& horizon) {

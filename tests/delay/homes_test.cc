@@ -63,6 +63,31 @@ struct ManyChunks {
 };
 
 TEST_SUITE("homes") {
+  TEST_CASE("records of hours far apart go to their own, and none to one that was written later") {
+    Homes homes{std::size_t{1} << 30};
+    const auto near = storage::bucket_of(BucketLevel::hour, from_ms(1'795'000'000'000));
+    const storage::Bucket far{BucketLevel::hour, near.start + 1'024 * span_of(BucketLevel::hour)};
+    homes.set_hours_end(far.end());
+    const auto add = [&](const storage::Bucket& to, Sequence sequence, std::uint64_t lsn) {
+      storage::PendingView record{};
+      record.key = {to.start, sequence};
+      record.first = record.accepted = to.start;
+      return homes.add(storage::JournalPlace{lsn}, record).has_value();
+    };
+    CHECK(add(near, 1, 1));
+    CHECK(add(far, 2, 2));
+    CHECK(add(near, 3, 3));
+    CHECK(homes.find(near)->unwritten > 0);
+    CHECK(homes.find(far)->unwritten > 0);
+    CHECK(homes.read({near.start, 1}).has_value());
+    CHECK(homes.read({far.start, 2}).has_value());
+    CHECK(homes.read({near.start, 3}).has_value());
+    homes.set_written(near, storage::JournalPlace{100});
+    CHECK_FALSE(add(near, 4, 50));
+    CHECK(add(far, 5, 51));
+    CHECK(add(near, 6, 101));
+  }
+
   TEST_CASE("chunks leave memory in steps, and none that has a near record") {
     for (const std::size_t budget : {std::size_t{1}, std::size_t{10}}) {
       CAPTURE(budget);
