@@ -58,6 +58,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
 
   records::BatchBuilder immediate(options_of(batch, topic));
   std::size_t at = 0, with_id = 0;
+  PlainHeaders headers;  // The record's, in one piece of memory for all of them.
   const auto take = [&](const records::RecordView& record) {
     const std::size_t index = at++;
     const Schedule& schedule = schedules.of_records[index];
@@ -75,7 +76,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
                             static_cast<std::int32_t>(index)});
         note_last(id, LastOfId::In::on_arrival, out.on_arrival_.size());
       }
-      const PlainHeaders headers = plain_headers(record);
+      plain_headers(record, headers);
       append_delivered(immediate, delivered_time(topic.timestamp, schedule.due, original, arrived),
                        record.key_value, headers.count, headers.encoded, key.due, key);
       return true;
@@ -84,6 +85,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
     if (schedule.kind == Asked::expired) ++out.expired_;
     if (schedule.kind != Asked::delayed || is_dropped[index]) return true;
     const PendingKey key{schedule.due, sequences.next()};
+    plain_headers(record, headers);
     const auto place =
         out.additions_.add({partition,
                             key.sequence,
@@ -96,7 +98,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
                             principal},
                            [&](Buffer& to) {
                              append_pending_body(to, original, schedule.recurrence.get(), record,
-                                                 plain_headers(record), batch.codec);
+                                                 headers, batch.codec);
                            });
     out.added_.push_back({key, schedule.expires, place});
     if (!schedule.id.empty()) note_last(id, LastOfId::In::added, out.added_.size());

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -36,6 +37,14 @@ using storage::PendingKey;
 
 class AcceptedBatch {
  public:
+  AcceptedBatch() = default;
+  AcceptedBatch(AcceptedBatch&&) = default;
+  AcceptedBatch& operator=(AcceptedBatch&&) = default;
+  // A long one ends on the pool, whoever drops it: much memory takes long to go.
+  ~AcceptedBatch() {
+    if (auto discard = std::exchange(discard_, nullptr)) discard(*this);
+  }
+
   // No record in it has a schedule: the batch goes to the log as it came.
   bool untouched() const { return kind_ == Kind::untouched; }
   // All records are delayed, or are cancels: nothing goes to the log.
@@ -156,8 +165,9 @@ class AcceptedBatch {
   IntakeCharge charge_;  // From its acceptance on.
   std::shared_ptr<Held> held_;
   ScopeExit give_back_;
-  Reservation reservation_;      // Held if the principal has a quota.
-  storage::JournalPlace place_;  // The place of the first operation.
+  std::move_only_function<void(AcceptedBatch&)> discard_;  // Of a long batch.
+  Reservation reservation_;                                // Of a principal with a quota.
+  storage::JournalPlace place_;                            // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t late_cancels_ = 0;
   std::uint32_t expired_ = 0;           // On arrival.

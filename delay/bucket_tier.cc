@@ -175,8 +175,9 @@ bool BucketTier::step(WallTime now) {
   if (loading_) add_loaded();
   if (lookups_.is_answering()) lookups_.answer();
   const bool begun = !is_at_work() && begin_work(now);
+  const bool goes_on = (begun || homes_.is_evicting()) && !lane_.is_busy();
   return !lane_.has_failed() && (horizon_.is_handing() || dropped_.is_searching() || loading_ ||
-                                 lookups_.is_answering() || (begun && !lane_.is_busy()));
+                                 lookups_.is_answering() || goes_on);
 }
 
 // --- Checkpoints

@@ -304,6 +304,7 @@ class BucketTier {
   bool is_worth_writing(const storage::Bucket& id, const Home& home) const;
   bool begin_spill(WallTime now);
   void pull_back(WallTime now);
+  bool evict();
   bool begin_forget();
   bool begin_disk_sweep();
   storage::HomeWrite seal(const storage::Bucket& id, Homes::Sealed& sealed, Homes::Removals& gone);
@@ -340,9 +341,10 @@ class BucketTier {
   };
   std::optional<Loading> loading_;  // Empty: there is none.
   bool flushing_ = false;
-  bool no_room_ = false;     // For a flush.
-  bool load_waits_ = false;  // For memory.
-  bool dealt_last_ = false;  // The last piece of work was a part of something large.
+  bool no_room_ = false;          // For a flush.
+  bool load_waits_ = false;       // For memory.
+  bool evicted_to_load_ = false;  // What could leave memory for the next piece has left.
+  bool dealt_last_ = false;       // The last piece of work was a part of something large.
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::optional<storage::Bucket> write_next_;  // A checkpoint's next home to be looked at.
   bool rows_due_ = false;                      // And then what belongs to no home.

@@ -17,7 +17,7 @@ using storage::HomeWrite;
 
 namespace {
 
-// So many chunks that leave memory are freed on the shard's thread.
+// So many chunks that leave memory in a turn are freed on the shard's thread.
 constexpr std::size_t chunks_freed_here = 16;
 // The use of the budget from which near records become far again.
 constexpr std::size_t pull_back_from(std::size_t budget) {
@@ -43,6 +43,8 @@ void BucketTier::for_homes(std::optional<Bucket>& from, Seen seen) {
 
 // Begins the next piece of work; false: there is none.
 bool BucketTier::begin_work(WallTime now) {
+  // First, so that all else sees what is really in memory.
+  if (homes_.is_evicting() && evict()) return true;
   // Lookups and other work take turns, so that neither can hold up the other for long.
   if (!std::exchange(found_last_, false) && lookups_.begin()) {
     found_last_ = true;
@@ -125,7 +127,11 @@ bool BucketTier::begin_piece(const Bucket& id) {
   const std::size_t piece = load_bytes(id);
   const auto has_room = [&] { return used() + piece <= spill_from() || memory() <= piece; };
   // All near records of its chunks may have been delivered.
-  if (!has_room()) homes_.evict(id, horizon_.at());
+  if (!std::exchange(evicted_to_load_, false) && !has_room()) {
+    homes_.begin_eviction(id);
+    evicted_to_load_ = evict();
+    if (evicted_to_load_) return true;
+  }
   load_waits_ = !has_room();
   if (load_waits_) return false;
   loading_from_ = horizon_.at();
@@ -285,6 +291,15 @@ void BucketTier::pull_back(WallTime now) {
   homes_.split(bucket_of(BucketLevel::hour, horizon_.at().due), horizon_.split_level());
   hooks_.pulled_back(horizon_.at());
   homes_.pulled_back(*before, horizon_.at());
+  (void)evict();
+}
+
+// Lets some of what is written and far leave memory; true: there is more of it.
+bool BucketTier::evict() {
+  auto left = homes_.evict(horizon_.at(), options_.step_entries);
+  if (left.size() > chunks_freed_here)
+    background_.run_and_then([left = std::move(left)]() mutable { left.clear(); }, [] {});
+  return homes_.is_evicting();
 }
 
 HomeWrite BucketTier::seal(const Bucket& id, Homes::Sealed& sealed, Homes::Removals& gone) {
@@ -324,7 +339,8 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
       },
       [this, writing](std::uint64_t unflushed) mutable {
         for (std::size_t i = 0; i < writing->changes.size(); ++i)
-          homes_.written(writing->changes[i], writing->sealed[i], writing->keys[i], horizon_.at());
+          homes_.written(writing->changes[i], writing->sealed[i], writing->keys[i]);
+        (void)evict();  // The next turns do the rest.
         // Many chunks that leave memory take long to go.
         std::size_t chunks = 0;
         for (const auto& sealed : writing->sealed) chunks += sealed.size();

@@ -44,7 +44,7 @@ std::optional<Bucket> Homes::next_home(WallTime from) const {
 
 void Homes::set_written(const Bucket& id, JournalPlace place) {
   homes_[id].written = place;
-  recent_ = {};
+  forget_recent();
 }
 
 void Homes::set_foreign(const Bucket& id) {
@@ -59,22 +59,25 @@ void Homes::adopted(const Bucket& id) {
 
 void Homes::set_hours_end(WallTime end) {
   hours_end_ = end;
-  recent_ = {};
+  forget_recent();
 }
 
 // --- Operations
 
 Homes::Recent Homes::home_for(WallTime due) {
-  if (recent_.home != nullptr && recent_.id.start <= due && due < recent_.id.end()) return recent_;
-  const Bucket id = bucket_of(due < hours_end_ ? BucketLevel::hour : BucketLevel::month, due);
-  Recent out{id, &homes_[id], {}};
+  const Bucket hour = bucket_of(BucketLevel::hour, due);
+  const auto hours = hour.start.time_since_epoch() / span_of(BucketLevel::hour);
+  Kept& kept = recent_[static_cast<std::uint64_t>(hours) % kept_homes];
+  if (kept.number == recent_number_ && kept.recent.id == hour) return kept.recent;
+  const bool is_hour = due < hours_end_;
+  const Bucket id = is_hour ? hour : bucket_of(BucketLevel::month, due);
+  Home& own = homes_[id];
+  Recent out{id, &own, own.written};
   // A home may have been a month when it was written, and be hours now.
-  for (const BucketLevel level : {BucketLevel::hour, BucketLevel::month}) {
-    const Home* const home = find(bucket_of(level, due));
-    if (home != nullptr) out.written = std::max(out.written, home->written);
-  }
+  const Home* const other = find(is_hour ? bucket_of(BucketLevel::month, due) : hour);
+  if (other != nullptr) out.written = std::max(out.written, other->written);
   // A month has several hours, and each may be written by itself.
-  if (id.level == BucketLevel::hour) recent_ = out;
+  if (is_hour) kept = {out, recent_number_};
   return out;
 }
 
@@ -224,7 +227,15 @@ void Homes::take_off_shelf(Home& home, Resident& resident) {
   const auto shelf = home.shelves.find(resident.bucket());
   TARRY_ASSERT(shelf != home.shelves.end(), "a resident stands on its bucket's shelf");
   auto& residents = shelf->second.residents;
-  std::erase_if(residents, [&](const auto& one) { return one.get() == &resident; });
+  const auto at =
+      std::ranges::find(residents, &resident, [](const auto& one) { return one.get(); });
+  TARRY_ASSERT(at != residents.end(), "a resident stands on its bucket's shelf");
+  // Otherwise an eviction that goes on there would pass over the one behind it.
+  const auto eviction = evictions_.find(resident.home);
+  if (eviction != evictions_.end() && eviction->second.shelf == shelf->first &&
+      std::cmp_less(at - residents.begin(), eviction->second.at))
+    --eviction->second.at;
+  residents.erase(at);
   if (residents.empty()) home.shelves.erase(shelf);
 }
 

@@ -126,9 +126,15 @@ class Homes {
   storage::HomeWrite seal(const storage::Bucket& id, storage::JournalPlace applied, Sealed& sealed,
                           Removals& gone);
   void written(const storage::HomeWrite& change, const Sealed& sealed,
-               const std::vector<storage::ChunkKey>& keys, const PendingKey& horizon);
-  // Chunks that are written and have nothing before the horizon leave memory.
-  void evict(const storage::Bucket& id, const PendingKey& horizon);
+               const std::vector<storage::ChunkKey>& keys);
+
+  // Chunks of the home that are written and have nothing before the horizon are to leave memory,
+  // as evict() finds them.  written() and pulled_back() ask for it themselves.
+  void begin_eviction(const storage::Bucket& id);
+  bool is_evicting() const { return !evictions_.empty(); }
+  // Looks at about so many entries; returns what has left, which may take long to be freed.  Not
+  // while a piece of a home is being read: what it left out, because memory had it, has to stay.
+  std::vector<std::shared_ptr<Resident>> evict(const PendingKey& horizon, std::size_t budget);
 
   // Whether records are gone that may be in chunks on the disk.
   bool has_gone(const storage::Bucket& id) const;
@@ -140,7 +146,7 @@ class Homes {
   Loaded add_loaded(const storage::Bucket& id, storage::LoadedChunk chunk);
   // New tails of the home are at least as fine as `level`.
   void split(const storage::Bucket& id, storage::BucketLevel level);
-  // The horizon was moved back from `before`: what is between is far again.
+  // The horizon was moved back from `before`: what is between is far again, and evict() counts it.
   void pulled_back(const PendingKey& before, const PendingKey& horizon);
 
   // Nothing needs the home's place and its marks any more, once a checkpoint is `noted`.
@@ -179,15 +185,29 @@ class Homes {
     std::size_t index = 0;
   };
   // The home of a due time, made where there is none, and the place up to which it is written.
-  // Records come and go by the thousand in one hour, so the last one is kept.
   struct Recent {
     storage::Bucket id{};
-    Home* home = nullptr;  // Null: none is kept.
+    Home* home = nullptr;
     storage::JournalPlace written;
+  };
+  // Records come and go by the thousand in one hour, or in those of a month, so hours are kept that
+  // were asked for; each in the place that follows from its number.
+  struct Kept {
+    Recent recent;
+    std::uint64_t number = 0;  // Whether it holds: recent_number_.
+  };
+  static constexpr std::size_t kept_homes = 1'024;
+  // The search of a home for chunks that may leave memory, and how far it is.
+  struct Eviction {
+    std::optional<storage::Bucket> shelf = std::nullopt;  // Empty: it has not begun.
+    std::size_t at = 0;                                   // The next resident on that shelf.
+    bool again = false;  // It was asked for once more after it had begun.
+    std::optional<PendingKey> near_before = std::nullopt;  // Counts what was near before this.
   };
 
   // --- homes.cc
   Recent home_for(WallTime due);
+  void forget_recent() { ++recent_number_; }
   static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
   static void split_tails(Home& home);
   void number(const std::shared_ptr<Resident>& resident);
@@ -211,13 +231,17 @@ class Homes {
   }
 
   // --- homes_disk.cc
-  void evict(Home& home, const PendingKey& horizon);
+  bool evict_from(Home& home, Eviction& eviction, const PendingKey& horizon, std::size_t& budget,
+                  std::vector<std::shared_ptr<Resident>>& left);
   std::size_t leave_out_gone(const storage::Bucket& id, storage::LoadedChunk& loaded) const;
-  void count_back(const Home& home, const PendingKey& before, const PendingKey& horizon);
+  std::size_t count_back(const Resident& resident, const PendingKey& before,
+                         const PendingKey& horizon);
 
   const std::size_t split_from_;
   Map homes_;
-  Recent recent_;  // Forgotten when a home goes, is written, or months become hours.
+  // All are forgotten when a home goes, is written, or months become hours.
+  std::vector<Kept> recent_ = std::vector<Kept>(kept_homes);
+  std::uint64_t recent_number_ = 1;
   WallTime hours_end_ = WallTime::min();
   std::size_t memory_ = 0;
   std::size_t live_ = 0;
@@ -230,6 +254,7 @@ class Homes {
   mutable Place last_read_;
   Place last_removed_;
   std::map<storage::Bucket, std::optional<storage::ChunkKey>> sweeps_;
+  std::map<storage::Bucket, Eviction> evictions_;
   Levels levels_;
   std::uint64_t sealed_ = 0;
   std::uint64_t spared_ = 0;

@@ -78,10 +78,10 @@ HomeWrite Homes::seal(const Bucket& id, JournalPlace applied, Sealed& sealed, Re
 }
 
 void Homes::written(const HomeWrite& change, const Sealed& sealed,
-                    const std::vector<ChunkKey>& keys, const PendingKey& horizon) {
+                    const std::vector<ChunkKey>& keys) {
   Home& home = homes_.at(change.home);
   home.written = change.place;
-  recent_ = {};
+  forget_recent();
   for (std::size_t part = 0; part < sealed.size(); ++part) {
     const auto& [bucket, resident] = sealed[part];
     home.unwritten -= resident->charged;
@@ -97,27 +97,72 @@ void Homes::written(const HomeWrite& change, const Sealed& sealed,
     if (!resident->gone.empty()) home.dirty = true;
     set_down(*resident);
   }
-  evict(home, horizon);
+  begin_eviction(change.home);
 }
 
-void Homes::evict(const Bucket& id, const PendingKey& horizon) {
-  evict(homes_.at(id), horizon);
+// --- Leaving memory
+
+void Homes::begin_eviction(const Bucket& id) {
+  const auto [eviction, is_new] = evictions_.try_emplace(id);
+  if (!is_new && eviction->second.shelf) eviction->second.again = true;
 }
 
-void Homes::evict(Home& home, const PendingKey& horizon) {
-  for (auto shelf = home.shelves.begin(); shelf != home.shelves.end();) {
+std::vector<std::shared_ptr<Resident>> Homes::evict(const PendingKey& horizon, std::size_t budget) {
+  std::vector<std::shared_ptr<Resident>> left;
+  while (budget > 0 && !evictions_.empty()) {
+    const auto eviction = evictions_.begin();
+    const auto home = homes_.find(eviction->first);
+    if (home != homes_.end() && !evict_from(home->second, eviction->second, horizon, budget, left))
+      break;
+    if (std::exchange(eviction->second.again, false))
+      eviction->second = {};
+    else
+      evictions_.erase(eviction);
+    budget -= std::min<std::size_t>(budget, 1);  // A home with nothing to look at costs something.
+  }
+  return left;
+}
+
+// Goes on with a home; true: it is at the end of it.
+bool Homes::evict_from(Home& home, Eviction& eviction, const PendingKey& horizon,
+                       std::size_t& budget, std::vector<std::shared_ptr<Resident>>& left) {
+  const auto leaves = [&](const std::shared_ptr<Resident>& resident) {
+    // Only a chunk on both sides of the horizon is looked at entry by entry.
+    const bool is_parted =
+        resident->chunk->earliest() <= horizon.due && resident->chunk->latest() >= horizon.due;
+    std::size_t cost = 1 + (is_parted ? resident->chunk->size() : 0) + resident->gone.size();
+    if (eviction.near_before) cost += count_back(*resident, *eviction.near_before, horizon);
+    budget -= std::min(budget, cost);
+    if (!resident->is_written() || resident->writing || resident->has_near(horizon)) return false;
+    // Its marks are not on the disk yet.
+    home.gone.insert(resident->gone.begin(), resident->gone.end());
+    home.on_disk = true;
+    level_of(*resident).to_disk += resident->live_count;
+    leave(*resident);
+    return true;
+  };
+  auto shelf = eviction.shelf ? home.shelves.lower_bound(*eviction.shelf) : home.shelves.begin();
+  while (shelf != home.shelves.end()) {
+    // The shelf where it stopped may have gone, or have fewer residents by now.
     auto& residents = shelf->second.residents;
-    std::erase_if(residents, [&](const std::shared_ptr<Resident>& resident) {
-      if (!resident->is_written() || resident->writing || resident->has_near(horizon)) return false;
-      // Its marks are not on the disk yet.
-      home.gone.insert(resident->gone.begin(), resident->gone.end());
-      home.on_disk = true;
-      level_of(*resident).to_disk += resident->live_count;
-      leave(*resident);
-      return true;
-    });
+    std::size_t at = eviction.shelf == shelf->first ? std::min(eviction.at, residents.size()) : 0;
+    std::size_t kept = at;
+    for (; at < residents.size() && budget > 0; ++at) {
+      if (leaves(residents[at]))
+        left.push_back(std::move(residents[at]));
+      else
+        std::swap(residents[kept++], residents[at]);
+    }
+    const bool is_whole = at == residents.size();
+    const auto begin = residents.begin();
+    residents.erase(begin + static_cast<std::ptrdiff_t>(kept),
+                    begin + static_cast<std::ptrdiff_t>(at));
+    eviction.shelf = shelf->first;
+    eviction.at = kept;
+    if (!is_whole) return false;
     shelf = residents.empty() ? home.shelves.erase(shelf) : std::next(shelf);
   }
+  return true;
 }
 
 // --- Loading
@@ -191,29 +236,27 @@ void Homes::pulled_back(const PendingKey& before, const PendingKey& horizon) {
   // Nothing that is due later is in memory and written.
   for (auto home = homes_.lower_bound(bucket_of(BucketLevel::hour, horizon.due));
        home != homes_.end() && home->first.start <= before.due; ++home) {
-    count_back(home->second, before, horizon);
-    evict(home->second, horizon);
+    begin_eviction(home->first);
+    evictions_.at(home->first).near_before = before;
   }
 }
 
-// Counts the records that were near until now.
-void Homes::count_back(const Home& home, const PendingKey& before, const PendingKey& horizon) {
-  for (const auto& [bucket, shelf] : home.shelves) {
-    for (const auto& resident : shelf.residents) {
-      const Chunk& chunk = *resident->chunk;
-      auto& count = level_of(*resident).came_back;
-      // Most chunks lie on one side as a whole, and need no look at each record.
-      if (chunk.latest() < horizon.due || chunk.earliest() >= before.due) continue;
-      if (chunk.earliest() >= horizon.due && chunk.latest() < before.due) {
-        count += resident->live_count;
-        continue;
-      }
-      for (std::size_t i = 0; i < chunk.size(); ++i) {
-        const PendingKey key = chunk.key_at(i);
-        count += resident->live[i] && !(key < horizon) && key < before;
-      }
-    }
+// Counts the records that were near until now; returns how many it looked at.
+std::size_t Homes::count_back(const Resident& resident, const PendingKey& before,
+                              const PendingKey& horizon) {
+  const Chunk& chunk = *resident.chunk;
+  auto& count = level_of(resident).came_back;
+  // Most chunks lie on one side as a whole, and need no look at each record.
+  if (chunk.latest() < horizon.due || chunk.earliest() >= before.due) return 0;
+  if (chunk.earliest() >= horizon.due && chunk.latest() < before.due) {
+    count += resident.live_count;
+    return 0;
   }
+  for (std::size_t i = 0; i < chunk.size(); ++i) {
+    const PendingKey key = chunk.key_at(i);
+    count += resident.live[i] && !(key < horizon) && key < before;
+  }
+  return chunk.size();
 }
 
 // --- Forgetting and sweeping
@@ -232,7 +275,7 @@ bool Homes::may_forget(const Bucket& id, const JournalPlace& noted,
 
 void Homes::forget(const Bucket& id) {
   homes_.erase(id);
-  recent_ = {};
+  forget_recent();
 }
 
 std::optional<Homes::Sweep> Homes::next_sweep(const PendingKey& horizon) {

@@ -28,6 +28,7 @@ void IdReader::read(const TopicPartition& partition, std::vector<std::string_vie
   const bool knows_all = dropped_.contains(partition.topic) ||
                          (ids.size() <= max_ids_known && std::ranges::all_of(ids, is_told));
   if (knows_all) return done(std::move(rows));
+  rows = IdRows(unwritten_.since_stored());
   const std::size_t bytes = ids.size() * sizeof(IdRows::Lasts::value_type);
   auto held = std::make_shared<const bool>(true);
   // They count for as long as the request holds them.

@@ -249,14 +249,15 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
           return done(std::unexpected(
               refuse(ScheduleErrors::Kind::busy, accepted.error().message, "no_memory")));
         }
+        accepted->discard_ = [this, alive](AcceptedBatch& dropped) {
+          if (*alive) discard(std::move(dropped));
+        };
         charge.set_bytes(accepted->memory_bytes());
         accepted->charge_ = std::move(charge);
         if (accepted->takes_.empty()) {
           auto above = reserve(*accepted, terms);
           if (!above) return done(std::move(*accepted));
-          done(std::unexpected(std::move(*above)));
-          if (*alive) discard(std::move(*accepted));
-          return;
+          return done(std::unexpected(std::move(*above)));
         }
         accepted->held_ = std::make_shared<AcceptedBatch::Held>();
         accepted->give_back_ =
@@ -314,7 +315,6 @@ bool Intake::step(std::size_t budget) {
     taking_.pop_front();
     if (refused) {
       ended.done(std::unexpected(std::move(*refused)));
-      discard(std::move(ended.accepted));
     } else {
       ended.done(std::move(ended.accepted));
     }
@@ -322,7 +322,7 @@ bool Intake::step(std::size_t budget) {
   return !taking_.empty();
 }
 
-// A long batch of which nothing came, or that is applied: much memory takes long to go.
+// A long batch of which nothing came, whoever refused it, or that is applied.
 void Intake::discard(AcceptedBatch accepted) {
   // These end here, on this thread.
   accepted.give_back_ = {};
@@ -374,16 +374,10 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
   });
   transaction.on_settled(
       [this, alive = context_.alive, kept = std::move(kept)](const Result<>& safe) mutable {
-        if (!*alive) return;
-        if (!safe) {
-          if (kept->is_long_) discard(std::move(*kept));
-          return;
-        }
+        if (!*alive || !safe) return;
         const TopicPartition partition = kept->partition_;
         durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
-          if (!apply(*kept, budget)) return false;
-          if (kept->is_long_) discard(std::move(*kept));
-          return true;
+          return apply(*kept, budget);
         });
       });
 }

@@ -82,12 +82,18 @@ Buffer with_recurrence(Bytes bytes, const Recurrence& recurrence) {
 
 PlainHeaders plain_headers(const records::RecordView& record) {
   PlainHeaders plain;
+  plain_headers(record, plain);
+  return plain;
+}
+
+void plain_headers(const records::RecordView& record, PlainHeaders& plain) {
+  plain.count = 0;
+  plain.encoded.clear();
   for (const auto& header : record.headers) {
     if (is_taken_out(header.name)) continue;
     records::append_header(plain.encoded, header.name, header.value);
     ++plain.count;
   }
-  return plain;
 }
 
 void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,

@@ -46,6 +46,8 @@ struct PlainHeaders {
   Buffer encoded;  // Without their number.
 };
 PlainHeaders plain_headers(const records::RecordView& record);
+// The same in memory that was used before.
+void plain_headers(const records::RecordView& record, PlainHeaders& plain);
 
 // Appends `record` with `headers` to `to`, in the format above.  `recurrence` may be null.
 void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurrence,

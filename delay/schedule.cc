@@ -322,33 +322,36 @@ std::optional<ScheduleError> expiry_range_error(const std::optional<Bytes>& valu
   return error;
 }
 
+// What decides when a record is due, and its value: for errors alone, because to write it out costs
+// more than to read it.
+std::pair<std::string_view, std::string> decider(const GivenHeaders& given,
+                                                 const TopicDelay& topic) {
+  if (given.deliver_at.present) return {header::deliver_at, shown_number(given.deliver_at.value)};
+  if (given.delay.present) return {header::delay, shown_number(given.delay.value)};
+  return {"tarry.delay.ms", std::to_string(topic.default_delay.count())};
+}
+
 // Sets when the record is due and whether that is now; or returns the error.
 std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& given,
                                      const TopicDelay& topic, WallTime arrived, WallTime believed) {
   milliseconds delay =
       given.has_time() ? milliseconds{0} : std::max(topic.default_delay, milliseconds{0});
-  // For the errors: what decides.
-  std::string_view name = "tarry.delay.ms";
-  std::string value = std::to_string(topic.default_delay.count());
   if (given.deliver_at.present) {
-    name = header::deliver_at;
-    value = shown_number(given.deliver_at.value);
-    const auto time = readable(time_in(name, given.deliver_at.value));
+    const auto time = readable(time_in(header::deliver_at, given.deliver_at.value));
     if (!time) return time.error();
     const bool means_now = to_ms(*time) >= 0 && to_ms(*time) < earliest_s;
     if (!means_now) {
-      if (auto error = range_error(name, given.deliver_at.value, *time)) return error;
+      if (auto error = range_error(header::deliver_at, given.deliver_at.value, *time)) return error;
     }
     schedule.due = *time;
   } else {
     if (given.delay.present) {
-      name = header::delay;
-      value = shown_number(given.delay.value);
-      const auto duration = readable(duration_in(name, given.delay.value));
+      const auto duration = readable(duration_in(header::delay, given.delay.value));
       if (!duration) return duration.error();
       delay = *duration;
     }
     if (delay.count() > latest_ms - to_ms(arrived)) {
+      const auto [name, value] = decider(given, topic);
       return too_far(name, value,
                      given.delay.present ? bare_number(given.delay.value) : std::nullopt, arrived);
     }
@@ -360,6 +363,7 @@ std::optional<ScheduleError> set_due(Schedule& schedule, const GivenHeaders& giv
   // The topic's own default is not held against its limit.
   if (given.has_time() && topic.max_delay && schedule.due > arrived &&
       schedule.due - arrived > *topic.max_delay) {
+    const auto [name, value] = decider(given, topic);
     return ScheduleError{
         reason::delay_too_long,
         fmt::format(

@@ -13,8 +13,9 @@ namespace {
 
 // The memory of an id's event until it is written, beside the id; and of a forwarding row.
 constexpr std::size_t event_bytes = 160;
-// Rows are written in batches of about so many bytes.
-constexpr std::size_t batch_bytes = 4u << 20;
+// So many rows are written in one order: the more of them, the nearer is the next one's place in
+// RocksDB's memory.  They take some megabytes meanwhile.
+constexpr std::size_t rows_sorted = 1u << 17;
 // An id that is unknown is looked for in each written generation that is kept for new requests.
 constexpr std::size_t max_offered = 8;
 
@@ -52,10 +53,14 @@ const std::optional<UnwrittenRows::PendingKey>* UnwrittenRows::forwarded(
 }
 
 UnwrittenRows::Since UnwrittenRows::since() const {
+  if (retired_ == kept_.size()) return since_stored();
+  const Generation& oldest = *kept_[retired_];
+  return {oldest.number, oldest.pin};
+}
+
+UnwrittenRows::Since UnwrittenRows::since_stored() const {
   // The store may lack the events that are being written.
-  const Generation& oldest = retired_ < kept_.size() ? *kept_[retired_]
-                             : writing_              ? *writing_
-                                                     : *now_;
+  const Generation& oldest = writing_ ? *writing_ : *now_;
   return {oldest.number, oldest.pin};
 }
 
@@ -77,23 +82,20 @@ const ScheduleEvent* UnwrittenRows::last(const TopicPartition& partition, std::s
 Result<> UnwrittenRows::Generation::write_to(storage::BucketStore& store) const {
   std::vector<storage::Forward> rows;
   std::vector<storage::IdChange> changes;
-  std::size_t size = 0;
   Result<> written;
   const auto write = [&] {
     if (written) written = store.write(rows, changes);
     rows.clear();
     changes.clear();
-    size = 0;
   };
   for (const auto& [handle, now] : forwards) {
     // A record that is back at its handle's time needs no row.
     rows.push_back({handle, now == handle ? std::nullopt : now});
-    if ((size += sizeof(rows[0])) >= batch_bytes) write();
+    if (rows.size() >= rows_sorted) write();
   }
   ids.for_each([&](const auto& partition, const auto& id, const auto& events) {
     changes.push_back({partition, id, {events.data(), events.size()}});
-    size += sizeof(changes[0]) + id.size() + events.size() * sizeof(events[0]);
-    if (size >= batch_bytes) write();
+    if (changes.size() >= rows_sorted) write();
   });
   write();
   return written;

@@ -52,7 +52,7 @@ class UnwrittenRows {
     Result<> write_to(storage::BucketStore& store) const;
   };
   // The oldest generation for a request that comes now; keeps it and all that follow.  The store
-  // lacks nothing that is older.
+  // has all that is older.
   struct Since {
     std::uint64_t number = 0;
     std::shared_ptr<const bool> pin;
@@ -68,6 +68,9 @@ class UnwrittenRows {
   // The present key of the record with this handle, as far as memory knows; null: unknown.
   const std::optional<PendingKey>* forwarded(const PendingKey& handle) const;
   Since since() const;
+  // The same for a request that asks the store, which has what was written.  So it need not look
+  // into each generation that memory keeps beside it.
+  Since since_stored() const;
   // The last event of an id; null: there is none since then.
   const storage::ScheduleEvent* last(const TopicPartition& partition, std::string_view id,
                                      std::uint64_t since) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -12,6 +13,58 @@
 #include "storage/fields.h"
 
 namespace tarry::storage {
+namespace {
+
+// Rows of ids are written in batches of about so many bytes.
+constexpr std::size_t id_batch_bytes = 4u << 20;
+
+// How many bytes all ids begin with.
+template <typename Ids, typename IdOf>
+std::size_t shared_by_all(const Ids& ids, const IdOf& id_of) {
+  if (ids.empty()) return 0;
+  std::string_view shared = id_of(ids.front());
+  for (const auto& each : ids) {
+    const std::string_view id = id_of(each);
+    shared = shared.substr(
+        0, static_cast<std::size_t>(std::ranges::mismatch(shared, id).in1 - shared.begin()));
+  }
+  return shared.size();
+}
+
+// The bytes from there on as a number that has their order.  Nearly all comparisons of a sort need
+// no more of the ids, which lie anywhere in memory.
+std::uint64_t head_of(std::string_view id, std::size_t from) {
+  std::array<std::uint8_t, sizeof(std::uint64_t)> bytes{};
+  std::ranges::copy(as_bytes(id.substr(from, bytes.size())), bytes.begin());
+  return load_be<std::uint64_t>(bytes.data());
+}
+
+struct IdAndHead {
+  std::uint64_t head;
+  const IdChange* change;
+};
+
+// In the order of their keys; those of one id in the order in which they came.
+std::vector<IdAndHead> sorted_by_key(std::span<const IdChange> ids) {
+  const std::size_t shared = shared_by_all(ids, [](const IdChange& one) { return one.id; });
+  std::vector<IdAndHead> out;
+  out.reserve(ids.size());
+  bool is_one_partition = true;
+  for (const auto& change : ids) {
+    out.push_back({head_of(change.id, shared), &change});
+    is_one_partition &= change.partition == ids.front().partition;
+  }
+  std::ranges::sort(out, [is_one_partition](const IdAndHead& a, const IdAndHead& b) {
+    if (!is_one_partition && a.change->partition != b.change->partition)
+      return a.change->partition < b.change->partition;
+    if (a.head != b.head) return a.head < b.head;
+    const int order = a.change->id.compare(b.change->id);
+    return order != 0 ? order < 0 : a.change < b.change;
+  });
+  return out;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<BucketStore>> BucketStore::make(const std::string& directory,
                                                        const Limits& limits) {
@@ -176,23 +229,18 @@ Result<> BucketStore::write(std::span<const Forward> forwards, std::span<const I
     put(value, forward.now->due);
     batch.Put(rows, slice(key), slice(value));
   }
-  // In the order of their keys: RocksDB looks for the place of a key after the one before it, and
-  // in another order that is most of the work.
-  std::vector<const IdChange*> sorted;
-  sorted.reserve(ids.size());
-  for (const auto& change : ids) sorted.push_back(&change);
-  std::ranges::sort(sorted, [](const IdChange* a, const IdChange* b) {
-    if (a->partition != b->partition) return a->partition < b->partition;
-    const int order = a->id.compare(b->id);
-    return order != 0 ? order < 0 : a < b;  // Those of one id in the order in which they came.
-  });
+  // RocksDB looks for the place of a key after the one before it, and in another order that is most
+  // of the work.
   Buffer key, value;
-  for (const auto* const change : sorted) {
+  for (const auto& [head, change] : sorted_by_key(ids)) {
     key.clear();
     value.clear();
     put_id_row_key(key, change->partition, change->id);
     put_events(value, change->events);
     batch.Merge(rocks.family(bucket_family::ids), slice(key), slice(value));
+    if (batch.GetDataSize() < id_batch_bytes) continue;
+    if (auto written = rocks.write(batch); !written) return written;
+    batch.Clear();
   }
   return rocks.write(batch);
 }
@@ -457,8 +505,15 @@ Result<std::vector<std::optional<ScheduleEvent>>> BucketStore::last_events(
   // In the order of their keys: those that are read together then lie in few tables and blocks.
   std::vector<std::uint32_t> order(ids.size());
   std::iota(order.begin(), order.end(), 0);
-  if (!std::ranges::is_sorted(ids))
-    std::ranges::sort(order, {}, [&](std::uint32_t at) { return ids[at]; });
+  if (!std::ranges::is_sorted(ids)) {
+    const std::size_t shared = shared_by_all(ids, std::identity());
+    std::vector<std::uint64_t> heads;
+    heads.reserve(ids.size());
+    for (const auto& id : ids) heads.push_back(head_of(id, shared));
+    std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
+      return heads[a] != heads[b] ? heads[a] < heads[b] : ids[a] < ids[b];
+    });
+  }
   Buffer keys;
   std::vector<std::size_t> ends;
   std::vector<rocksdb::Slice> slices;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -42,12 +43,12 @@ std::int64_t sum(std::int64_t base, std::uint64_t zigzagged) {
                                    static_cast<std::uint64_t>(unzigzag(zigzagged)));
 }
 
-void put_varint(Buffer& out, std::uint64_t value) {
-  while (value >= 0x80) {
-    out.push_back(static_cast<std::uint8_t>(value | 0x80));
-    value >>= 7;
-  }
-  out.push_back(static_cast<std::uint8_t>(value));
+constexpr std::size_t max_varint_bytes = 10;
+
+std::uint8_t* put_varint(std::uint8_t* to, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *to++ = static_cast<std::uint8_t>(value | 0x80);
+  *to++ = static_cast<std::uint8_t>(value);
+  return to;
 }
 
 // Reads numbers of an entry.  Past the end everything is zero and whole() is false.
@@ -146,19 +147,24 @@ void Chunk::append(const PendingView& entry) {
   // Differences to what the entries have in common are short: an entry costs some 14 bytes besides
   // its record.
   offsets_.push_back(static_cast<std::uint32_t>(own_.size()));
-  put_varint(own_, difference(static_cast<std::int64_t>(entry.key.sequence),
-                              static_cast<std::int64_t>(base_sequence_)));
-  put_varint(own_, static_cast<std::uint64_t>(to_ms(entry.key.due) - to_ms(bucket_.start)));
-  put_varint(own_, difference(to_ms(entry.first), to_ms(entry.key.due)));
-  put_varint(own_, difference(to_ms(entry.accepted), base_accepted_));
+  // They are put together first, because the chunk would be asked for room with each byte.
+  std::array<std::uint8_t, 7 * max_varint_bytes> numbers;
+  std::uint8_t* end = numbers.data();
+  const auto put_next = [&end](std::uint64_t number) { end = put_varint(end, number); };
+  put_next(difference(static_cast<std::int64_t>(entry.key.sequence),
+                      static_cast<std::int64_t>(base_sequence_)));
+  put_next(static_cast<std::uint64_t>(to_ms(entry.key.due) - to_ms(bucket_.start)));
+  put_next(difference(to_ms(entry.first), to_ms(entry.key.due)));
+  put_next(difference(to_ms(entry.accepted), base_accepted_));
   // Zero is kept for this, so that every other expiry is one more.
-  put_varint(own_, entry.expires == never_expires
-                       ? 0
-                       : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
-  put_varint(own_, source_index({entry.partition, entry.principal}));
-  put_varint(own_, entry.id.size());
+  put_next(entry.expires == never_expires
+               ? 0
+               : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
+  put_next(source_index({entry.partition, entry.principal}));
+  put_next(entry.id.size());
+  append_bytes(own_, {numbers.data(), end});
   append_bytes(own_, as_bytes(entry.id));
-  put_varint(own_, entry.record.size());
+  append_bytes(own_, {numbers.data(), put_varint(numbers.data(), entry.record.size())});
   append_bytes(own_, entry.record);
 }
 

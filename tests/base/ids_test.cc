@@ -15,6 +15,19 @@ TEST_SUITE("ids") {
     CHECK(TopicId{}.text() == "AAAAAAAAAAAAAAAAAAAAAA");
   }
 
+  TEST_CASE("topic ids that differ in one bit are two, as they are in their order") {
+    const TopicId zero{};
+    CHECK(zero == TopicId{});
+    for (std::size_t i = 0; i < zero.bytes.size(); ++i) {
+      CAPTURE(i);
+      TopicId other;
+      other.bytes[i] = 0x80;
+      CHECK(other != zero);
+      CHECK(zero < other);
+      CHECK(other == TopicId(other));
+    }
+  }
+
   TEST_CASE("a text that is not a topic id is not taken for one") {
     CHECK_FALSE(TopicId::parse(""));
     CHECK_FALSE(TopicId::parse("AAAAAAAAAAAAAAAAAAAAA"));

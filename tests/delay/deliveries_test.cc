@@ -152,6 +152,22 @@ TEST_SUITE("deliveries") {
     CHECK(host.log(orders).size() == 10'000);
   }
 
+  TEST_CASE("a turn hands over one batch of a burst, so that the journal begins with it") {
+    TestHost host;
+    host.checks_store = false;
+    const WallTime due = host.clock.wall() + milliseconds{1'000};
+    schedule_many(host, orders, 1'000, due);
+    schedule_many(host, orders, 1'000, due);
+    host.pass(milliseconds{999});
+    CHECK(host.deliveries == 0);
+    host.clock.pass(milliseconds{1});
+    CHECK(host.turn(1) == 1);
+    CHECK(host.deliveries == 1);
+    CHECK(host.appended_and_waiting() == 1);
+    host.settle();
+    CHECK(host.log(orders).size() == 2'000);
+  }
+
   TEST_CASE("a delivered batch has the codec of the producer's batch, also after a crash") {
     for (const bool crashes : {false, true}) {
       for (int codec = 0; codec < 5; ++codec) {

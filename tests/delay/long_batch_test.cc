@@ -251,6 +251,12 @@ TEST_SUITE("long batches") {
     CHECK(is_freed_elsewhere());
     host.settle();
     host.terms = {};
+    // The host has it already, and does not append it.
+    host.refuses_commits = true;
+    CHECK_FALSE(begin()->answer->has_value());
+    CHECK(is_freed_elsewhere());
+    host.refuses_commits = false;
+    host.settle();
     host.refuses_appends = true;
     REQUIRE(begin()->answer->has_value());
     CHECK(is_freed_elsewhere());

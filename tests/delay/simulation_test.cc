@@ -1,6 +1,10 @@
-// The engine against a model: random delayed records, cancels, replacements, refusals, clock steps
-// and crashes.  TestHost checks every delivery as it is handed over (never early, never twice, the
-// first by (due, sequence) first); here stands what must be so at the end, and of answers.
+// The engine against a model: random delayed records, recurring ones too, cancels, replacements,
+// refusals, clock steps, deletions of topics and crashes.  TestHost checks every delivery as it is
+// handed over (never early, never twice, the first by (due, sequence) first); here stands what must
+// be so at the end, and of answers.
+//
+// A recurring record is in the log as often as its x-count says, each time a whole number of
+// periods after the last one, unless its owner moves it or takes it away.
 //
 // TARRY_SEED repeats a run, TARRY_RUNS makes more of them.
 
@@ -28,6 +32,12 @@ struct Simulation {
     has_quotas = seed % 2 == 1;
     // A record that became pending while a batch was packed may be due before those in it.
     host.checks_order = seed % 3 != 0;
+    host.topics[partition_of(2).topic].missed.runs = MissedRuns::all;
+    host.runs_from = host.clock.wall();
+    host.acknowledged = [this](const Buffer& batch) {
+      for (const auto& record : read_batch(batch))
+        if (series.contains(record.value)) acknowledged.insert(record.value);
+    };
   }
 
   static Engine::Options options(std::uint64_t seed) {
@@ -48,8 +58,8 @@ struct Simulation {
   std::uint64_t below(std::uint64_t n) { return random() % n; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
   TopicPartition any_partition() {
-    return partition_of(static_cast<std::uint8_t>(1 + below(2)),
-                        static_cast<PartitionIndex>(below(3)));
+    const auto topic = one_in(6) ? doomed : static_cast<std::uint8_t>(1 + below(2));
+    return partition_of(topic, static_cast<PartitionIndex>(below(3)));
   }
   std::string any_id() { return "id" + std::to_string(below(20)); }
 
@@ -70,6 +80,18 @@ struct Simulation {
     CHECK_MESSAGE(use.bytes <= byte_quota, "no quota is exceeded");
   }
 
+  void recur(TestRecord& record, const TopicPartition& partition, bool has_id) {
+    const auto period = 1'000 + below(3'000);
+    const auto count = 1 + below(4);
+    series[record.value] = {.period = static_cast<std::int64_t>(period),
+                            .count = count,
+                            .has_id = has_id,
+                            .stays = partition.topic != partition_of(doomed).topic};
+    const bool forgets = forgets_last_run && count > 1;
+    record.headers.push_back({"x-every", std::to_string(period)});
+    record.headers.push_back({"x-count", std::to_string(forgets ? count - 1 : count)});
+  }
+
   void produce() {
     const TopicPartition partition = any_partition();
     std::vector<TestRecord> records;
@@ -80,8 +102,11 @@ struct Simulation {
       } else if (!one_in(8)) {
         const auto delay = one_in(20) ? 60'000 + below(60'000) : one_in(10) ? 0 : below(4'000);
         record.headers.push_back({"x-delay", std::to_string(delay)});
-        if (one_in(3)) record.headers.push_back({"x-schedule-id", any_id()});
-        if (one_in(10)) {
+        const bool has_id = one_in(3);
+        if (has_id) record.headers.push_back({"x-schedule-id", any_id()});
+        if (one_in(8)) {
+          recur(record, partition, has_id);
+        } else if (one_in(10)) {
           record.headers.push_back(
               {"x-expire-at", std::to_string(to_ms(host.clock.wall()) +
                                              static_cast<std::int64_t>(delay + 1 + below(2'000)))});
@@ -133,9 +158,19 @@ struct Simulation {
   }
   void crash() {
     host.crash(below(host.appended_and_waiting() + 1), milliseconds{below(3'000)});
+    host.runs_from = host.clock.wall();
     asked.clear();
     delivers.clear();
     in_steps.clear();
+  }
+
+  // The topic goes; a crash may come between the steps of that.  Another one has its records next.
+  void delete_topic() {
+    const TopicId topic = partition_of(doomed++).topic;
+    for (int step = 0; step < 3; ++step) {
+      host.delete_topic(topic, step);
+      if (one_in(6)) return crash();
+    }
   }
 
   void cancel() {
@@ -144,8 +179,25 @@ struct Simulation {
     if (one_in(2) && !host.pending().empty()) {
       auto entry = host.pending().lower_bound(1 + below(host.pending().rbegin()->first));
       name = entry->second.handle();
+      cancels_asked.insert(entry->second.value);
     }
-    asked.push_back({partition, name, host.cancel(partition, name)});
+    auto answer = std::make_shared<std::optional<ControlOutcome>>();
+    host.engine->cancel(partition, name,
+                        [this, partition, name, answer](const Result<Controlled>& told) {
+                          if (!told) return;
+                          *answer = told->outcome;
+                          // A recurring record may have been delivered before: it is not again from
+                          // here on.
+                          if (told->outcome == ControlOutcome::done && name.starts_with('@'))
+                            runs_when_cancelled[name] = runs_of(partition, name);
+                        });
+    host.look();
+    asked.push_back({partition, name, std::move(answer)});
+  }
+  std::size_t runs_of(const TopicPartition& partition, const std::string& handle) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        host.log(partition),
+        [&](const auto& record) { return record.header("x-schedule-handle") == handle; }));
   }
 
   // Another due time, earlier or later or in the past; or now.
@@ -156,6 +208,7 @@ struct Simulation {
       const auto entry = host.pending().lower_bound(1 + below(host.pending().rbegin()->first));
       name = entry->second.handle();
       partition = entry->second.partition;
+      moves_asked.insert(entry->second.value);
     }
     if (one_in(3)) {
       delivers.push_back({partition, name, host.deliver_now(partition, name)});
@@ -191,7 +244,6 @@ struct Simulation {
       const bool pending = host.pending().contains(key.sequence) &&
                            host.pending().at(key.sequence).partition == each.partition;
       CHECK_MESSAGE(!pending, "whatever is answered, it is pending no longer");
-      if (**each.answer == ControlOutcome::done) cancelled.insert(each.id);
     }
   }
 
@@ -224,7 +276,10 @@ struct Simulation {
     } else if (what < 95) {
       host.clock.wall_now -= milliseconds{below(5'000)};
     } else if (what < 96) {
-      host.clock.wall_now += milliseconds{below(one_in(3) ? 200'000 : 3'000)};
+      const bool is_far = one_in(3);
+      host.clock.wall_now += milliseconds{below(is_far ? 200'000 : 3'000)};
+      // The runs in between were missed, if it is far enough.
+      if (is_far) host.runs_from.reset();
     } else if (what < 97) {
       if (one_in(2)) {
         host.checkpoint();
@@ -233,6 +288,8 @@ struct Simulation {
       } else {
         crash();
       }
+    } else if (what < 98 && one_in(6)) {
+      delete_topic();
     } else {
       host.pass(milliseconds{below(500)});
     }
@@ -261,17 +318,47 @@ struct Simulation {
     CHECK(stats.overdue == 0);
     CHECK(stats.arriving == 0);
     CHECK_MESSAGE(host.wheel->empty(), "with nothing pending no timer runs");
+    check_logs();
+  }
+
+  void check_logs() {
     std::set<std::string> seen;
-    for (std::uint8_t topic = 1; topic <= 2; ++topic) {
+    std::map<std::string, std::size_t> runs;                 // By handle.
+    std::map<std::string, std::vector<std::int64_t>> times;  // Of recurring records, by value.
+    for (std::uint8_t topic = 1; topic <= doomed; ++topic) {
       for (PartitionIndex index = 0; index < 3; ++index) {
         for (const auto& record : host.log(partition_of(topic, index))) {
-          CHECK_MESSAGE(seen.insert(record.value).second, "nothing is delivered twice");
-          if (const auto handle = record.header("x-schedule-handle")) {
-            CHECK_MESSAGE(!cancelled.contains(*handle), "what was cancelled is not delivered");
+          if (series.contains(record.value)) {
+            times[record.value].push_back(std::stoll(record.header("x-scheduled-for").value()));
+          } else {
+            CHECK_MESSAGE(seen.insert(record.value).second, "nothing is delivered twice");
           }
+          if (const auto handle = record.header("x-schedule-handle")) ++runs[*handle];
         }
       }
     }
+    for (const auto& [handle, before] : runs_when_cancelled)
+      CHECK_MESSAGE(runs[handle] == before, "what was cancelled is not delivered from then on");
+    for (const auto& [value, rule] : series) check_runs(value, rule, times[value]);
+  }
+
+  struct Series {
+    std::int64_t period = 0;  // In milliseconds.
+    std::uint64_t count = 0;
+    bool has_id = false;  // By which anybody moves, cancels or replaces it.
+    bool stays = false;   // Its topic is not deleted.
+  };
+  void check_runs(const std::string& value, const Series& rule,
+                  const std::vector<std::int64_t>& times) {
+    CAPTURE(value);
+    CHECK_MESSAGE(times.size() <= rule.count, "no run is delivered twice, and none after the last");
+    if (rule.has_id) return;
+    for (std::size_t i = 1; i < times.size() && !moves_asked.contains(value); ++i) {
+      CHECK_MESSAGE(times[i] > times[i - 1], "each run is later than those before it");
+      CHECK_MESSAGE((times[i] - times[0]) % rule.period == 0, "no lateness of a run adds up");
+    }
+    if (rule.stays && acknowledged.contains(value) && !cancels_asked.contains(value))
+      host.must(times.size() == rule.count, each_run);
   }
 
   bool has_quotas = false;
@@ -290,8 +377,15 @@ struct Simulation {
   };
   std::vector<Delivering> delivers;
   std::size_t delivered_now = 0;
-  std::set<std::string> cancelled;
+  std::map<std::string, std::size_t> runs_when_cancelled;  // By handle.
   std::uint64_t next_value = 0;
+  std::uint8_t doomed = 3;  // The topic that is deleted next.
+
+  static constexpr auto each_run = "each run of a record that was acknowledged is delivered";
+  std::map<std::string, Series> series;  // Recurring records, by value.
+  // The values of those that were acknowledged, and that their owner has named by their handles.
+  std::set<std::string> acknowledged, cancels_asked, moves_asked;
+  bool forgets_last_run = false;  // A negative control, of each recurring record.
 };
 
 TEST_SUITE("simulation") {
@@ -306,6 +400,18 @@ TEST_SUITE("simulation") {
       for (int i = 0; i < 1'500; ++i) simulation.step();
       simulation.end();
     }
+    set_log_level(LogLevel::info);
+  }
+
+  TEST_CASE("a last run that is never delivered is noticed") {
+    set_log_level(LogLevel::off);
+    std::set<std::string> broken;
+    Simulation simulation(2);
+    simulation.host.broken = &broken;
+    simulation.forgets_last_run = true;
+    for (int i = 0; i < 1'500; ++i) simulation.step();
+    simulation.end();
+    CHECK(broken.contains(Simulation::each_run));
     set_log_level(LogLevel::info);
   }
 }
