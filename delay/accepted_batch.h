@@ -42,7 +42,7 @@ class AcceptedBatch {
   AcceptedBatch& operator=(AcceptedBatch&&) = default;
   // A long one ends on the pool, whoever drops it: much memory takes long to go.
   ~AcceptedBatch() {
-    if (auto discard = std::exchange(discard_, nullptr)) discard(*this);
+    if (auto discard = std::exchange(discard_, nullptr)) discard(this);
   }
 
   // No record in it has a schedule: the batch goes to the log as it came.
@@ -165,7 +165,7 @@ class AcceptedBatch {
   IntakeCharge charge_;  // From its acceptance on.
   std::shared_ptr<Held> held_;
   ScopeExit give_back_;
-  std::move_only_function<void(AcceptedBatch&)> discard_;  // Of a long batch.
+  std::move_only_function<void(AcceptedBatch*)> discard_;  // Of a long batch.
   Reservation reservation_;                                // Of a principal with a quota.
   storage::JournalPlace place_;                            // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;

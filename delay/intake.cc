@@ -249,8 +249,8 @@ void Intake::accept_in_steps(const TopicPartition& partition, const records::Che
           return done(std::unexpected(
               refuse(ScheduleErrors::Kind::busy, accepted.error().message, "no_memory")));
         }
-        accepted->discard_ = [this, alive](AcceptedBatch& dropped) {
-          if (*alive) discard(std::move(dropped));
+        accepted->discard_ = [this, alive](AcceptedBatch* dropped) {
+          if (*alive) discard(std::move(*dropped));
         };
         charge.set_bytes(accepted->memory_bytes());
         accepted->charge_ = std::move(charge);
