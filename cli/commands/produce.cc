@@ -81,6 +81,19 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
   return headers;
 }
 
+// A word without '=' is a header with a null value, but one as curl takes it would be sent under
+// the wrong name, and delivered at once.
+const CLI::Validator is_header_to_send(
+    [](std::string& word) -> std::string {
+      if (word.empty() || word[0] == '=')
+        return fmt::format("{}: the name is empty; give NAME=VALUE", printable(word));
+      const std::string meant = meant_header(word);
+      return meant.empty()
+                 ? std::string()
+                 : fmt::format("{} has no =; write {}", printable(word), printable(meant));
+    },
+    "");
+
 constexpr const char* several_of_one_id =
     "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
@@ -382,7 +395,8 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->take_last()
       ->excludes(key);
   add_repeated(*command, "-H,--header", options->headers, "A header; may be repeated")
-      ->option_text("NAME=VALUE");
+      ->option_text("NAME=VALUE")
+      ->check(is_header_to_send);
   command
       ->add_option("-p,--partition", options->partition,
                    "Sends to this partition (default: chosen by the key)")

@@ -141,6 +141,10 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"produce", "t", "--id", std::string(250, 'x')}, "250");
   check_refused({"produce", "t", "--id", "x", "-v", "a", "-v", "b"}, "--id");
   check_refused({"produce", "t", "--id", "x", "--whole", "a", "b"}, "--id");
+  check_refused({"produce", "t", "-H", "x-delay:1h"}, "x-delay:1h has no =; write x-delay=1h");
+  check_refused({"produce", "t", "-H", "X-Schedule-Id: a:b"}, "write X-Schedule-Id=a:b");
+  check_refused({"produce", "t", "-H", "=5s"}, "=5s: the name is empty");
+  check_refused({"produce", "t", "-H", ""}, "the name is empty");
   check_refused({"produce", "t", "--acks", "2"}, "2");
   check_refused({"produce", "t", "-p", "-1"}, "-1");
   check_refused({"produce", "t", "-v", "x", "file"}, "file");
@@ -214,6 +218,10 @@ TEST_CASE(
                 "127.0.0.1:1", 1);
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  // A colon in the name of another header is allowed, and so is one in a value.
+  check_refused({"produce", "t", "-v", "x", "-H", "x:note", "-H", "x-schedule-id=a:b", "-b",
+                 "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
   check_refused({"bench", "delayed", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"bench", "produce", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"bench", "produce", "--topic", "t", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
