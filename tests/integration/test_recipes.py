@@ -354,6 +354,12 @@ def _(ctx):
         for piece in shown.split("...\n"):
             assert piece in flat, f"no program has this:\n{piece}"
     assert os.path.exists(ROOT / "docs/recipes/go/go.sum")
+    created = lambda text: {name for names in re.findall(r"for \w+ in ([^;]+);|topic create (\w\S*)", text) for name in " ".join(names).split()}
+    readme = (ROOT / "README.md").read_text()
+    assert {"shop", "orders.retry"} <= created(readme) and {"checkout", "mails"} <= created(page), (created(readme), created(page))
+    assert not created(readme) & created(page), f"after the tour these exist already: {created(readme) & created(page)}"
+    # Each command starts at the root, also after the one above it.
+    assert re.findall(r"^    \(cd docs/recipes/(\w+) && ", page, re.M) == ["python", "node", "go", "java"] and "    cd docs" not in page
 
 
 def record_tour():
