@@ -30,6 +30,7 @@
 #include "cli/io/text.h"
 #include "cli/kafka/producer.h"
 #include "cli/options.h"
+#include "cli/pending_note.h"
 #include "cli/schedule_summary.h"
 #include "cli/time_word.h"
 
@@ -173,6 +174,7 @@ class Production {
     }
     if (interrupted) return out_.end(failure("interrupted: " + accepted()));
     if (!sent) return out_.end(failure(sent.error().message));
+    say_elsewhere();
     return out_.end(done);
   }
 
@@ -286,7 +288,10 @@ class Production {
     // cancel.
     const bool has_schedule =
         !delivery.error && !delivery.offset && acks_of(options_.acks) != Acks::none;
-    if (has_schedule) summary().add(wall_now());
+    if (has_schedule) {
+      summary().add(wall_now());
+      scheduled_in_ = delivery.partition;
+    }
     if (delivery.error) {
       ++refused_;
       // Answers come in any order between partitions.
@@ -305,6 +310,16 @@ class Production {
     if (has_schedule) put_schedule(json);
     if (delivery.error) json["error"] = delivery.error->message;
     out_.line(text_of(json));
+  }
+
+  // A topic with one partition has no other in which the id could be pending.
+  void say_elsewhere() {
+    if (!options_.id || !scheduled_in_ || producer_->partition_count() < 2) return;
+    const std::string note =
+        elsewhere_note(options_.broker, options_.topic, *options_.id, *scheduled_in_);
+    if (note.empty()) return;
+    out_.flush();  // The note is about what was accepted, so that line comes first.
+    complain(note);
   }
 
   // The topic's configs are asked for when a record was accepted without an offset, so that others
@@ -349,7 +364,8 @@ class Production {
   std::uint64_t number_ = 0;  // The number of the last record; the first has 1.
   std::uint64_t accepted_ = 0, refused_ = 0;
   WallTime first_sent_{};
-  std::optional<ScheduleSummary> scheduled_;  // Empty: every record has its offset.
+  std::optional<ScheduleSummary> scheduled_;    // Empty: every record has its offset.
+  std::optional<PartitionIndex> scheduled_in_;  // Where the last of these went.
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
   bool several_of_one_id_ = false;

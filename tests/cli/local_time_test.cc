@@ -67,6 +67,16 @@ TEST_CASE("the note on pending records has the time until the next one, or says 
   CHECK(pending_text(0, now, now).empty());
 }
 
+TEST_CASE("the note about an id in other partitions leaves out the one that its record went to") {
+  CHECK(elsewhere_text("shop", "a", {}, 1).empty());
+  CHECK(elsewhere_text("shop", "a", {1}, 1).empty());
+  CHECK(elsewhere_text("shop", "a", {0, 1}, 1)
+            .starts_with("a: this went to partition 1, and the id is pending in partition 0 too"));
+  const auto several = elsewhere_text("shop", "a", {2, 0}, 1);
+  CHECK(several.contains("partitions 0, 2 too"));
+  CHECK(several.contains("`tarry delayed cancel shop a`"));
+}
+
 TEST_CASE("a time may count from now, in the words in which the commands print it") {
   const auto after = [](const char* word) { return *parse_time_word(word) - wall_now(); };
   for (const auto& [word, expected] :

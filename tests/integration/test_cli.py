@@ -416,9 +416,28 @@ def _(ctx):
     for more in (["-k", "key"], ["-p", "1"], ["--key-separator", ":"]):
         done = broker.cli(*words, *more, stdin="key:one\n")
         assert done.stdout.startswith("1 record accepted") and done.stderr == "", done
+    broker.cli("delayed", "cancel", topic, "mine")
     done = broker.cli(*words, stdin="one\n")
     assert done.stdout.startswith("1 record accepted") and len(done.stderr.splitlines()) == 1, done
     assert all(word in done.stderr for word in (topic, "3 partitions", "mine", "key")), done.stderr
+
+
+@case("a cancellation or replacement that missed the pending record's partition is reported, and one that met it is not")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "3")
+    words = ("produce", topic, "-v", "x", "--id", "mine")
+    cancel = ("-H", "x-schedule-action=cancel")
+    assert broker.cli(*words, "-p", "1", "--delay", "1h").stderr == ""
+    missed = broker.cli(*words, "-p", "2", *cancel)
+    assert missed.stdout == "1 cancellation accepted\n", missed
+    one_line(missed, 0, "mine: this went to partition 2", "pending in partition 1", f"tarry delayed cancel {topic} mine")
+    assert broker.cli(*words, "-p", "2", *cancel, "--admin", "127.0.0.1:1").stderr == "", "nobody answers there"
+    assert broker.cli(*words, "-p", "1", "--delay", "2h").stderr == "", "it has replaced the record"
+    one_line(broker.cli(*words, "-p", "0", "--delay", "2h"), 0, "this went to partition 0", "partition 1")
+    one_line(broker.cli(*words, "-p", "2", *cancel), 0, "partitions 0, 1")
+    broker.cli("delayed", "cancel", topic, "mine")
+    assert broker.cli(*words, "-p", "2", *cancel).stderr == "" and broker.pending(topic) == []
 
 
 @case("the error for a word in the wrong place names the possible words, and a missing token is reported as missing")
