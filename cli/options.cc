@@ -1,6 +1,5 @@
 #include "cli/options.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -10,11 +9,11 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
-#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/host_port.h"
 #include "cli/io/text.h"
 #include "cli/kafka/settings.h"
+#include "cli/wrong_words.h"
 
 namespace tarry::cli {
 namespace {
@@ -36,21 +35,6 @@ std::string check_number(std::string_view word, std::int64_t min, std::int64_t m
   if (error == std::errc{} && end == word.data() + word.size() && value >= min && value <= max)
     return {};
   return fmt::format("{} is not a number from {} to {}", printable(word), min, max);
-}
-
-// "create, list, describe"
-std::string choices(const CLI::App& group) {
-  std::string choice;
-  for (const auto* command : commands_of(group))
-    choice += (choice.empty() ? "" : ", ") + command->get_name();
-  return choice;
-}
-
-// For a better error: options before the command are the most common slip.
-bool is_option_below(const CLI::App& app, const std::string& option) {
-  return std::ranges::any_of(commands_of(app), [&](const CLI::App* command) {
-    return command->get_option_no_throw(option) != nullptr || is_option_below(*command, option);
-  });
 }
 
 }  // namespace
@@ -187,26 +171,12 @@ CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
   group->callback([group, name, &chosen] {
     const auto words = group->remaining();
     if (words.empty() && !group->get_subcommands().empty()) return;
-    const std::string why = words.empty()
-                                ? fmt::format("{}: a command is missing: {}", name, choices(*group))
-                                : unknown_command_text(*group, words.front());
+    const std::string why =
+        words.empty() ? fmt::format("{}: a command is missing: {}", name, choices_of(*group))
+                      : unknown_command_text(*group, words.front());
     chosen.run = [why] { return usage_error(why); };
   });
   return group;
-}
-
-std::string unknown_command_text(const CLI::App& above, const std::string& word) {
-  const std::string before = above.get_parent() == nullptr ? "" : above.get_name() + ": ";
-  // "-bHOST", "--brokers=HOST"
-  const bool is_long = word.starts_with("--");
-  const std::string option = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
-  if (word.starts_with('-') && word.size() > 1 && is_option_below(above, option)) {
-    return fmt::format("{}{}: options follow the command, as in `tarry topic list -b HOST:PORT`",
-                       before, printable(option));
-  }
-  return fmt::format("{}{}: there is no such {}; {}", before, printable(word),
-                     word.starts_with('-') ? "option" : "command",
-                     above.get_parent() == nullptr ? "`tarry --help` shows all" : choices(above));
 }
 
 }  // namespace tarry::cli

@@ -29,7 +29,7 @@ namespace {
 struct TopicOptions {
   BrokerOptions broker;
   std::string name;
-  std::optional<std::int32_t> partitions;
+  std::optional<std::int32_t> partitions, replicas;
   std::vector<std::string> configs;  // key=value, checked.
   bool force = false;
 };
@@ -54,8 +54,8 @@ int print_result(const TopicOptions& options, const char* result) {
 int create(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
-  const auto created =
-      admin->create(options.name, options.partitions, config_list(options.configs));
+  const auto created = admin->create(options.name, options.partitions, config_list(options.configs),
+                                     options.replicas);
   if (!created) return failure(created.error().message);
   return print_result(options, "created");
 }
@@ -226,6 +226,12 @@ void add_topic(CLI::App& program, Chosen& chosen) {
     command
         ->add_option("--partitions", options->partitions,
                      "Number of partitions (default: the broker's)")
+        ->option_text("N")
+        ->check(is_count)
+        ->take_last();
+    command
+        ->add_option("--replication-factor", options->replicas,
+                     "Copies of each partition (default: the broker's); Tarry keeps one")
         ->option_text("N")
         ->check(is_count)
         ->take_last();

@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "cli/io/exit_status.h"
+#include "cli/wrong_words.h"
 #include "tests/cli/program.h"
 
 namespace tarry::cli {
@@ -38,7 +39,7 @@ Ended run(std::vector<std::string> words) {
     program.app.parse(reversed);
     status = program.chosen.run();
   } catch (const CLI::ParseError& wrong) {
-    status = usage_error(wrong.what());
+    status = usage_error(parse_error_text(program.app, wrong));
   }
   std::fflush(stderr);
   std::fflush(stdout);
@@ -183,6 +184,50 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"delayed", "list", "--admin", "nowhere"}, "nowhere");
   check_refused({"status", "--admin", "host:99999"}, "host:99999");
   check_refused({"dump", "segment"}, "FILE");
+}
+
+TEST_CASE("an unknown option names the command, the option that was meant, and where all stand") {
+  for (const auto& [words, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"consume", "t", "-o", "end", "-c", "1"},
+            "consume: -o: there is no such option; did you mean --from? (`tarry consume --help`"},
+           {{"consume", "t", "-c1"}, "-c: there is no such option; did you mean -n?"},
+           {{"consume", "t", "--limit", "1"}, "did you mean -n?"},
+           {{"consume", "t", "--max-messages=1"}, "did you mean -n?"},
+           {{"consume", "t", "--from-beginning"}, "did you mean --from start?"},
+           {{"consume", "t", "--formt", "%o"}, "did you mean --format?"},
+           {{"consume", "-t", "orders"}, "the topic stands alone: tarry consume TOPIC"},
+           {{"consume", "--topic=orders"}, "the topic stands alone: tarry consume TOPIC"},
+           {{"topic", "create", "t", "-p", "3"}, "did you mean --partitions?"},
+           {{"topic", "create", "t", "-r", "1"}, "did you mean --replication-factor?"},
+           {{"topic", "create", "t", "-c", "a=b"}, "did you mean --config?"},
+           {{"topic", "list", "--bootstrap-server", "x"}, "topic list: --bootstrap-server: "},
+           {{"topic", "list", "--bootstrap-server", "x"}, "did you mean -b?"},
+           {{"topic", "list", "-t", "x"}, "-t: there is no such option (`tarry topic list --help`"},
+           {{"delayed", "list", "-n", "5"}, "did you mean --limit?"},
+           {{"delayed", "list", "--frobnicate"}, "option (`tarry delayed list --help` shows all)"},
+           {{"topic", "list", "more"}, "topic list: more: there is no place for this word"}}) {
+    check_refused(words, said);
+  }
+}
+
+TEST_CASE("an unknown command names the one that was meant, also if another program calls it so") {
+  const Program program;
+  for (const auto& [word, said] : std::vector<std::pair<std::string, std::string>>{
+           {"hlep", "hlep: there is no such command; did you mean help? `tarry --help` shows all"},
+           {"topics", "did you mean topic list?"},
+           {"ls", "did you mean topic list?"},
+           {"groups", "did you mean group list?"},
+           {"prodcue", "did you mean produce?"},
+           {"frobnicate", "frobnicate: there is no such command; `tarry --help` shows all"},
+           {"--frobnicate", "--frobnicate: there is no such option; `tarry --help` shows all"}}) {
+    const auto text = unknown_command_text(program.app, word);
+    CAPTURE(text);
+    CHECK(text.contains(said));
+  }
+  check_refused({"topic", "lst"}, "did you mean list? create, list, describe");
+  // `ls` is `list`: what is wrong here is its option, or that nobody listens.
+  check_refused({"topic", "ls", "--timeout", "0"}, "--timeout");
+  check_refused({"group", "ls", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
 }
 
 TEST_CASE(

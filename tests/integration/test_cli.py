@@ -90,6 +90,10 @@ def _(ctx):
     one_line(wrong("topic", "delete", "nowhere"), 1, "nowhere")
     one_line(wrong("topic", "create", "a b"), 1, "a b")
     one_line(wrong("topic", "create", ctx.topic(), "--config", "no.such=1"), 1, "no.such")
+    broker.cli("topic", "create", ctx.topic(), "--replication-factor", "1")
+    one_line(wrong("topic", "create", ctx.topic(), "--replication-factor", "3"), 1, "INVALID_REPLICATION_FACTOR")
+    one_line(wrong("hlep"), 2, "hlep", "did you mean help?")
+    assert wrong("topic", "ls").stdout == wrong("topic", "list").stdout != ""
     one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many")
     one_line(wrong("consume", "nowhere", "--until-end"), 1, "nowhere")
     one_line(wrong("consume", topic, "--from", "77"), 1, topic, "begins at 0")
