@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -35,6 +36,27 @@ std::string check_number(std::string_view word, std::int64_t min, std::int64_t m
   if (error == std::errc{} && end == word.data() + word.size() && value >= min && value <= max)
     return {};
   return fmt::format("{} is not a number from {} to {}", printable(word), min, max);
+}
+
+// librdkafka would read any other port as 0, and try it until the timeout.
+std::string check_brokers(std::string_view word) {
+  for (std::string_view rest = word; !rest.empty();) {
+    const auto end = std::min(rest.find(','), rest.size());
+    std::string_view one = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (const auto scheme = one.find("://"); scheme != one.npos) one.remove_prefix(scheme + 3);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    const auto colon = one.rfind(':');
+    // Without a port it is Kafka's own; an IPv6 address has its colons in brackets.
+    if (colon == one.npos || one.ends_with(']')) continue;
+    if (!check_number(one.substr(colon + 1), 1, 65535).empty()) {
+      return fmt::format(
+          "{}: the port is not a number from 1 to 65535; give HOST:PORT, as in "
+          "127.0.0.1:9092",
+          printable(one));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -104,6 +126,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
                   "The broker's address (default $TARRY_BROKERS, or 127.0.0.1:9092)")
       ->option_text("HOST:PORT[,...]")
       ->envname("TARRY_BROKERS")
+      ->check(validator(check_brokers))
       ->each([&options](const std::string&) { options.brokers_given = true; })
       ->take_last();
   command

@@ -183,6 +183,10 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"delayed", "get", "t", "a", "b"}, "b");
   check_refused({"delayed", "list", "--admin", "nowhere"}, "nowhere");
   check_refused({"status", "--admin", "host:99999"}, "host:99999");
+  check_refused({"topic", "list", "-b", "127.0.0.1:abc"},
+                "127.0.0.1:abc: the port is not a number");
+  check_refused({"topic", "list", "-b", "127.0.0.1:1, host:0"}, "host:0: the port");
+  check_refused({"topic", "list", "-b", "SSL://[::1]:99999"}, "[::1]:99999: the port");
   check_refused({"dump", "segment"}, "FILE");
 }
 
@@ -259,6 +263,7 @@ TEST_CASE(
   // Port 1 is nobody's.
   check_refused({"topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"group", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"group", "list", "-b", "PLAINTEXT://[::1]:1,127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"consume", "t", "-g", "g", "-b", "127.0.0.1:1", "--timeout", "300ms"},
                 "127.0.0.1:1", 1);
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
