@@ -134,6 +134,14 @@ def _(ctx):
     errors = broker.get("/status")["produce_errors"]
     assert set(errors) == {"INVALID_RECORD"} and 7 <= errors["INVALID_RECORD"] <= 8, f"asking for the reason was counted: {errors}"
     eventually(lambda: f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), "the log says why")
+    described = broker.cli("topic", "describe", topic)
+    one_line(described, 0, f"{topic}: ", "refused since the broker started, the last one ", "tarry.delay.max.ms")
+    last = json_lines(broker.cli("topic", "describe", topic, "--json"))[0]["refused_batches"]["last"]
+    assert last["message"] in described.stderr and last["reason"] == "delay_too_long", last
+    assert broker.cli("topic", "describe", topic, "--admin", "127.0.0.1:1").stdout == described.stdout, "without the admin all else is there"
+    other = ctx.topic()
+    broker.cli("topic", "create", other)
+    assert broker.cli("topic", "describe", other).stderr == "", "nothing was refused there"
 
 
 @case("text is escaped for the terminal once, and a typed backslash can be distinguished from an escape")
