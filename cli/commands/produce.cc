@@ -31,6 +31,7 @@
 #include "cli/kafka/producer.h"
 #include "cli/options.h"
 #include "cli/pending_note.h"
+#include "cli/record_format.h"
 #include "cli/schedule_summary.h"
 #include "cli/time_word.h"
 
@@ -386,7 +387,12 @@ int run(const ProduceOptions& options) {
     return usage_error("--key-separator: works only for records that are lines");
   if (options.key_separator && options.key_separator->empty())
     return usage_error("--key-separator: the text is empty; give the text between key and value");
-  return Production(options).run();
+  if (!options.key_separator) return Production(options).run();
+  const auto separator = unescaped(*options.key_separator);
+  if (!separator) return usage_error("--key-separator: " + separator.error().message);
+  ProduceOptions read = options;
+  read.key_separator = *separator;
+  return Production(read).run();
 }
 
 }  // namespace
@@ -406,7 +412,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
                   ->take_last();
   command
       ->add_option("--key-separator", options->key_separator,
-                   "The text between key and value in a line")
+                   "The text between key and value in a line, as in '\\t'")
       ->option_text("TEXT")
       ->take_last()
       ->excludes(key);

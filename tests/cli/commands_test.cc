@@ -151,6 +151,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"produce", "t", "-v", "x", "file"}, "file");
   check_refused({"produce", "t", "--whole"}, "--whole");
   check_refused({"produce", "t", "-v", "x", "--key-separator", ":"}, "--key-separator");
+  check_refused({"produce", "t", "--key-separator", "\\q"}, "--key-separator: \\q: known are \\n");
   check_refused({"produce"}, "TOPIC");
   check_refused({"consume", "t", "--from", "yesterday"}, "yesterday");
   check_refused({"consume", "t", "--from", "@yesterday"}, "yesterday");

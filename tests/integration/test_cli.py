@@ -64,6 +64,10 @@ def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
     broker.cli("produce", topic, "--key-separator", "::", "-H", "h=1", "-H", "none", stdin="k::v::w\nno key\n\n")
+    other = ctx.topic()
+    broker.cli("topic", "create", other)
+    broker.cli("produce", other, "--key-separator", r"\t\x3a", stdin="k\t:v\n")
+    assert broker.cli("consume", other, "--until-end", "--format", "[%k] [%s]").stdout == "[k] [v]"
     whole = ctx.directory / "whole"
     whole.write_bytes(b"\xff\x00\n")
     broker.cli("produce", topic, "--whole", whole, "-k", "file")
