@@ -106,7 +106,11 @@ int get(const DelayedOptions& options) {
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
   const auto record = parse_object(admin->get(path_of(options, options.ids[0])));
-  if (!record) return failure(record.error().message);
+  if (!record) {
+    const bool is_unknown = record.error().code == Errc::not_found;
+    return failure(record.error().message +
+                   (is_unknown ? last_event_text(*admin, options, options.ids[0]) : ""));
+  }
   Output out;
   if (options.broker.json) {
     out.line(text_of(*record));
