@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
@@ -34,6 +36,8 @@
 #include "cli/record_format.h"
 #include "cli/schedule_summary.h"
 #include "cli/time_word.h"
+#include "delay/header_names.h"
+#include "delay/schedule.h"
 
 namespace tarry::cli {
 namespace {
@@ -99,6 +103,29 @@ const CLI::Validator is_header_to_send(
 constexpr const char* several_of_one_id =
     "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
+
+bool has_header(const ProduceOptions& options, std::string_view name) {
+  return std::ranges::any_of(options.headers, [name](const std::string& word) {
+    return equals_ignoring_case(std::string_view(word).substr(0, word.find('=')), name);
+  });
+}
+
+// What the broker would refuse in the words of headers that nobody typed; empty: nothing.
+std::string wrong_schedule(const ProduceOptions& options) {
+  const bool has_cron = options.cron || has_header(options, delay::header::cron);
+  const bool recurs = has_cron || options.every || has_header(options, delay::header::every);
+  if (options.until && !recurs)
+    return fmt::format("--until {}: needs --every or --cron", printable(*options.until));
+  if (options.times && !recurs)
+    return fmt::format("--times {}: needs --every or --cron", *options.times);
+  if (options.zone && !has_cron)
+    return fmt::format("--tz {}: needs --cron", printable(*options.zone));
+  if (options.delay && *parse_duration(*options.delay) > delay::last_due_allowed - wall_now()) {
+    return fmt::format("--delay {}: the record would be due after the year 9999",
+                       printable(*options.delay));
+  }
+  return {};
+}
 
 class Descriptor {
  public:
@@ -176,6 +203,7 @@ class Production {
     if (interrupted) return out_.end(failure("interrupted: " + accepted()));
     if (!sent) return out_.end(failure(sent.error().message));
     say_elsewhere();
+    say_past();
     return out_.end(done);
   }
 
@@ -313,6 +341,15 @@ class Production {
     out_.line(text_of(json));
   }
 
+  // The answer to a record that is overdue already is that of any other, with an offset.
+  void say_past() {
+    if (!options_.at || *options_.at == "now" || scheduled_ || accepted_ == 0) return;
+    if (acks_of(options_.acks) == Acks::none || *parse_time_word(*options_.at) > first_sent_)
+      return;
+    out_.flush();
+    complain(fmt::format("--at {}: due in the past, delivered at once", printable(*options_.at)));
+  }
+
   // A topic with one partition has no other in which the id could be pending.
   void say_elsewhere() {
     if (!options_.id || !scheduled_in_ || producer_->partition_count() < 2) return;
@@ -383,6 +420,7 @@ int run(const ProduceOptions& options) {
   if (options.id && options.whole && options.files.size() > 1)
     return usage_error(several_of_one_id);
   if (options.whole && options.files.empty()) return usage_error("--whole: name the files");
+  if (const auto wrong = wrong_schedule(options); !wrong.empty()) return usage_error(wrong);
   if (options.key_separator && (options.whole || !options.values.empty()))
     return usage_error("--key-separator: works only for records that are lines");
   if (options.key_separator && options.key_separator->empty())

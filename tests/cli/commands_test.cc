@@ -240,6 +240,14 @@ TEST_CASE(
   check_refused({"produce", "t", "--every", "soon"}, "soon");
   check_refused({"produce", "t", "--every", "1h", "--cron", "@daily"}, "--cron");
   check_refused({"produce", "t", "--every", "1h", "--times", "0"}, "--times");
+  check_refused({"produce", "t", "--until", "+1h"}, "--until +1h: needs --every or --cron");
+  check_refused({"produce", "t", "--times", "3"}, "--times 3: needs --every or --cron");
+  check_refused({"produce", "t", "--tz", "UTC", "--every", "1h"}, "--tz UTC: needs --cron");
+  check_refused({"produce", "t", "--delay", "999999999d"},
+                "--delay 999999999d: the record would be");
+  check_refused({"produce", "t", "-v", "x", "--until", "+1h", "-H", "X-Every=1h", "-b",
+                 "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
   check_refused({"delayed", "move", "t", "id"}, "--at T or --by D");
   check_refused({"delayed", "move", "t", "id", "--at", "now", "--by", "1h"}, "--at T or --by D");
   check_refused({"delayed", "move", "t", "id", "--at", "yesterday"}, "yesterday");

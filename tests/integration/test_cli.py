@@ -343,6 +343,10 @@ def _(ctx):
     assert produce("-v", "x", "--delay", "1m", "--expire-at",
                    str(int(now_ms()) + 3_600_000)).startswith("1 record accepted, to be delivered later\n")
     assert produce("-v", "x") == "1 record accepted\n"
+    late = broker.cli("produce", topic, "-v", "x", "--at", "-1h")
+    assert late.stdout == "1 record accepted\n", late
+    one_line(late, 0, "--at -1h: due in the past, delivered at once")
+    assert broker.cli("produce", topic, "-v", "x", "--at", "now").stderr == ""
 
 
 @case("tarry produce says when a record is due, and the command that it gives finds exactly the record")
