@@ -32,7 +32,9 @@ int list(const DelayedOptions& options) {
                {"HANDLE", false, false, 5},
                {"KEY", false, true, 3},
                {"BYTES", true, false, 1}});
+  bool is_empty = true;
   const auto take = [&](const Json& record) {
+    is_empty = false;
     if (options.broker.json) {
       out.line(text_of(record));
     } else {
@@ -48,6 +50,11 @@ int list(const DelayedOptions& options) {
   // wanted at once.
   const auto listed = for_each_pending(*admin, options, "", take, [&] { table.print(out); });
   if (!listed) return out.end(failure(listed.error().message));
+  // An empty list is an answer, but the beginning of an id is a common slip.
+  if (is_empty && options.glob && options.glob->find_first_of("*?[") == std::string::npos) {
+    complain(fmt::format("no id is {}; --id is a pattern of the whole id, as in '{}*'",
+                         cell(*options.glob), cell(*options.glob)));
+  }
   return out.end(done);
 }
 

@@ -111,6 +111,8 @@ class ByName {
                                                            : result;
       // Asked once, because all ids may be unknown, and only the first reason is shown.
       if (not_done_ == 0 && result == "unknown") reason += last_event_text(admin_, options_, id);
+      if (result == "unknown" && id.find_first_of("*?[") != id.npos)
+        reason += "; a pattern goes in --id";
       const std::string text = fmt::format("{}: {}", cell(id), reason);
       if (not_done_++ == 0) first_reason_ = text;
       // Nobody answers, or not to us: each of the others would end in the same way, perhaps after

@@ -232,9 +232,10 @@ int remove(const TopicOptions& options) {
     return failure(removed.error().message +
                    "; --force also deletes its pending records, and needs --admin of this broker");
   }
-  return failure(fmt::format("{}; {} pending in it; --force also deletes them",
-                             removed.error().message,
-                             counted(*pending, "record is", "records are")));
+  return failure(
+      fmt::format("{}: not deleted (POLICY_VIOLATION): {} pending in it; --force also "
+                  "deletes them",
+                  cell(options.name), counted(*pending, "record is", "records are")));
 }
 
 }  // namespace

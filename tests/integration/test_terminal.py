@@ -229,6 +229,10 @@ def _(ctx):
     one_line(broker.cli("delayed", "get", topic, "twice", "-p", "0", check=False), 1, "delivered already")
     one_line(broker.cli("delayed", "get", topic, "never", check=False), 1, "nothing is pending")
     assert "trace" not in broker.cli("delayed", "get", topic, "never", check=False).stderr
+    one_line(broker.cli("delayed", "cancel", topic, "twi*", check=False), 1, "twi*: ", "a pattern goes in --id")
+    slip = broker.cli("delayed", "list", topic, "--id", "twi")
+    one_line(slip, 0, "no id is twi; --id is a pattern of the whole id, as in 'twi*'")
+    assert slip.stdout == "" and broker.cli("delayed", "list", topic, "--id", "no*").stderr == ""
     moved = broker.cli("delayed", "move", topic, "twice", "--by", "1h", check=False)
     rows = [row.split("\t") for row in moved.stdout.splitlines()]
     assert sorted((name, result, more.split(", ")[-1]) for name, result, more in rows) == [
