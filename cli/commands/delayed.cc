@@ -210,7 +210,8 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
                             "tarry delayed list orders --id 'order-*' --limit 10"});
   }
   {
-    const auto [command, options] = add("get", "Shows one record", get);
+    const auto [command, options] =
+        add("get", "Shows one record; with --json its value is in base64", get);
     add_one_name(*command, *options);
     add_examples(*command, {"tarry delayed get orders order-4711",
                             "tarry delayed get orders @7Vbc5R5U4gfFC5 --json"});
