@@ -92,7 +92,7 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
 const CLI::Validator is_header_to_send(
     [](std::string& word) -> std::string {
       if (word.empty() || word[0] == '=')
-        return fmt::format("{}: the name is empty; give NAME=VALUE", printable(word));
+        return fmt::format("\"{}\" has an empty name; give NAME=VALUE", printable(word));
       const std::string meant = meant_header(word);
       return meant.empty()
                  ? std::string()

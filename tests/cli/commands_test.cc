@@ -144,8 +144,8 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"produce", "t", "--id", "x", "--whole", "a", "b"}, "--id");
   check_refused({"produce", "t", "-H", "x-delay:1h"}, "x-delay:1h has no =; write x-delay=1h");
   check_refused({"produce", "t", "-H", "X-Schedule-Id: a:b"}, "write X-Schedule-Id=a:b");
-  check_refused({"produce", "t", "-H", "=5s"}, "=5s: the name is empty");
-  check_refused({"produce", "t", "-H", ""}, "the name is empty");
+  check_refused({"produce", "t", "-H", "=5s"}, "\"=5s\" has an empty name");
+  check_refused({"produce", "t", "-H", ""}, "\"\" has an empty name");
   check_refused({"produce", "t", "--acks", "2"}, "2");
   check_refused({"produce", "t", "-p", "-1"}, "-1");
   check_refused({"produce", "t", "-v", "x", "file"}, "file");
