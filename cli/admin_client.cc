@@ -332,6 +332,12 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
                                       "serve` running?",
                                       address_));
   }
+  if (talk.error == http::error::end_of_stream || talk.error == asio::error::connection_reset) {
+    return fail(Errc::io, fmt::format("the admin at {}: it ended the connection without an answer: "
+                                      "is it Kafka's port? --admin takes the admin's, -b takes "
+                                      "Kafka's",
+                                      address_));
+  }
   if (talk.error)
     return fail(Errc::io, fmt::format("the admin at {}: {}", address_, talk.error.message()));
   return Answer{talk.parser.get().result_int(), std::move(talk.parser.get().body())};

@@ -180,7 +180,7 @@ std::vector<Finding> check_open_listeners(const Json& status) {
       findings.push_back(check_access(address.get<std::string>(), false, false));
   if (findings.empty()) {
     findings.push_back(
-        {"access", Level::ok, "beyond this machine, clients log in to every listener"});
+        {"access", Level::ok, "no listener gives other machines access without a login"});
   }
   return findings;
 }

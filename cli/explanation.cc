@@ -1,5 +1,6 @@
 #include "cli/explanation.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -8,10 +9,12 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/time_text.h"
+#include "delay/header_names.h"
 #include "delay/schedule.h"
 #include "records/batch_builder.h"
 #include "records/record_batch.h"
@@ -123,6 +126,17 @@ Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic
   }
   if (schedule->expires != storage::never_expires) explanation.expires = schedule->expires;
   return explanation;
+}
+
+std::string meant_header(std::string_view word) {
+  const auto colon = word.find(':');
+  if (colon == word.npos || word.contains('=')) return {};
+  const std::string_view name = word.substr(0, colon);
+  if (!delay::is_taken_out(name) && !equals_ignoring_case(name, delay::header::schedule_id))
+    return {};
+  std::string_view value = word.substr(colon + 1);
+  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
+  return fmt::format("{}={}", name, value);
 }
 
 Result<delay::TopicDelay> topic_delay_of(const std::vector<std::string>& words) {

@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,10 @@ using RecordHeaders = std::vector<std::pair<std::string, std::optional<std::stri
 
 // The record has these headers and arrives `at`.
 Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic, WallTime at);
+
+// The header NAME=VALUE that was meant by a word such as "x-delay:1h", which has no '='; empty:
+// what is before the colon is no name of a header that schedules.
+std::string meant_header(std::string_view word);
 
 // The configs of a topic that decide when a record is due, from words KEY=VALUE.  Errors: invalid,
 // a word that has another key or a value that a broker would refuse.

@@ -10,11 +10,11 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "base/utf8.h"
-#include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/host_port.h"
 #include "cli/io/text.h"
 #include "cli/kafka/settings.h"
+#include "cli/wrong_words.h"
 
 namespace tarry::cli {
 namespace {
@@ -38,19 +38,25 @@ std::string check_number(std::string_view word, std::int64_t min, std::int64_t m
   return fmt::format("{} is not a number from {} to {}", printable(word), min, max);
 }
 
-// "create, list, describe"
-std::string choices(const CLI::App& group) {
-  std::string choice;
-  for (const auto* command : commands_of(group))
-    choice += (choice.empty() ? "" : ", ") + command->get_name();
-  return choice;
-}
-
-// For a better error: options before the command are the most common slip.
-bool is_option_below(const CLI::App& app, const std::string& option) {
-  return std::ranges::any_of(commands_of(app), [&](const CLI::App* command) {
-    return command->get_option_no_throw(option) != nullptr || is_option_below(*command, option);
-  });
+// librdkafka would read any other port as 0, and try it until the timeout.
+std::string check_brokers(std::string_view word) {
+  for (std::string_view rest = word; !rest.empty();) {
+    const auto end = std::min(rest.find(','), rest.size());
+    std::string_view one = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (const auto scheme = one.find("://"); scheme != one.npos) one.remove_prefix(scheme + 3);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    const auto colon = one.rfind(':');
+    // Without a port it is Kafka's own; an IPv6 address has its colons in brackets.
+    if (colon == one.npos || one.ends_with(']')) continue;
+    if (!check_number(one.substr(colon + 1), 1, 65535).empty()) {
+      return fmt::format(
+          "{}: the port is not a number from 1 to 65535; give HOST:PORT, as in "
+          "127.0.0.1:9092",
+          printable(one));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -120,6 +126,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
                   "The broker's address (default $TARRY_BROKERS, or 127.0.0.1:9092)")
       ->option_text("HOST:PORT[,...]")
       ->envname("TARRY_BROKERS")
+      ->check(validator(check_brokers))
       ->each([&options](const std::string&) { options.brokers_given = true; })
       ->take_last();
   command
@@ -187,26 +194,12 @@ CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
   group->callback([group, name, &chosen] {
     const auto words = group->remaining();
     if (words.empty() && !group->get_subcommands().empty()) return;
-    const std::string why = words.empty()
-                                ? fmt::format("{}: a command is missing: {}", name, choices(*group))
-                                : unknown_command_text(*group, words.front());
+    const std::string why =
+        words.empty() ? fmt::format("{}: a command is missing: {}", name, choices_of(*group))
+                      : unknown_command_text(*group, words.front());
     chosen.run = [why] { return usage_error(why); };
   });
   return group;
-}
-
-std::string unknown_command_text(const CLI::App& above, const std::string& word) {
-  const std::string before = above.get_parent() == nullptr ? "" : above.get_name() + ": ";
-  // "-bHOST", "--brokers=HOST"
-  const bool is_long = word.starts_with("--");
-  const std::string option = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
-  if (word.starts_with('-') && word.size() > 1 && is_option_below(above, option)) {
-    return fmt::format("{}{}: options follow the command, as in `tarry topic list -b HOST:PORT`",
-                       before, printable(option));
-  }
-  return fmt::format("{}{}: there is no such {}; {}", before, printable(word),
-                     word.starts_with('-') ? "option" : "command",
-                     above.get_parent() == nullptr ? "`tarry --help` shows all" : choices(above));
 }
 
 }  // namespace tarry::cli

@@ -45,10 +45,6 @@ CLI::Option* add_repeated(CLI::App& command, const std::string& names,
 CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help);
 
-// The error for a word that stands where a command of `above` should: it may be an option of
-// theirs.
-std::string unknown_command_text(const CLI::App& above, const std::string& word);
-
 // Adds a command to a group.  Its options have a member `broker` of type BrokerOptions; the options
 // that are returned live as long as the command.
 template <typename Options>
@@ -58,6 +54,7 @@ std::pair<CLI::App*, Options*> add_broker_command(CLI::App& group, Chosen& chose
   auto options = std::make_shared<Options>();
   auto* command = group.add_subcommand(name, help);
   add_broker_options(*command, options->broker);
+  if (name == "list") command->alias("ls");
   command->callback(
       [options, run, &chosen] { chosen.run = [options, run] { return run(*options); }; });
   return {command, options.get()};

@@ -23,17 +23,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// The admin's address may be the default, and that of another broker.
+bool is_of_same_broker(AdminClient& admin, const BrokerOptions& options) {
+  const auto of_admin = run_of(admin);
+  if (!of_admin) return false;
+  auto kafka = KafkaAdmin::open(options.kafka());
+  if (!kafka) return false;
+  const auto of_kafka = run_of(*kafka, *of_admin);
+  return of_kafka && *of_kafka == *of_admin;
+}
+
 std::string ask_for_pending(const BrokerOptions& options, const std::string& topic) {
   // Nothing that goes wrong here is an error of the command, which has read what there was.
   if (!parse_host_port(options.admin)) return {};
   AdminClient admin(admin_settings(options));
-  // The admin's address may be the default, and that of another broker.
-  const auto of_admin = run_of(admin);
-  if (!of_admin) return {};
-  auto kafka = KafkaAdmin::open(options.kafka());
-  if (!kafka) return {};
-  const auto of_kafka = run_of(*kafka, *of_admin);
-  if (!of_kafka || *of_kafka != *of_admin) return {};
+  if (!is_of_same_broker(admin, options)) return {};
   const auto of_topic = [&](const char* path) {
     const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));
     return body ? parse_json(*body) : Json();
@@ -61,6 +65,43 @@ std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due
   if (!next_due) return text;
   if (*next_due <= now) return text + ", next is due now";
   return fmt::format("{}, next {}", text, rough_distance(*next_due - now));
+}
+
+std::string elsewhere_text(const std::string& topic, const std::string& id,
+                           std::vector<PartitionIndex> pending_in, PartitionIndex went_to) {
+  std::ranges::sort(pending_in);  // The admin has them by due time.
+  std::string others;
+  std::size_t count = 0;
+  for (const auto partition : pending_in) {
+    if (partition == went_to) continue;
+    ++count;
+    others += (others.empty() ? "" : ", ") + std::to_string(partition);
+  }
+  if (others.empty()) return {};
+  return fmt::format(
+      "{}: this went to partition {}, and the id is pending in {} {} too, which it does not "
+      "change; "
+      "`tarry delayed cancel {} {}` works in all of them",
+      cell(id), went_to, count == 1 ? "partition" : "partitions", others, cell(topic), cell(id));
+}
+
+std::string elsewhere_note(BrokerOptions options, const std::string& topic, const std::string& id,
+                           PartitionIndex went_to) {
+  options.timeout = std::min(options.timeout, PendingNote::max_wait);
+  options.timeout_given = false;
+  if (!parse_host_port(options.admin)) return {};
+  AdminClient admin(admin_settings(options));
+  // As choose_admin() has it: without a name for the broker there is nothing to compare.
+  if (options.brokers_given && !is_of_same_broker(admin, options)) return {};
+  const auto body =
+      admin.get(fmt::format("/delayed/{}/{}", percent_encoded(topic), percent_encoded(id)));
+  const Json found = body ? parse_json(*body) : Json();
+  if (!found.is_object() || !found.contains("partitions") || !found["partitions"].is_array())
+    return {};
+  std::vector<PartitionIndex> pending_in;
+  for (const auto& partition : found["partitions"])
+    if (partition.is_number_integer()) pending_in.push_back(partition.get<PartitionIndex>());
+  return elsewhere_text(topic, id, std::move(pending_in), went_to);
 }
 
 PendingNote::PendingNote(const BrokerOptions& options, std::string topic)

@@ -11,13 +11,18 @@
 // from, and nobody waits longer for it than max_wait.
 //
 // It belongs to one `consume`.  One thread, besides its own.
+//
+// elsewhere_note() is the line of `produce --id`, by the same rules: a cancellation that goes to
+// another partition than the pending record is accepted and cancels nothing.
 
 #include <chrono>
 #include <future>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "cli/options.h"
 
 namespace tarry::cli {
@@ -47,5 +52,14 @@ class PendingNote {
 
 // "3 pending, next in 29m"; empty for none.  `next_due` empty: not known.
 std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due, WallTime now);
+
+// Where the id is pending besides the partition that its record went to; empty: nowhere, or it is
+// not known.  Asks the admin, on the calling thread.
+std::string elsewhere_note(BrokerOptions options, const std::string& topic, const std::string& id,
+                           PartitionIndex went_to);
+
+// The same from the partitions in which the id is pending.
+std::string elsewhere_text(const std::string& topic, const std::string& id,
+                           std::vector<PartitionIndex> pending_in, PartitionIndex went_to);
 
 }  // namespace tarry::cli

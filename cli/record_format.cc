@@ -29,6 +29,25 @@ std::string as_typed(std::string_view text) {
   }
 }
 
+// Appends what the escape at the front of `text` stands for, and returns its length; 0: it is none.
+std::size_t append_escape(std::string_view text, std::string& to) {
+  constexpr std::string_view letters = "nrt\\", meant = "\n\r\t\\";
+  const char letter = text.size() > 1 ? text[1] : '\0';
+  if (const auto at = letters.find(letter); at != letters.npos) {
+    to += meant[at];
+    return 2;
+  }
+  constexpr std::size_t hex_bytes = 4;  // \xHH
+  if (letter != 'x' || text.size() < hex_bytes) return 0;
+  unsigned value = 0;
+  const char* const last = text.data() + hex_bytes;
+  // Two digits exactly, so that any text may follow; from_chars() alone would be content with one.
+  const auto [end, error] = std::from_chars(text.data() + 2, last, value, 16);
+  if (error != std::errc{} || end != last) return 0;
+  to += static_cast<char>(value);
+  return hex_bytes;
+}
+
 std::string length_of(const std::optional<std::string_view>& text) {
   // As in kcat: -1 is the length of a null value.
   return text ? std::to_string(text->size()) : "-1";
@@ -82,38 +101,29 @@ Result<RecordFormat> RecordFormat::parse(std::string_view text) {
       ++i;
       continue;
     }
-    switch (next) {
-      case 'n':
-        literal += '\n';
-        break;
-      case 'r':
-        literal += '\r';
-        break;
-      case 't':
-        literal += '\t';
-        break;
-      case '\\':
-        literal += '\\';
-        break;
-      case 'x': {
-        unsigned value = 0;
-        const char* from = text.data() + std::min(i + 2, text.size());
-        const char* to = text.data() + std::min(i + 4, text.size());
-        // Two digits exactly, so that any text may follow; from_chars() alone would be content with
-        // one.
-        const auto [end, error] = std::from_chars(from, to, value, 16);
-        if (error != std::errc{} || end != from + 2) return refuse(i, 4);
-        literal += static_cast<char>(value);
-        i += 2;
-        break;
-      }
-      default:
-        return refuse(i, 2);
-    }
-    ++i;
+    const std::size_t length = append_escape(text.substr(i), literal);
+    if (length == 0) return refuse(i, next == 'x' ? 4 : 2);
+    i += length - 1;
   }
   end_literal();
   return format;
+}
+
+Result<std::string> unescaped(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+      continue;
+    }
+    const std::size_t length = append_escape(text.substr(i), out);
+    if (length == 0) {
+      return fail(Errc::invalid, fmt::format("{}: known are \\n \\r \\t \\\\ and \\xHH",
+                                             as_typed(text.substr(i, 2))));
+    }
+    i += length - 1;
+  }
+  return out;
 }
 
 void RecordFormat::append(const ConsumedRecord& record, std::string_view topic,

@@ -32,6 +32,9 @@ class RecordFormat {
   std::vector<Part> parts_;
 };
 
+// `text` with what \n \r \t \\ and \xHH stand for.  Errors: invalid, another escape.
+Result<std::string> unescaped(std::string_view text);
+
 // {"topic":..,"partition":..,"offset":..,"timestamp":..,"key":..,"value":..,"headers":[{"name":..,
 // "value":..}]}.  Bytes that are not UTF-8 become base64, with "key_base64": true beside them.
 std::string json_of(const ConsumedRecord& record, std::string_view topic);

@@ -32,7 +32,9 @@ int list(const DelayedOptions& options) {
                {"HANDLE", false, false, 5},
                {"KEY", false, true, 3},
                {"BYTES", true, false, 1}});
+  bool is_empty = true;
   const auto take = [&](const Json& record) {
+    is_empty = false;
     if (options.broker.json) {
       out.line(text_of(record));
     } else {
@@ -48,6 +50,11 @@ int list(const DelayedOptions& options) {
   // wanted at once.
   const auto listed = for_each_pending(*admin, options, "", take, [&] { table.print(out); });
   if (!listed) return out.end(failure(listed.error().message));
+  // An empty list is an answer, but the beginning of an id is a common slip.
+  if (is_empty && options.glob && options.glob->find_first_of("*?[") == std::string::npos) {
+    complain(fmt::format("no id is {}; --id is a pattern of the whole id, as in '{}*'",
+                         cell(*options.glob), cell(*options.glob)));
+  }
   return out.end(done);
 }
 
@@ -106,7 +113,11 @@ int get(const DelayedOptions& options) {
   auto admin = choose_admin(options.broker, AdminUse::reads);
   if (!admin) return admin.error().report();
   const auto record = parse_object(admin->get(path_of(options, options.ids[0])));
-  if (!record) return failure(record.error().message);
+  if (!record) {
+    const bool is_unknown = record.error().code == Errc::not_found;
+    return failure(record.error().message +
+                   (is_unknown ? last_event_text(*admin, options, options.ids[0]) : ""));
+  }
   Output out;
   if (options.broker.json) {
     out.line(text_of(*record));
@@ -199,7 +210,8 @@ void add_delayed(CLI::App& program, Chosen& chosen) {
                             "tarry delayed list orders --id 'order-*' --limit 10"});
   }
   {
-    const auto [command, options] = add("get", "Shows one record", get);
+    const auto [command, options] =
+        add("get", "Shows one record; with --json its value is in base64", get);
     add_one_name(*command, *options);
     add_examples(*command, {"tarry delayed get orders order-4711",
                             "tarry delayed get orders @7Vbc5R5U4gfFC5 --json"});

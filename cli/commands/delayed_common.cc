@@ -158,6 +158,21 @@ Style style_of(const Json& record) {
   return due && *due < wall_now() ? Style::red : Style::plain;
 }
 
+std::string last_event_text(AdminClient& admin, const DelayedOptions& options,
+                            const std::string& id) {
+  const auto answer = parse_object(admin.get(path_of(options, id, "/trace")));
+  if (!answer || !answer->contains("events") || !(*answer)["events"].is_array() ||
+      (*answer)["events"].empty()) {
+    return {};
+  }
+  const Json& last = (*answer)["events"].back();
+  const auto at = time_in(last, "at_ms");
+  if (!at) return {};
+  return fmt::format("; its last event was \"{}\", {} (`tarry delayed trace {} {}` shows all)",
+                     field(last, "event"), rough_distance(*at - wall_now()), cell(*options.topic),
+                     cell(id));
+}
+
 Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,
                           const std::string& more, const std::function<bool(const Json&)>& take,
                           const std::function<void()>& page_ended) {

@@ -74,6 +74,11 @@ std::string due_field(const Json& record, const Output& out);
 // The style of a row: red if the record is overdue.
 Style style_of(const Json& record);
 
+// What became of an id under which nothing is pending, to be put behind such an error; empty: the
+// broker remembers nothing.
+std::string last_event_text(AdminClient& admin, const DelayedOptions& options,
+                            const std::string& id);
+
 // Gets the records that the options select, page by page, and gives each to `take`; `more` is added
 // to the query.  `take` returns whether to go on.  Errors: as the admin's.
 Result<> for_each_pending(AdminClient& admin, const DelayedOptions& options,

@@ -105,10 +105,14 @@ class ByName {
     // Counted whatever comes of it: the error at the end says how many of how many.
     progress_.at(++names_);
     if (result != action_.result) {
-      const std::string reason = !answer               ? answer.error().message
-                                 : result == "unknown" ? "nothing is pending under this id"
-                                 : result == "already_delivered" ? "it has been delivered already"
-                                                                 : result;
+      std::string reason = !answer                         ? answer.error().message
+                           : result == "unknown"           ? "nothing is pending under this id"
+                           : result == "already_delivered" ? "it has been delivered already"
+                                                           : result;
+      // Asked once, because all ids may be unknown, and only the first reason is shown.
+      if (not_done_ == 0 && result == "unknown") reason += last_event_text(admin_, options_, id);
+      if (result == "unknown" && id.find_first_of("*?[") != id.npos)
+        reason += "; a pattern goes in --id";
       const std::string text = fmt::format("{}: {}", cell(id), reason);
       if (not_done_++ == 0) first_reason_ = text;
       // Nobody answers, or not to us: each of the others would end in the same way, perhaps after
@@ -125,22 +129,33 @@ class ByName {
       }
       out_.line(text_of(json));
     } else {
-      table_.row({cell(id), result, detail(answer)});
+      add_rows(id, result, answer);
+    }
+  }
+
+  // An id may be known in several partitions, each of which then has a row.
+  void add_rows(const std::string& id, const std::string& result, const Result<Json>& answer) {
+    const Json none = Json::array();
+    const bool has_partitions =
+        answer && answer->contains("partitions") && (*answer)["partitions"].is_array();
+    const Json& partitions = has_partitions ? (*answer)["partitions"] : none;
+    if (partitions.size() < 2) {
+      table_.row({cell(id), result, partitions.empty() ? std::string() : detail(partitions[0])});
+      return;
+    }
+    for (const auto& partition : partitions) {
+      const std::string more = detail(partition);
+      table_.row({cell(id), field(partition, "result"),
+                  fmt::format("{}{}partition {}", more, more.empty() ? "" : ", ",
+                              field(partition, "partition"))});
     }
   }
 
   // The offset of a record that was delivered, the due time of one that was moved.
-  std::string detail(const Result<Json>& answer) const {
-    if (!answer || !answer->contains("partitions") || !(*answer)["partitions"].is_array())
-      return "";
-    // An id may be pending in several partitions; the row has room for the first for which it was
-    // done.
-    for (const auto& partition : (*answer)["partitions"]) {
-      if (field(partition, "result") != action_.result) continue;
-      if (&action_ == &moving) return time_field(partition, "due_ms", out_);
-      if (&action_ == &delivering) return "offset " + field(partition, "offset");
-    }
-    return "";
+  std::string detail(const Json& partition) const {
+    if (field(partition, "result") != action_.result) return "";
+    if (&action_ == &moving) return time_field(partition, "due_ms", out_);
+    return &action_ == &delivering ? "offset " + field(partition, "offset") : "";
   }
 
   const Action& action_;

@@ -290,7 +290,9 @@ int import_records(const DelayedOptions& options) {
 void add_delayed_transfer(const AddDelayed& add) {
   {
     const auto [command, options] =
-        add("export", "Writes pending records as JSON, one per line, for `import`", export_records);
+        add("export",
+            "Writes pending records as JSON, one per line, for `import`; values are in base64",
+            export_records);
     command->add_option("TOPIC", options->topic, "Only records of this topic")->check(is_topic);
     add_selection(*command, *options);
     add_examples(*command, {"tarry delayed export orders > pending.jsonl",

@@ -10,7 +10,7 @@
 #include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/output.h"
-#include "cli/options.h"
+#include "cli/wrong_words.h"
 
 namespace tarry::cli {
 namespace {

@@ -31,7 +31,7 @@
 #include "cli/commands/topic.h"
 #include "cli/commands/user.h"
 #include "cli/io/exit_status.h"
-#include "cli/options.h"
+#include "cli/wrong_words.h"
 
 namespace tarry::cli {
 namespace {
@@ -87,7 +87,7 @@ int run(int count, char** words) {
     program.parse(count, words);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
-    return usage_error(one_line(error.what()));
+    return usage_error(one_line(parse_error_text(program, error)));
   }
   // A command says in one line what is wrong, and the log would say it again; `serve` sets its own.
   set_log_level(LogLevel::error);

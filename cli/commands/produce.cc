@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
@@ -30,8 +32,12 @@
 #include "cli/io/text.h"
 #include "cli/kafka/producer.h"
 #include "cli/options.h"
+#include "cli/pending_note.h"
+#include "cli/record_format.h"
 #include "cli/schedule_summary.h"
 #include "cli/time_word.h"
+#include "delay/header_names.h"
+#include "delay/schedule.h"
 
 namespace tarry::cli {
 namespace {
@@ -81,9 +87,45 @@ std::vector<KafkaHeader> headers_of(const ProduceOptions& options) {
   return headers;
 }
 
+// A word without '=' is a header with a null value, but one as curl takes it would be sent under
+// the wrong name, and delivered at once.
+const CLI::Validator is_header_to_send(
+    [](std::string& word) -> std::string {
+      if (word.empty() || word[0] == '=')
+        return fmt::format("\"{}\" has an empty name; give NAME=VALUE", printable(word));
+      const std::string meant = meant_header(word);
+      return meant.empty()
+                 ? std::string()
+                 : fmt::format("{} has no =; write {}", printable(word), printable(meant));
+    },
+    "");
+
 constexpr const char* several_of_one_id =
     "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
+
+bool has_header(const ProduceOptions& options, std::string_view name) {
+  return std::ranges::any_of(options.headers, [name](const std::string& word) {
+    return equals_ignoring_case(std::string_view(word).substr(0, word.find('=')), name);
+  });
+}
+
+// What the broker would refuse in the words of headers that nobody typed; empty: nothing.
+std::string wrong_schedule(const ProduceOptions& options) {
+  const bool has_cron = options.cron || has_header(options, delay::header::cron);
+  const bool recurs = has_cron || options.every || has_header(options, delay::header::every);
+  if (options.until && !recurs)
+    return fmt::format("--until {}: needs --every or --cron", printable(*options.until));
+  if (options.times && !recurs)
+    return fmt::format("--times {}: needs --every or --cron", *options.times);
+  if (options.zone && !has_cron)
+    return fmt::format("--tz {}: needs --cron", printable(*options.zone));
+  if (options.delay && *parse_duration(*options.delay) > delay::last_due_allowed - wall_now()) {
+    return fmt::format("--delay {}: the record would be due after the year 9999",
+                       printable(*options.delay));
+  }
+  return {};
+}
 
 class Descriptor {
  public:
@@ -160,6 +202,8 @@ class Production {
     }
     if (interrupted) return out_.end(failure("interrupted: " + accepted()));
     if (!sent) return out_.end(failure(sent.error().message));
+    say_elsewhere();
+    say_past();
     return out_.end(done);
   }
 
@@ -273,7 +317,10 @@ class Production {
     // cancel.
     const bool has_schedule =
         !delivery.error && !delivery.offset && acks_of(options_.acks) != Acks::none;
-    if (has_schedule) summary().add(wall_now());
+    if (has_schedule) {
+      summary().add(wall_now());
+      scheduled_in_ = delivery.partition;
+    }
     if (delivery.error) {
       ++refused_;
       // Answers come in any order between partitions.
@@ -292,6 +339,25 @@ class Production {
     if (has_schedule) put_schedule(json);
     if (delivery.error) json["error"] = delivery.error->message;
     out_.line(text_of(json));
+  }
+
+  // The answer to a record that is overdue already is that of any other, with an offset.
+  void say_past() {
+    if (!options_.at || *options_.at == "now" || scheduled_ || accepted_ == 0) return;
+    if (acks_of(options_.acks) == Acks::none || *parse_time_word(*options_.at) > first_sent_)
+      return;
+    out_.flush();
+    complain(fmt::format("--at {}: due in the past, delivered at once", printable(*options_.at)));
+  }
+
+  // A topic with one partition has no other in which the id could be pending.
+  void say_elsewhere() {
+    if (!options_.id || !scheduled_in_ || producer_->partition_count() < 2) return;
+    const std::string note =
+        elsewhere_note(options_.broker, options_.topic, *options_.id, *scheduled_in_);
+    if (note.empty()) return;
+    out_.flush();  // The note is about what was accepted, so that line comes first.
+    complain(note);
   }
 
   // The topic's configs are asked for when a record was accepted without an offset, so that others
@@ -336,7 +402,8 @@ class Production {
   std::uint64_t number_ = 0;  // The number of the last record; the first has 1.
   std::uint64_t accepted_ = 0, refused_ = 0;
   WallTime first_sent_{};
-  std::optional<ScheduleSummary> scheduled_;  // Empty: every record has its offset.
+  std::optional<ScheduleSummary> scheduled_;    // Empty: every record has its offset.
+  std::optional<PartitionIndex> scheduled_in_;  // Where the last of these went.
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
   bool several_of_one_id_ = false;
@@ -353,11 +420,17 @@ int run(const ProduceOptions& options) {
   if (options.id && options.whole && options.files.size() > 1)
     return usage_error(several_of_one_id);
   if (options.whole && options.files.empty()) return usage_error("--whole: name the files");
+  if (const auto wrong = wrong_schedule(options); !wrong.empty()) return usage_error(wrong);
   if (options.key_separator && (options.whole || !options.values.empty()))
     return usage_error("--key-separator: works only for records that are lines");
   if (options.key_separator && options.key_separator->empty())
     return usage_error("--key-separator: the text is empty; give the text between key and value");
-  return Production(options).run();
+  if (!options.key_separator) return Production(options).run();
+  const auto separator = unescaped(*options.key_separator);
+  if (!separator) return usage_error("--key-separator: " + separator.error().message);
+  ProduceOptions read = options;
+  read.key_separator = *separator;
+  return Production(read).run();
 }
 
 }  // namespace
@@ -377,12 +450,13 @@ void add_produce(CLI::App& program, Chosen& chosen) {
                   ->take_last();
   command
       ->add_option("--key-separator", options->key_separator,
-                   "The text between key and value in a line")
+                   "The text between key and value in a line, as in '\\t'")
       ->option_text("TEXT")
       ->take_last()
       ->excludes(key);
   add_repeated(*command, "-H,--header", options->headers, "A header; may be repeated")
-      ->option_text("NAME=VALUE");
+      ->option_text("NAME=VALUE")
+      ->check(is_header_to_send);
   command
       ->add_option("-p,--partition", options->partition,
                    "Sends to this partition (default: chosen by the key)")

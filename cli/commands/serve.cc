@@ -141,8 +141,17 @@ int run(const ServeOptions& options) {
     if (!options.flag_values[i]) continue;
     const auto& flag = own.emplace_back(flags[i].name, flags[i].key, *options.flag_values[i]);
     // A wrong flag is an error in the command, a wrong line of the file is not.
-    if (const auto checked = server::check_setting(flag); !checked)
-      return usage_error(checked.error().message);
+    if (const auto checked = server::check_setting(flag); !checked) {
+      // The key takes names and several addresses; the flag is for one address.
+      const std::string& value = *options.flag_values[i];
+      const bool is_address =
+          std::string_view(flags[i].name) == "--listen" && !value.contains("://");
+      return usage_error(is_address
+                             ? fmt::format("--listen {}: expected HOST:PORT, as in "
+                                           "localhost:9092 or [::1]:9092, PORT from 0 to 65535",
+                                           printable(value))
+                             : checked.error().message);
+    }
   }
   auto config = server::make_config(layers);
   if (!config) return failure(config.error().message);

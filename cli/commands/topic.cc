@@ -1,5 +1,7 @@
 #include "cli/commands/topic.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "base/log_thread.h"
 #include "base/percent_encoding.h"
 #include "cli/admin_choice.h"
 #include "cli/admin_client.h"
@@ -16,12 +19,16 @@
 #include "cli/config_words.h"
 #include "cli/io/exit_status.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/number_text.h"
 #include "cli/io/output.h"
 #include "cli/io/table.h"
 #include "cli/io/text.h"
 #include "cli/kafka/admin.h"
+#include "cli/local_time.h"
 #include "cli/options.h"
+#include "cli/pending_note.h"
+#include "cli/time_word.h"
 
 namespace tarry::cli {
 namespace {
@@ -29,7 +36,7 @@ namespace {
 struct TopicOptions {
   BrokerOptions broker;
   std::string name;
-  std::optional<std::int32_t> partitions;
+  std::optional<std::int32_t> partitions, replicas;
   std::vector<std::string> configs;  // key=value, checked.
   bool force = false;
 };
@@ -54,8 +61,8 @@ int print_result(const TopicOptions& options, const char* result) {
 int create(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
-  const auto created =
-      admin->create(options.name, options.partitions, config_list(options.configs));
+  const auto created = admin->create(options.name, options.partitions, config_list(options.configs),
+                                     options.replicas);
   if (!created) return failure(created.error().message);
   return print_result(options, "created");
 }
@@ -95,6 +102,32 @@ int list(const TopicOptions& options) {
   return out.end(done);
 }
 
+// The topic as the admin's /topics/NAME has it; null when the admin does not answer.
+Json topic_at_admin(const TopicOptions& options, KafkaAdmin& kafka,
+                    std::chrono::milliseconds timeout) {
+  auto settings = admin_settings(options.broker);
+  settings.timeout = timeout;
+  AdminClient admin(settings);
+  const auto of_admin = run_of(admin);
+  if (!of_admin) return {};
+  const auto of_kafka = run_of(kafka, *of_admin);
+  // The admin of another broker would tell of another topic of this name.
+  if (!of_kafka || *of_kafka != *of_admin) return {};
+  const auto body = admin.get("/topics/" + percent_encoded(options.name));
+  return body ? parse_json(*body) : Json();
+}
+
+// The note about refused batches, whose reason most clients do not show; empty: there are none.
+std::string refusal_note(const std::string& name, const Json& topic) {
+  const auto at = time_at(topic, "/refused_batches/last/at_ms");
+  if (!at) return {};
+  return fmt::format(
+      "{}: {} refused since the broker started, the last one {}: {}", cell(name),
+      counted(number_at(topic, "/refused_batches/total"), "batch was", "batches were"),
+      rough_distance(*at - wall_now()),
+      escape_control_characters(text_at(topic, "/refused_batches/last/message")));
+}
+
 int describe(const TopicOptions& options) {
   auto admin = KafkaAdmin::open(options.broker.kafka());
   if (!admin) return failure(admin.error().message);
@@ -102,10 +135,15 @@ int describe(const TopicOptions& options) {
   if (!topic) return failure(topic.error().message);
   const auto configs = admin->configs(options.name);
   if (!configs) return failure(configs.error().message);
+  // Kafka's protocol does not have it, and other brokers have no admin: nobody waits long for it.
+  const Json at_admin =
+      topic_at_admin(options, *admin, std::min(options.broker.timeout, PendingNote::max_wait));
 
   Output out;
   if (options.broker.json) {
     Json json = json_of(*topic);
+    if (const Json* refused = find_at(at_admin, "/refused_batches"))
+      json["refused_batches"] = *refused;
     json["configs"] = Json::object();
     for (const auto& config : *configs) {
       json["configs"][config.name] = Json{
@@ -131,7 +169,10 @@ int describe(const TopicOptions& options) {
     }
   }
   table.print(out);
-  return out.end(done);
+  const int status = out.end(done);
+  // On stderr, because programs read the columns.
+  if (const auto note = refusal_note(options.name, at_admin); !note.empty()) complain(note);
+  return status;
 }
 
 int alter(const TopicOptions& options) {
@@ -156,15 +197,7 @@ int alter(const TopicOptions& options) {
 // How many pending records keep a topic from being deleted; nullopt when the admin does not say.
 // The admin is asked because librdkafka uses a version of DeleteTopics whose answers have no text.
 std::optional<std::uint64_t> pending_of(const TopicOptions& options, KafkaAdmin& kafka) {
-  AdminClient admin(admin_settings(options.broker));
-  const auto of_admin = run_of(admin);
-  if (!of_admin) return std::nullopt;
-  const auto of_kafka = run_of(kafka, *of_admin);
-  // The admin of another broker would tell of another topic of this name.
-  if (!of_kafka || *of_kafka != *of_admin) return std::nullopt;
-  const auto body = admin.get("/topics/" + percent_encoded(options.name));
-  if (!body) return std::nullopt;
-  const Json topic = parse_json(*body);
+  const Json topic = topic_at_admin(options, kafka, options.broker.timeout);
   // An answer of another form gives no number, which is better than a wrong one.
   if (!topic.is_object() || !topic.contains("pending")) return std::nullopt;
   const Json& pending = topic["pending"];
@@ -199,9 +232,10 @@ int remove(const TopicOptions& options) {
     return failure(removed.error().message +
                    "; --force also deletes its pending records, and needs --admin of this broker");
   }
-  return failure(fmt::format("{}; {} pending in it; --force also deletes them",
-                             removed.error().message,
-                             counted(*pending, "record is", "records are")));
+  return failure(
+      fmt::format("{}: not deleted (POLICY_VIOLATION): {} pending in it; --force also "
+                  "deletes them",
+                  cell(options.name), counted(*pending, "record is", "records are")));
 }
 
 }  // namespace
@@ -226,6 +260,12 @@ void add_topic(CLI::App& program, Chosen& chosen) {
     command
         ->add_option("--partitions", options->partitions,
                      "Number of partitions (default: the broker's)")
+        ->option_text("N")
+        ->check(is_count)
+        ->take_last();
+    command
+        ->add_option("--replication-factor", options->replicas,
+                     "Copies of each partition (default: the broker's); Tarry keeps one")
         ->option_text("N")
         ->check(is_count)
         ->take_last();

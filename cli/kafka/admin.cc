@@ -140,11 +140,11 @@ Result<std::vector<ConfigEntry>> KafkaAdmin::configs(const std::string& topic) {
 }
 
 Result<> KafkaAdmin::create(const std::string& topic, std::optional<std::int32_t> partitions,
-                            const ConfigList& configs) {
+                            const ConfigList& configs, std::optional<std::int32_t> replicas) {
   std::array<char, 512> wrong{};
   // -1: the broker's default.
-  const NewTopic wanted(rd_kafka_NewTopic_new(topic.c_str(), partitions.value_or(-1), -1,
-                                              wrong.data(), wrong.size()));
+  const NewTopic wanted(rd_kafka_NewTopic_new(topic.c_str(), partitions.value_or(-1),
+                                              replicas.value_or(-1), wrong.data(), wrong.size()));
   if (!wanted) return fail(Errc::invalid, fmt::format("{}: {}", name_text(topic), wrong.data()));
   for (const auto& [key, value] : configs)
     rd_kafka_NewTopic_set_config(wanted.get(), key.c_str(), value.c_str());

@@ -39,9 +39,9 @@ class KafkaAdmin {
   Result<TopicInfo> topic(const std::string& name);
   Result<std::vector<ConfigEntry>> configs(const std::string& topic);  // By name.
 
-  // Without a number of partitions the broker's default holds.
+  // Without a number of partitions, or of replicas, the broker's default holds.
   Result<> create(const std::string& topic, std::optional<std::int32_t> partitions,
-                  const ConfigList& configs);
+                  const ConfigList& configs, std::optional<std::int32_t> replicas = {});
   // Sets these, unsets those and keeps the topic's others, which are read and written again.
   Result<> alter(const std::string& topic, const ConfigList& set,
                  const std::vector<std::string>& unset = {});

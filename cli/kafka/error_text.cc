@@ -52,6 +52,9 @@ std::string error_text(rd_kafka_resp_err_t error, const char* text) {
 // "127.0.0.1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms
 // in state CONNECT)" -> "Connect to ipv4#127.0.0.1:9092 failed: Connection refused"
 std::string connection_error_text(std::string_view reason) {
+  // The number is "HTTP", the beginning of an answer, where Kafka has the size of one.
+  if (reason.contains("Invalid response size 1213486160"))
+    return "it speaks HTTP: is it the admin's port? -b takes Kafka's, --admin takes the admin's";
   const auto colon = reason.find(": ");
   if (colon != reason.npos) reason.remove_prefix(colon + 2);
   const auto bracket = reason.find(" (after ");

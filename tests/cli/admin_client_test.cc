@@ -231,6 +231,25 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("DELETE") == std::string::npos);
   }
 
+  TEST_CASE("a port that ends the connection without an answer may be Kafka's, as the error says") {
+    const Data data;
+    std::uint16_t port = 0;
+    const int socket = bound_socket(port);
+    REQUIRE(::listen(socket, 8) == 0);
+    std::thread closing([socket] {
+      const int connection = ::accept(socket, nullptr, nullptr);
+      char bytes[4096];
+      static_cast<void>(::recv(connection, bytes, sizeof bytes, 0));
+      ::close(connection);
+    });
+    AdminClient admin({fmt::format("127.0.0.1:{}", port), 5s, false, data.path + "/nowhere"});
+    const auto answer = admin.get("/status");
+    closing.join();
+    ::close(socket);
+    REQUIRE_FALSE(answer.has_value());
+    CHECK(answer.error().message.find("is it Kafka's port?") != std::string::npos);
+  }
+
   TEST_CASE(
       "where nobody listens the error comes at once, or after the timeout when waiting was asked "
       "for") {

@@ -106,6 +106,9 @@ TEST_CASE(
   const auto closed = check_status(
       R"({"state":"running","max_connections":100,"wanted_connections":100,"open_listeners":[]})");
   CHECK(level_of(closed, "access") == Level::ok);
+  // True of listeners on loopback alone, too, where nobody logs in.
+  CHECK(finding_of(closed, "access")->text ==
+        "no listener gives other machines access without a login");
   CHECK(level_of(closed, "open files") == Level::ok);
   const auto open = check_status(
       R"({"state":"running","max_connections":19456,"wanted_connections":100000,"open_listeners":["0.0.0.0:9092"]})");

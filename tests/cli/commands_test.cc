@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "cli/io/exit_status.h"
+#include "cli/wrong_words.h"
 #include "tests/cli/program.h"
 
 namespace tarry::cli {
@@ -38,7 +39,7 @@ Ended run(std::vector<std::string> words) {
     program.app.parse(reversed);
     status = program.chosen.run();
   } catch (const CLI::ParseError& wrong) {
-    status = usage_error(wrong.what());
+    status = usage_error(parse_error_text(program.app, wrong));
   }
   std::fflush(stderr);
   std::fflush(stdout);
@@ -150,11 +151,16 @@ TEST_CASE("a wrong word of tarry produce or consume is status 2, and the error n
   check_refused({"produce", "t", "--id", std::string(250, 'x')}, "250");
   check_refused({"produce", "t", "--id", "x", "-v", "a", "-v", "b"}, "--id");
   check_refused({"produce", "t", "--id", "x", "--whole", "a", "b"}, "--id");
+  check_refused({"produce", "t", "-H", "x-delay:1h"}, "x-delay:1h has no =; write x-delay=1h");
+  check_refused({"produce", "t", "-H", "X-Schedule-Id: a:b"}, "write X-Schedule-Id=a:b");
+  check_refused({"produce", "t", "-H", "=5s"}, "\"=5s\" has an empty name");
+  check_refused({"produce", "t", "-H", ""}, "\"\" has an empty name");
   check_refused({"produce", "t", "--acks", "2"}, "2");
   check_refused({"produce", "t", "-p", "-1"}, "-1");
   check_refused({"produce", "t", "-v", "x", "file"}, "file");
   check_refused({"produce", "t", "--whole"}, "--whole");
   check_refused({"produce", "t", "-v", "x", "--key-separator", ":"}, "--key-separator");
+  check_refused({"produce", "t", "--key-separator", "\\q"}, "--key-separator: \\q: known are \\n");
   check_refused({"produce"}, "TOPIC");
   check_refused({"consume", "t", "--from", "yesterday"}, "yesterday");
   check_refused({"consume", "t", "--from", "@yesterday"}, "yesterday");
@@ -192,7 +198,55 @@ TEST_CASE(
   check_refused({"delayed", "get", "t", "a", "b"}, "b");
   check_refused({"delayed", "list", "--admin", "nowhere"}, "nowhere");
   check_refused({"status", "--admin", "host:99999"}, "host:99999");
+  check_refused({"topic", "list", "-b", "127.0.0.1:abc"},
+                "127.0.0.1:abc: the port is not a number");
+  check_refused({"topic", "list", "-b", "127.0.0.1:1, host:0"}, "host:0: the port");
+  check_refused({"topic", "list", "-b", "SSL://[::1]:99999"}, "[::1]:99999: the port");
   check_refused({"dump", "segment"}, "FILE");
+}
+
+TEST_CASE("an unknown option names the command, the option that was meant, and where all stand") {
+  for (const auto& [words, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"consume", "t", "-o", "end", "-c", "1"},
+            "consume: -o: there is no such option; did you mean --from? (`tarry consume --help`"},
+           {{"consume", "t", "-c1"}, "-c: there is no such option; did you mean -n?"},
+           {{"consume", "t", "--limit", "1"}, "did you mean -n?"},
+           {{"consume", "t", "--max-messages=1"}, "did you mean -n?"},
+           {{"consume", "t", "--from-beginning"}, "did you mean --from start?"},
+           {{"consume", "t", "--formt", "%o"}, "did you mean --format?"},
+           {{"consume", "-t", "orders"}, "the topic stands alone: tarry consume TOPIC"},
+           {{"consume", "--topic=orders"}, "the topic stands alone: tarry consume TOPIC"},
+           {{"topic", "create", "t", "-p", "3"}, "did you mean --partitions?"},
+           {{"topic", "create", "t", "-r", "1"}, "did you mean --replication-factor?"},
+           {{"topic", "create", "t", "-c", "a=b"}, "did you mean --config?"},
+           {{"topic", "list", "--bootstrap-server", "x"}, "topic list: --bootstrap-server: "},
+           {{"topic", "list", "--bootstrap-server", "x"}, "did you mean -b?"},
+           {{"topic", "list", "-t", "x"}, "-t: there is no such option (`tarry topic list --help`"},
+           {{"delayed", "list", "-n", "5"}, "did you mean --limit?"},
+           {{"delayed", "list", "--frobnicate"}, "option (`tarry delayed list --help` shows all)"},
+           {{"topic", "list", "more"}, "topic list: more: there is no place for this word"}}) {
+    check_refused(words, said);
+  }
+}
+
+TEST_CASE("an unknown command names the one that was meant, also if another program calls it so") {
+  const Program program;
+  for (const auto& [word, said] : std::vector<std::pair<std::string, std::string>>{
+           {"hlep", "hlep: there is no such command; did you mean help? `tarry --help` shows all"},
+           {"topics", "did you mean topic list?"},
+           {"ls", "did you mean topic list?"},
+           {"groups", "did you mean group list?"},
+           {"prodcue", "did you mean produce?"},
+           {"frobnicate", "frobnicate: there is no such command; `tarry --help` shows all"},
+           {"--frobnicate", "--frobnicate: there is no such option; `tarry --help` shows all"}}) {
+    const auto text = unknown_command_text(program.app, word);
+    CAPTURE(text);
+    CHECK(text.contains(said));
+  }
+  check_refused({"topic", "lst"}, "did you mean list? create, list, describe");
+  // `ls` is `list`: what is wrong here is its option, or that nobody listens.
+  check_refused({"topic", "ls", "--timeout", "0"}, "--timeout");
+  check_refused({"group", "ls", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
 }
 
 TEST_CASE(
@@ -200,6 +254,14 @@ TEST_CASE(
   check_refused({"produce", "t", "--every", "soon"}, "soon");
   check_refused({"produce", "t", "--every", "1h", "--cron", "@daily"}, "--cron");
   check_refused({"produce", "t", "--every", "1h", "--times", "0"}, "--times");
+  check_refused({"produce", "t", "--until", "+1h"}, "--until +1h: needs --every or --cron");
+  check_refused({"produce", "t", "--times", "3"}, "--times 3: needs --every or --cron");
+  check_refused({"produce", "t", "--tz", "UTC", "--every", "1h"}, "--tz UTC: needs --cron");
+  check_refused({"produce", "t", "--delay", "999999999d"},
+                "--delay 999999999d: the record would be");
+  check_refused({"produce", "t", "-v", "x", "--until", "+1h", "-H", "X-Every=1h", "-b",
+                 "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
   check_refused({"delayed", "move", "t", "id"}, "--at T or --by D");
   check_refused({"delayed", "move", "t", "id", "--at", "now", "--by", "1h"}, "--at T or --by D");
   check_refused({"delayed", "move", "t", "id", "--at", "yesterday"}, "yesterday");
@@ -224,10 +286,15 @@ TEST_CASE(
   // Port 1 is nobody's.
   check_refused({"topic", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"group", "list", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  check_refused({"group", "list", "-b", "PLAINTEXT://[::1]:1,127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"consume", "t", "-g", "g", "-b", "127.0.0.1:1", "--timeout", "300ms"},
                 "127.0.0.1:1", 1);
   check_refused({"status", "--admin", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"delayed", "cancel", "t", "a", "b", "--admin", "127.0.0.1:1"}, "127.0.0.1:1", 1);
+  // A colon in the name of another header is allowed, and so is one in a value.
+  check_refused({"produce", "t", "-v", "x", "-H", "x:note", "-H", "x-schedule-id=a:b", "-b",
+                 "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
   check_refused({"bench", "delayed", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
   check_refused({"bench", "produce", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);
   check_refused({"bench", "produce", "--topic", "t", "-b", "127.0.0.1:1"}, "127.0.0.1:1", 1);

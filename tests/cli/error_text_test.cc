@@ -26,6 +26,9 @@ TEST_SUITE("error text") {
                                 "Connection refused (after 0ms in state CONNECT)") ==
           "Connect to ipv4#127.0.0.1:9092 failed: Connection refused");
     CHECK(connection_error_text("no colon") == "no colon");
+    CHECK(connection_error_text("127.0.0.1:8080/bootstrap: Receive failed: Invalid response size "
+                                "1213486160 (0..100000000): increase receive.message.max.bytes")
+              .starts_with("it speaks HTTP: is it the admin's port?"));
   }
 
   TEST_CASE("the config that was probably meant is found by a few slips, and no other word is") {

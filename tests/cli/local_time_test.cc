@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <ctime>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -46,6 +48,40 @@ TEST_CASE("a terminal shows the machine's time zone, a pipe UTC, and both can be
   CHECK(local_time(WallTime::max(), true) == format_time(WallTime::max()));
 }
 
+TEST_CASE("a time may be typed with a blank, without seconds and with +0100, and stays exact") {
+  const WallTime at = *parse_time("2026-12-24T17:00:00Z");
+  for (const char* word :
+       {"2026-12-24 18:00:00+01:00", "2026-12-24T18:00+01:00", "2026-12-24T18:00:00+0100",
+        "2026-12-24 18:00+0100", "2026-12-24 17:00Z", "2026-12-24T12:00-0500"}) {
+    CAPTURE(word);
+    CHECK(parse_time_word(word) == at);
+  }
+  CHECK(parse_time_word("2026-12-24T17:00:00.250+0000") == at + 250ms);
+  // Half a minute, and a date with too many digits, are no times that somebody meant.
+  CHECK(!parse_time_word("2026-12-24T18:00.5Z"));
+  CHECK(!parse_time_word("2026-12-24T18:00:00+01000"));
+}
+
+TEST_CASE("the error for a time names the part that is missing or that no clock shows") {
+  for (const auto& [word, said] : std::vector<std::pair<std::string, std::string>>{
+           {"2026-12-24T18:00:00", "it has no offset: add Z or +01:00"},
+           {"2026-12-24T18:00", "it has no offset"},
+           {"2026-12-24 18:00:00.5", "it has no offset"},
+           {"2026-12-24", "it has no time of day"},
+           {"2026-02-30T10:00:00Z", "2026-02 has 28 days"},
+           {"2026-13-01T10:00:00Z", "no month 13"},
+           {"2026-12-24T25:00:00Z", "no hour 25"},
+           {"2026-12-24T18:60Z", "no minute 60"},
+           {"1h", "\"1h\" is a duration and not a time; write +1h"},
+           {"noon", "\"noon\" is not a time; write 2026-11-21T10:00:00+01:00"}}) {
+    const auto time = parse_time_word(word);
+    REQUIRE(!time);
+    CAPTURE(time.error().message);
+    CHECK(time.error().message.contains(said));
+    CHECK(time.error().message.contains(word));
+  }
+}
+
 TEST_CASE("a rough duration has the two largest units, and from ten minutes on no seconds") {
   CHECK(rough_duration(32 * 24h + 8h + 59min) == "32d8h");
   CHECK(rough_duration(29min + 59s) == "29m");
@@ -65,6 +101,16 @@ TEST_CASE("the note on pending records has the time until the next one, or says 
   CHECK(pending_text(12'345, now, now) == "12 345 pending, next is due now");
   CHECK(pending_text(1, std::nullopt, now) == "1 pending");
   CHECK(pending_text(0, now, now).empty());
+}
+
+TEST_CASE("the note about an id in other partitions leaves out the one that its record went to") {
+  CHECK(elsewhere_text("shop", "a", {}, 1).empty());
+  CHECK(elsewhere_text("shop", "a", {1}, 1).empty());
+  CHECK(elsewhere_text("shop", "a", {0, 1}, 1)
+            .starts_with("a: this went to partition 1, and the id is pending in partition 0 too"));
+  const auto several = elsewhere_text("shop", "a", {2, 0}, 1);
+  CHECK(several.contains("partitions 0, 2 too"));
+  CHECK(several.contains("`tarry delayed cancel shop a`"));
 }
 
 TEST_CASE("a time may count from now, in the words in which the commands print it") {

@@ -36,6 +36,9 @@ TEST_CASE("every letter prints what kcat prints for it") {
 TEST_CASE("escapes become bytes") {
   CHECK(formatted("a\\n\\t\\r\\\\\\x41\\x0a", record()) == "a\n\t\r\\A\n");
   CHECK(formatted("", record()) == "");
+  CHECK(unescaped("%s\\t\\x3a\\\\n") == "%s\t:\\n");
+  for (const auto* wrong : {"\\q", "\\", "\\x4", "a\\xzz"})
+    CHECK_FALSE(unescaped(wrong).has_value());
 }
 
 TEST_CASE("a null value prints nothing and has the length -1") {

@@ -64,6 +64,10 @@ def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
     broker.cli("produce", topic, "--key-separator", "::", "-H", "h=1", "-H", "none", stdin="k::v::w\nno key\n\n")
+    other = ctx.topic()
+    broker.cli("topic", "create", other)
+    broker.cli("produce", other, "--key-separator", r"\t\x3a", stdin="k\t:v\n")
+    assert broker.cli("consume", other, "--until-end", "--format", "[%k] [%s]").stdout == "[k] [v]"
     whole = ctx.directory / "whole"
     whole.write_bytes(b"\xff\x00\n")
     broker.cli("produce", topic, "--whole", whole, "-k", "file")
@@ -90,6 +94,10 @@ def _(ctx):
     one_line(wrong("topic", "delete", "nowhere"), 1, "nowhere")
     one_line(wrong("topic", "create", "a b"), 1, "a b")
     one_line(wrong("topic", "create", ctx.topic(), "--config", "no.such=1"), 1, "no.such")
+    broker.cli("topic", "create", ctx.topic(), "--replication-factor", "1")
+    one_line(wrong("topic", "create", ctx.topic(), "--replication-factor", "3"), 1, "INVALID_REPLICATION_FACTOR")
+    one_line(wrong("hlep"), 2, "hlep", "did you mean help?")
+    assert wrong("topic", "ls").stdout == wrong("topic", "list").stdout != ""
     one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many")
     one_line(wrong("consume", "nowhere", "--until-end"), 1, "nowhere")
     one_line(wrong("consume", topic, "--from", "77"), 1, topic, "begins at 0")
@@ -130,6 +138,14 @@ def _(ctx):
     errors = broker.get("/status")["produce_errors"]
     assert set(errors) == {"INVALID_RECORD"} and 7 <= errors["INVALID_RECORD"] <= 8, f"asking for the reason was counted: {errors}"
     eventually(lambda: f"for {topic}-0 failed: INVALID_RECORD: " in broker.log() and "tarry.delay.max.ms" in broker.log(), "the log says why")
+    described = broker.cli("topic", "describe", topic)
+    one_line(described, 0, f"{topic}: ", "refused since the broker started, the last one ", "tarry.delay.max.ms")
+    last = json_lines(broker.cli("topic", "describe", topic, "--json"))[0]["refused_batches"]["last"]
+    assert last["message"] in described.stderr and last["reason"] == "delay_too_long", last
+    assert broker.cli("topic", "describe", topic, "--admin", "127.0.0.1:1").stdout == described.stdout, "without the admin all else is there"
+    other = ctx.topic()
+    broker.cli("topic", "create", other)
+    assert broker.cli("topic", "describe", other).stderr == "", "nothing was refused there"
 
 
 @case("text is escaped for the terminal once, and a typed backslash can be distinguished from an escape")
@@ -150,7 +166,7 @@ def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
     broker.cli("produce", topic, "--delay", "1h", stdin="x\n" * 17)
-    one_line(broker.cli("topic", "delete", topic, check=False), 1, topic, "17", "--force")
+    one_line(broker.cli("topic", "delete", topic, check=False), 1, f"{topic}: not deleted (POLICY_VIOLATION): 17 records are", "--force")
     assert broker.cli("topic", "delete", topic, "--force").stdout == f"{topic} deleted\n"
     assert topic not in broker.cli("topic", "list").stdout
 
@@ -327,6 +343,10 @@ def _(ctx):
     assert produce("-v", "x", "--delay", "1m", "--expire-at",
                    str(int(now_ms()) + 3_600_000)).startswith("1 record accepted, to be delivered later\n")
     assert produce("-v", "x") == "1 record accepted\n"
+    late = broker.cli("produce", topic, "-v", "x", "--at", "-1h")
+    assert late.stdout == "1 record accepted\n", late
+    one_line(late, 0, "--at -1h: due in the past, delivered at once")
+    assert broker.cli("produce", topic, "-v", "x", "--at", "now").stderr == ""
 
 
 @case("tarry produce says when a record is due, and the command that it gives finds exactly the record")
@@ -416,9 +436,28 @@ def _(ctx):
     for more in (["-k", "key"], ["-p", "1"], ["--key-separator", ":"]):
         done = broker.cli(*words, *more, stdin="key:one\n")
         assert done.stdout.startswith("1 record accepted") and done.stderr == "", done
+    broker.cli("delayed", "cancel", topic, "mine")
     done = broker.cli(*words, stdin="one\n")
     assert done.stdout.startswith("1 record accepted") and len(done.stderr.splitlines()) == 1, done
     assert all(word in done.stderr for word in (topic, "3 partitions", "mine", "key")), done.stderr
+
+
+@case("a cancellation or replacement that missed the pending record's partition is reported, and one that met it is not")
+def _(ctx):
+    broker, topic = ctx.broker(), ctx.topic()
+    broker.cli("topic", "create", topic, "--partitions", "3")
+    words = ("produce", topic, "-v", "x", "--id", "mine")
+    cancel = ("-H", "x-schedule-action=cancel")
+    assert broker.cli(*words, "-p", "1", "--delay", "1h").stderr == ""
+    missed = broker.cli(*words, "-p", "2", *cancel)
+    assert missed.stdout == "1 cancellation accepted\n", missed
+    one_line(missed, 0, "mine: this went to partition 2", "pending in partition 1", f"tarry delayed cancel {topic} mine")
+    assert broker.cli(*words, "-p", "2", *cancel, "--admin", "127.0.0.1:1").stderr == "", "nobody answers there"
+    assert broker.cli(*words, "-p", "1", "--delay", "2h").stderr == "", "it has replaced the record"
+    one_line(broker.cli(*words, "-p", "0", "--delay", "2h"), 0, "this went to partition 0", "partition 1")
+    one_line(broker.cli(*words, "-p", "2", *cancel), 0, "partitions 0, 1")
+    broker.cli("delayed", "cancel", topic, "mine")
+    assert broker.cli(*words, "-p", "2", *cancel).stderr == "" and broker.pending(topic) == []
 
 
 @case("the error for a word in the wrong place names the possible words, and a missing token is reported as missing")

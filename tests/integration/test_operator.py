@@ -104,6 +104,8 @@ def _(ctx):
     for words in (["--frobnicate"], ["--shards", "many"], ["--listen", "nowhere"], ["--set", "novalue"]):
         broker.arguments = words
         check_refused(broker, words[-1].lstrip("-"), code=2)
+    broker.arguments = ["--listen", "29194"]
+    check_refused(broker, "--listen 29194: expected HOST:PORT", code=2)
 
 
 @case("a directory that cannot be made is refused with its path")

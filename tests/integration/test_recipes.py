@@ -308,6 +308,26 @@ for language in (python, node, go, java):
         lambda ctx, language=language: follow(ctx, language))
 
 
+@case("a record with a wrong header is a dead letter, and the commands of docs/recipes.md show it and send it back")
+def _(ctx):
+    broker = ctx.broker(settings=SETTINGS)
+    section = (ROOT / "docs/recipes.md").read_text().split("\n## A wrong header\n")[1].split("\n## ")[0]
+    programs = ctx.directory / "bin"
+    programs.mkdir()
+    (programs / "tarry").symlink_to(broker.binary)
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "TARRY_BROKERS": broker.brokers, "TARRY_ADMIN": "%s:%d" % broker.admin}
+    shown, repaired = [run("bash", "-ec", textwrap.dedent(block), env=env).stdout.splitlines()
+                       for block in re.findall(r"(?:^    .*\n)+", section, re.M)]
+    assert shown[:2] == ["bookings created", "bookings altered"], shown
+    assert shown[2].startswith('1 record accepted, as a dead letter to bookings.invalid: x-delay: "soon" is not a duration'), shown
+    assert shown[3].startswith('4711: confirm the booking (x-delay=soon,x-error=x-delay: "soon" is not a duration; '), shown
+    assert repaired[0] == "1 record accepted, to be delivered later", repaired
+    pending = broker.pending("bookings")
+    assert [(each["key"], each["value_bytes"]) for each in pending] == [("4711", len("confirm the booking"))], pending
+    assert 0 < pending[0]["due_ms"] - now_ms() <= 600_000, pending
+    assert broker.get("/topics/bookings")["dead_letters"]["total"] == 1
+
+
 # Runs a recipe that ends when it is about to commit a record with this value. It leaves its group, because the group would
 # otherwise wait for it for 45 seconds.
 CRASH = """
@@ -354,6 +374,12 @@ def _(ctx):
         for piece in shown.split("...\n"):
             assert piece in flat, f"no program has this:\n{piece}"
     assert os.path.exists(ROOT / "docs/recipes/go/go.sum")
+    created = lambda text: {name for names in re.findall(r"for \w+ in ([^;]+);|topic create (\w\S*)", text) for name in " ".join(names).split()}
+    readme = (ROOT / "README.md").read_text()
+    assert {"shop", "orders.retry"} <= created(readme) and {"checkout", "mails"} <= created(page), (created(readme), created(page))
+    assert not created(readme) & created(page), f"after the tour these exist already: {created(readme) & created(page)}"
+    # Each command starts at the root, also after the one above it.
+    assert re.findall(r"^    \(cd docs/recipes/(\w+) && ", page, re.M) == ["python", "node", "go", "java"] and "    cd docs" not in page
 
 
 def record_tour():

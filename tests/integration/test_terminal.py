@@ -228,6 +228,20 @@ def _(ctx):
     broker.cli("delayed", "deliver", topic, "twice", "-p", "0")
     one_line(broker.cli("delayed", "get", topic, "twice", "-p", "0", check=False), 1, "delivered already")
     one_line(broker.cli("delayed", "get", topic, "never", check=False), 1, "nothing is pending")
+    assert "trace" not in broker.cli("delayed", "get", topic, "never", check=False).stderr
+    one_line(broker.cli("delayed", "cancel", topic, "twi*", check=False), 1, "twi*: ", "a pattern goes in --id")
+    slip = broker.cli("delayed", "list", topic, "--id", "twi")
+    one_line(slip, 0, "no id is twi; --id is a pattern of the whole id, as in 'twi*'")
+    assert slip.stdout == "" and broker.cli("delayed", "list", topic, "--id", "no*").stderr == ""
+    moved = broker.cli("delayed", "move", topic, "twice", "--by", "1h", check=False)
+    rows = [row.split("\t") for row in moved.stdout.splitlines()]
+    assert sorted((name, result, more.split(", ")[-1]) for name, result, more in rows) == [
+        ("twice", "already_delivered", "partition 0"), ("twice", "moved", "partition 1"), ("twice", "moved", "partition 2")], rows
+    assert all(more.startswith("20") for _, result, more in rows if result == "moved"), rows
+    assert broker.cli("delayed", "cancel", topic, "twice", "-p", "1").stdout == "twice\tcancelled\t\n", "one partition is one row as before"
+    for words in (("get",), ("cancel",)):
+        one_line(broker.cli("delayed", *words, topic, "twice", "-p", "1", check=False), 1, "nothing is pending", 'its last event was "cancelled"',
+                 f"tarry delayed trace {topic} twice")
 
 
 @case("tarry consume says how much is pending when there is nothing to read, and does not wait when the admin does not answer")
