@@ -74,3 +74,9 @@ def _(ctx):
 def _(ctx):
     soak = pathlib.Path(__file__).parents[1] / "relay/with_kafka.py"
     assert "each kind" in run("/usr/bin/python3", str(soak), "--check-checker").stdout
+
+
+@case("the checker of the clients beside the relay finds records that are lost, delivered twice, early or changed")
+def _(ctx):
+    clients = pathlib.Path(__file__).parents[1] / "relay/clients_with_kafka.py"
+    assert "each kind" in run("/usr/bin/python3", str(clients), "--check-checker").stdout
