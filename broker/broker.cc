@@ -24,6 +24,7 @@
 #include "broker/security/first_users.h"
 #include "delay/tier_replay.h"
 #include "storage/backup.h"
+#include "storage/log_directory.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 #include "storage/store_generation.h"
@@ -130,20 +131,26 @@ Broker::~Broker() = default;
 Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   if (const auto& logs = setup.config.log_directory; !logs.empty()) {
     if (auto usable = check_writable(logs); !usable) return std::unexpected(usable.error());
+    // Before a data directory is made.
+    if (auto ours = storage::check_log_directory(*setup.disk, setup.config.data_directory, logs);
+        !ours)
+      return std::unexpected(ours.error());
   }
   if (auto space = check_space(*setup.disk, setup.config.data_directory); !space)
     return std::unexpected(space.error());
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());
-  // The directory is locked, so no backup of it can be running.
-  const auto& logs = setup.config.log_directory;
-  if (auto removed = storage::remove_backup_leftovers(directory->path(),
-                                                      logs.empty() ? directory->logs() : logs);
-      !removed)
+  const auto logs =
+      setup.config.log_directory.empty() ? directory->logs() : setup.config.log_directory;
+  auto log_lock = storage::take_log_directory(*setup.disk, directory->path(), logs, *setup.random);
+  if (!log_lock) return std::unexpected(log_lock.error());
+  // Both directories are locked, so no backup of them can be running.
+  if (auto removed = storage::remove_backup_leftovers(directory->path(), logs); !removed)
     return std::unexpected(removed.error());
   auto shards = setup.shards;
   std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
+  if (*log_lock) broker->log_lock_.emplace(std::move(**log_lock));
   if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());
   for (auto& shard : shards) {
     broker->shards_.push_back(std::make_unique<Shard>(

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,7 @@
 #include "storage/catalog.h"
 #include "storage/data_directory.h"
 #include "storage/database.h"
+#include "storage/directory_lock.h"
 #include "storage/file.h"
 #include "storage/offset_store.h"
 #include "storage/pending_counts.h"
@@ -178,6 +180,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   OncePerTopic slips_logged_;
   const MonoTime started_;
   storage::DataDirectory directory_;
+  std::optional<storage::DirectoryLock> log_lock_;  // Empty: log.dirs is below the data directory.
   std::unique_ptr<storage::Database> meta_;
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<storage::BucketStore> pending_;
