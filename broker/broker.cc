@@ -317,9 +317,27 @@ void Broker::publish_initial_topics() {
   for (auto& shard : shards_) shard->set_topics(image);
 }
 
+// A directory that is lost as a whole, by a mount that is missing or a mistake, is often still to
+// be had.  An empty one says that the operator wants to go on without.
+Result<> Broker::must_have_journals() {
+  const std::string root = directory_.journal_root();
+  const auto written_by = pending_->shards();
+  if (!written_by) return std::unexpected(written_by.error());
+  // Where no broker has ever run, as after `tarry import-log`, there were none.
+  if (directory_.is_new() || *written_by == 0) return {};
+  const auto entries = disk().list(root);
+  if (entries || entries.error().code != Errc::not_found) return {};
+  return fail(Errc::not_found,
+              fmt::format("{} is missing; put it back, or restore a backup; to start without the "
+                          "records that only the journals held, create it as an empty directory "
+                          "(mkdir {})",
+                          root, root));
+}
+
 // The journals are replayed into stores and logs, settled if another number of shards wrote them,
 // and only then opened for new records.
 Result<> Broker::recover() {
+  if (auto there = must_have_journals(); !there) return there;
   // The replay opens partitions by what the shards know of the topics.
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);

@@ -164,6 +164,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   Result<> open_stores();
   Result<BrokerConfig> config_with(const DynamicSettings& dynamic) const;
   void take_stored_settings();
+  Result<> must_have_journals();
   Result<> recover();
   Result<> take_first_users();
   Result<> take_login_secret();

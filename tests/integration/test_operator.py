@@ -268,11 +268,13 @@ def _(ctx):
     started(2)
 
 
-@case("a directory without its journals starts with a line in the log")
+@case("a directory without journal/ is refused; with an empty one it starts with a line in the log")
 def _(ctx):
     broker, _ = schedule_and_kill(ctx)
     assert "the journal is missing" not in broker.log(), "a new directory has none, and nobody is told"
     shutil.rmtree(broker.data / "journal")
+    check_refused(broker, f"{broker.data}/journal is missing", f"mkdir {broker.data}/journal")
+    (broker.data / "journal").mkdir(mode=0o700)
     broker.start()
     assert broker.log().count("the journal is missing") == 1, broker.log()
 
