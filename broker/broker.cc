@@ -323,8 +323,10 @@ Result<> Broker::must_have_journals() {
   const std::string root = directory_.journal_root();
   const auto written_by = pending_->shards();
   if (!written_by) return std::unexpected(written_by.error());
-  // Where no broker has ever run, as after `tarry import-log`, there were none.
-  if (directory_.is_new() || *written_by == 0) return {};
+  if (directory_.is_new()) return {};
+  // Where no broker has ever run, as after `tarry import-log`, there were none.  The directory is
+  // made before the store knows of any, so that no crash leaves it missing.
+  if (*written_by == 0) return disk().make_directories(root);
   const auto entries = disk().list(root);
   if (entries || entries.error().code != Errc::not_found) return {};
   return fail(Errc::not_found,
