@@ -1,10 +1,13 @@
 #include "broker/broker.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -94,6 +97,22 @@ Result<> check_space(storage::Disk& disk, const std::string& data_directory) {
           data_directory, *free, bytes_to_start));
 }
 
+// Files that root has put into the directory are the common reason why some cannot be opened.
+std::unexpected<Error> with_owner_advice(Error error, const std::string& data) {
+  const std::string_view denied = std::strerror(EACCES);
+  if (error.message.contains(denied) && error.message.contains(data)) {
+    std::array<char, 1024> buffer{};
+    passwd entry{}, *user = nullptr;
+    const bool named =
+        ::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &user) == 0 &&
+        user != nullptr;
+    error.message +=
+        fmt::format("; all files must belong to the user that runs the broker: chown -R {}: {}",
+                    named ? std::string(user->pw_name) : std::to_string(::geteuid()), data);
+  }
+  return std::unexpected(std::move(error));
+}
+
 // They win over what the operator reads in the file.
 void log_dynamic(const DynamicSettings& dynamic) {
   std::string all;
@@ -151,7 +170,8 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   auto shards = setup.shards;
   std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
   if (*log_lock) broker->log_lock_.emplace(std::move(**log_lock));
-  if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());
+  const std::string data = broker->directory_.path();
+  if (auto opened = broker->open_stores(); !opened) return with_owner_advice(opened.error(), data);
   for (auto& shard : shards) {
     broker->shards_.push_back(std::make_unique<Shard>(
         broker->context_, std::move(shard),
@@ -161,7 +181,8 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
           write_dead_letters(b.dead_letter_routes(), here, from, std::move(batch), std::move(done));
         }));
   }
-  if (auto recovered = broker->recover(); !recovered) return std::unexpected(recovered.error());
+  if (auto recovered = broker->recover(); !recovered)
+    return with_owner_advice(recovered.error(), data);
   return broker;
 }
 

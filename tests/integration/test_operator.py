@@ -181,6 +181,12 @@ def _(ctx):
     check_refused(broker, broker.data, "ermission", **user)
     for folder in folders:
         folder.chmod(0o755)
+    if user:  # The directories are the broker's, and the databases' files are root's, as after `cp -r`.
+        for path in (*folders, full / ".lock", full / "meta.properties"):
+            os.chown(path, 65534, 65534)
+        check_refused(broker, broker.data, "Permission denied", f": {full}", "chown -R ", **user)
+        for path in (*folders, full / ".lock", full / "meta.properties"):
+            os.chown(path, 0, 0)
     broker.start()
     with broker.client() as client:
         assert len(client.consume(topic, 1)) == 1
