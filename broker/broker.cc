@@ -1,10 +1,13 @@
 #include "broker/broker.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -24,6 +27,7 @@
 #include "broker/security/first_users.h"
 #include "delay/tier_replay.h"
 #include "storage/backup.h"
+#include "storage/log_directory.h"
 #include "storage/producer_states.h"
 #include "storage/recovery.h"
 #include "storage/store_generation.h"
@@ -93,6 +97,22 @@ Result<> check_space(storage::Disk& disk, const std::string& data_directory) {
           data_directory, *free, bytes_to_start));
 }
 
+// Files that root has put into the directory are the common reason why some cannot be opened.
+std::unexpected<Error> with_owner_advice(Error error, const std::string& data) {
+  const std::string_view denied = std::strerror(EACCES);
+  if (error.message.contains(denied) && error.message.contains(data)) {
+    std::array<char, 1024> buffer{};
+    passwd entry{}, *user = nullptr;
+    const bool named =
+        ::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &user) == 0 &&
+        user != nullptr;
+    error.message +=
+        fmt::format("; all files must belong to the user that runs the broker: chown -R {}: {}",
+                    named ? std::string(user->pw_name) : std::to_string(::geteuid()), data);
+  }
+  return std::unexpected(std::move(error));
+}
+
 // They win over what the operator reads in the file.
 void log_dynamic(const DynamicSettings& dynamic) {
   std::string all;
@@ -130,21 +150,28 @@ Broker::~Broker() = default;
 Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
   if (const auto& logs = setup.config.log_directory; !logs.empty()) {
     if (auto usable = check_writable(logs); !usable) return std::unexpected(usable.error());
+    // Before a data directory is made.
+    if (auto ours = storage::check_log_directory(*setup.disk, setup.config.data_directory, logs);
+        !ours)
+      return std::unexpected(ours.error());
   }
   if (auto space = check_space(*setup.disk, setup.config.data_directory); !space)
     return std::unexpected(space.error());
   auto directory =
       storage::DataDirectory::open(*setup.disk, setup.config.data_directory, *setup.random);
   if (!directory) return std::unexpected(directory.error());
-  // The directory is locked, so no backup of it can be running.
-  const auto& logs = setup.config.log_directory;
-  if (auto removed = storage::remove_backup_leftovers(directory->path(),
-                                                      logs.empty() ? directory->logs() : logs);
-      !removed)
+  const auto logs =
+      setup.config.log_directory.empty() ? directory->logs() : setup.config.log_directory;
+  auto log_lock = storage::take_log_directory(*setup.disk, directory->path(), logs, *setup.random);
+  if (!log_lock) return std::unexpected(log_lock.error());
+  // Both directories are locked, so no backup of them can be running.
+  if (auto removed = storage::remove_backup_leftovers(directory->path(), logs); !removed)
     return std::unexpected(removed.error());
   auto shards = setup.shards;
   std::unique_ptr<Broker> broker(new Broker(std::move(setup), std::move(*directory)));
-  if (auto opened = broker->open_stores(); !opened) return std::unexpected(opened.error());
+  if (*log_lock) broker->log_lock_.emplace(std::move(**log_lock));
+  const std::string data = broker->directory_.path();
+  if (auto opened = broker->open_stores(); !opened) return with_owner_advice(opened.error(), data);
   for (auto& shard : shards) {
     broker->shards_.push_back(std::make_unique<Shard>(
         broker->context_, std::move(shard),
@@ -154,7 +181,8 @@ Result<std::unique_ptr<Broker>> Broker::open(BrokerSetup setup) {
           write_dead_letters(b.dead_letter_routes(), here, from, std::move(batch), std::move(done));
         }));
   }
-  if (auto recovered = broker->recover(); !recovered) return std::unexpected(recovered.error());
+  if (auto recovered = broker->recover(); !recovered)
+    return with_owner_advice(recovered.error(), data);
   return broker;
 }
 
@@ -310,9 +338,29 @@ void Broker::publish_initial_topics() {
   for (auto& shard : shards_) shard->set_topics(image);
 }
 
+// A directory that is lost as a whole, by a mount that is missing or a mistake, is often still to
+// be had.  An empty one says that the operator wants to go on without.
+Result<> Broker::must_have_journals() {
+  const std::string root = directory_.journal_root();
+  const auto written_by = pending_->shards();
+  if (!written_by) return std::unexpected(written_by.error());
+  if (directory_.is_new()) return {};
+  // Where no broker has ever run, as after `tarry import-log`, there were none.  The directory is
+  // made before the store knows of any, so that no crash leaves it missing.
+  if (*written_by == 0) return disk().make_directories(root);
+  const auto entries = disk().list(root);
+  if (entries || entries.error().code != Errc::not_found) return {};
+  return fail(Errc::not_found,
+              fmt::format("{} is missing; put it back, or restore a backup; to start without the "
+                          "records that only the journals held, create it as an empty directory "
+                          "(mkdir {})",
+                          root, root));
+}
+
 // The journals are replayed into stores and logs, settled if another number of shards wrote them,
 // and only then opened for new records.
 Result<> Broker::recover() {
+  if (auto there = must_have_journals(); !there) return there;
   // The replay opens partitions by what the shards know of the topics.
   publish_initial_topics();
   Replay replay(context_, shards_, *catalog_);

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,7 @@
 #include "storage/catalog.h"
 #include "storage/data_directory.h"
 #include "storage/database.h"
+#include "storage/directory_lock.h"
 #include "storage/file.h"
 #include "storage/offset_store.h"
 #include "storage/pending_counts.h"
@@ -162,6 +164,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   Result<> open_stores();
   Result<BrokerConfig> config_with(const DynamicSettings& dynamic) const;
   void take_stored_settings();
+  Result<> must_have_journals();
   Result<> recover();
   Result<> take_first_users();
   Result<> take_login_secret();
@@ -178,6 +181,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   OncePerTopic slips_logged_;
   const MonoTime started_;
   storage::DataDirectory directory_;
+  std::optional<storage::DirectoryLock> log_lock_;  // Empty: log.dirs is below the data directory.
   std::unique_ptr<storage::Database> meta_;
   std::unique_ptr<storage::Catalog> catalog_;
   std::unique_ptr<storage::BucketStore> pending_;

@@ -106,7 +106,13 @@ Result<DataDirectory::Seen> DataDirectory::look(Disk& disk, const std::string& p
     const auto found = properties.find(key);
     return found == properties.end() ? std::string() : found->second;
   };
-  if (const std::string version = value("version"); version != directory_version) {
+  const std::string version = value("version");
+  if (version.empty()) {
+    return refused(Errc::corrupt, path,
+                   "has a damaged meta.properties, without a version; put back a copy of it; "
+                   "nothing was changed");
+  }
+  if (version != directory_version) {
     return refused(Errc::unsupported, path,
                    fmt::format("has version '{}' in meta.properties; this Tarry reads version {}; "
                                "start the version of Tarry that wrote it; nothing was changed",

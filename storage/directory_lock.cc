@@ -11,9 +11,9 @@
 
 namespace tarry::storage {
 
-Result<DirectoryLock> DirectoryLock::take(const std::string& data, For use,
-                                          std::string_view advice) {
-  const std::string path = data + "/.lock";
+Result<DirectoryLock> DirectoryLock::take(const std::string& directory, For use,
+                                          std::string_view advice, std::string_view what) {
+  const std::string path = directory + "/.lock";
   const bool writes = use == For::writing;
   const int file = writes ? ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)
                           : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -27,7 +27,9 @@ Result<DirectoryLock> DirectoryLock::take(const std::string& data, For use,
     const bool noted =
         !writes || (::ftruncate(file, 0) == 0 && ::pwrite(file, pid.data(), pid.size(), 0) ==
                                                      static_cast<::ssize_t>(pid.size()));
-    if (!noted) return fail(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
+    // On a full disk it is held without a pid.
+    if (!noted && errno != ENOSPC)
+      return fail(Errc::io, fmt::format("{}: {}", path, std::strerror(errno)));
     return lock;
   }
   if (errno != EWOULDBLOCK) {
@@ -37,8 +39,8 @@ Result<DirectoryLock> DirectoryLock::take(const std::string& data, For use,
   }
   unsigned long pid = 0;
   std::ifstream(path) >> pid;
-  return fail(Errc::in_use, fmt::format("data directory {} is in use by the broker with pid {}: {}",
-                                        data, pid, advice));
+  return fail(Errc::in_use, fmt::format("{} {} is in use by the broker with pid {}: {}", what,
+                                        directory, pid, advice));
 }
 
 DirectoryLock::~DirectoryLock() {

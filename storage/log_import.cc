@@ -10,6 +10,7 @@
 #include "records/record_batch.h"
 #include "storage/bucket_store.h"
 #include "storage/journal_recovery.h"
+#include "storage/log_directory.h"
 #include "storage/offset_store.h"
 #include "storage/retention.h"
 #include "storage/segment.h"
@@ -81,6 +82,9 @@ Result<LogImport> LogImport::open(Disk& disk, const std::string& data, const std
   LogImport out(disk, directory->path(), logs);
   out.directory_.emplace(std::move(*directory));
   out.random_ = &random;
+  auto logs_lock = take_log_directory(disk, out.data_, out.logs_, random);
+  if (!logs_lock) return std::unexpected(logs_lock.error());
+  if (*logs_lock) out.logs_lock_.emplace(std::move(**logs_lock));
   if (auto opened = out.open_stores(); !opened) return std::unexpected(opened.error());
   if (auto made = disk.make_directories(out.logs_); !made) return std::unexpected(made.error());
   return out;
@@ -97,6 +101,10 @@ Result<std::optional<LogImport>> LogImport::look(Disk& disk, const std::string& 
   if (!lock) return std::unexpected(lock.error());
   std::optional<LogImport> out(LogImport(disk, data, logs));
   out->lock_.emplace(std::move(*lock));
+  auto logs_lock = lock_log_directory(disk, out->data_, out->logs_, DirectoryLock::For::reading,
+                                      "stop it first");
+  if (!logs_lock) return std::unexpected(logs_lock.error());
+  if (*logs_lock) out->logs_lock_.emplace(std::move(**logs_lock));
   if (auto settled = out->must_be_settled(); !settled) return std::unexpected(settled.error());
   if (auto loaded = out->load_catalog(Database::open_to_read(data + "/db/meta")); !loaded)
     return std::unexpected(loaded.error());

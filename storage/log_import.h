@@ -102,7 +102,8 @@ class LogImport {
   std::string data_, logs_;
   std::optional<DataDirectory> directory_;  // Set by open().
   Random* random_ = nullptr;
-  std::optional<DirectoryLock> lock_;  // Taken by look().
+  std::optional<DirectoryLock> lock_;       // Taken by look().
+  std::optional<DirectoryLock> logs_lock_;  // Empty: logs_ is below data_.
   std::unique_ptr<Database> meta_;
   std::unique_ptr<Catalog> catalog_;  // Null after an error that meta_ was not opened again from.
 };

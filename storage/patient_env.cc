@@ -43,9 +43,54 @@ rocksdb::IOStatus patiently(const std::string& path, Open open) {
   return status;
 }
 
-class PatientFileSystem final : public rocksdb::FileSystemWrapper {
+// A file that loses what cannot be written.
+class NotesFile final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  using FSWritableFileOwnerWrapper::FSWritableFileOwnerWrapper;
+
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           rocksdb::IODebugContext* context) override {
+    target()->Append(data, options, context).PermitUncheckedError();
+    return rocksdb::IOStatus::OK();
+  }
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           const rocksdb::DataVerificationInfo& /*sum*/,
+                           rocksdb::IODebugContext* context) override {
+    return Append(data, options, context);
+  }
+  rocksdb::IOStatus Flush(const rocksdb::IOOptions& options,
+                          rocksdb::IODebugContext* context) override {
+    target()->Flush(options, context).PermitUncheckedError();
+    return rocksdb::IOStatus::OK();
+  }
+};
+
+// Its loggers write to such files.
+class NotesFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   using FileSystemWrapper::FileSystemWrapper;
+
+  const char* Name() const override { return "tarry-notes"; }
+
+  rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                    rocksdb::IODebugContext* context) override {
+    auto status = target()->NewWritableFile(path, options, file, context);
+    if (status.ok()) *file = std::make_unique<NotesFile>(std::move(*file));
+    return status;
+  }
+  // The wrapper's own would open the file behind our back.
+  rocksdb::IOStatus NewLogger(const std::string& path, const rocksdb::IOOptions& options,
+                              std::shared_ptr<rocksdb::Logger>* logger,
+                              rocksdb::IODebugContext* context) override {
+    return FileSystem::NewLogger(path, options, logger, context);
+  }
+};
+
+class PatientFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  explicit PatientFileSystem(std::shared_ptr<rocksdb::FileSystem> below)
+      : FileSystemWrapper(below), notes_(std::move(below)) {}
 
   const char* Name() const override { return "tarry-patient"; }
 
@@ -73,6 +118,14 @@ class PatientFileSystem final : public rocksdb::FileSystemWrapper {
     return patiently(path,
                      [&] { return target()->NewDirectory(path, options, directory, context); });
   }
+  rocksdb::IOStatus NewLogger(const std::string& path, const rocksdb::IOOptions& options,
+                              std::shared_ptr<rocksdb::Logger>* logger,
+                              rocksdb::IODebugContext* context) override {
+    return notes_.NewLogger(path, options, logger, context);
+  }
+
+ private:
+  NotesFileSystem notes_;
 };
 
 }  // namespace

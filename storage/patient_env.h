@@ -1,12 +1,16 @@
 #pragma once
 
-// RocksDB's way to the disk, which waits when no file can be opened.
+// RocksDB's way to the disk, which waits when no file can be opened, and whose log may lose lines.
 //
 // RocksDB takes no more writes after a flush or compaction that failed, and an entry that cannot be
 // read ends the process; a lack of file descriptors or memory passes.  So a call that opens
 // something and finds none (EMFILE, ENFILE, ENOMEM) is made again for up to open_patience before
 // RocksDB hears of it.  It blocks its caller, as a slow disk does: a thread of the pool, or the
 // start.
+//
+// RocksDB writes the failure of a compaction to its own log, the file LOG; on a full disk that
+// write fails as well, and with Debian's RocksDB, which has its assertions, the next line ends the
+// process.  So a line that cannot be written is left out.
 
 #include <chrono>
 

@@ -67,6 +67,8 @@ class LossyFiles final : public rocksdb::FileSystemWrapper {
   IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* file,
                            rocksdb::IODebugContext* context) override {
+    // RocksDB's own log, which nobody needs after a crash.
+    if (path.ends_with("/LOG")) return target()->NewWritableFile(path, options, file, context);
     if (!may_change()) return dead(path);
     std::unique_ptr<rocksdb::FSWritableFile> below;
     const bool is_new = !std::filesystem::exists(path);

@@ -38,16 +38,19 @@ using Change = Topics::ChangeConfigs;
 static_assert(std::is_same_v<Change, LiveSettings::Change>);
 
 asio::awaitable<TopicResult<TopicPtr>> change_settings(Broker& broker, LiveSettings::Scope scope,
-                                                       Change how, bool only_check) {
-  const auto changed = co_await broker.settings().change(scope, std::move(how), only_check);
+                                                       Change how, std::string who,
+                                                       bool only_check) {
+  const auto changed =
+      co_await broker.settings().change(scope, std::move(how), std::move(who), only_check);
   if (!changed) co_return std::unexpected(changed.error());
   co_return TopicPtr();
 }
 
 // Returns the change of the resource by `how`; or the reason why there is none.
 template <typename Resource>
-TopicResult<TopicChange> change_of(Broker& broker, const Resource& resource, Change how,
-                                   bool only_check) {
+TopicResult<TopicChange> change_of(const RequestContext& context, const Resource& resource,
+                                   Change how, bool only_check) {
+  Broker& broker = context.broker;
   if (resource.resource_type == static_cast<std::int8_t>(ResourceType::topic)) {
     return [&broker, name = std::string(resource.resource_name), how = std::move(how),
             only_check]() mutable {
@@ -64,9 +67,13 @@ TopicResult<TopicChange> change_of(Broker& broker, const Resource& resource, Cha
     return refuse(ErrorCode::invalid_request,
                   unknown_broker_text(broker.identity(), resource.resource_name));
   }
-  return [&broker, scope = *scope, how = std::move(how), only_check]() mutable {
-    return change_settings(broker, scope, std::move(how), only_check);
-  };
+  // The client may have gone when the change is made.
+  auto who = fmt::format("{} from {}", printable(context.connection.principal()),
+                         context.connection.peer());
+  return
+      [&broker, scope = *scope, how = std::move(how), who = std::move(who), only_check]() mutable {
+        return change_settings(broker, scope, std::move(how), std::move(who), only_check);
+      };
 }
 
 // The common frame of both requests around `make_change(broker, resource)`, which returns how that
@@ -106,7 +113,8 @@ asio::awaitable<Response> change_all(RequestContext& context, const Request& req
       answer.error_message = too_many_configs_text(resource.configs.size());
       continue;
     }
-    auto change = change_of(broker, resource, make_change(broker, resource), request.validate_only);
+    auto change =
+        change_of(context, resource, make_change(broker, resource), request.validate_only);
     if (!change) {
       answer.error_code = change.error().code;
       answer.error_message = std::move(change.error().message);

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t max_secret_bytes = 128 * 1024;
 
 void log_changes(const BrokerConfig& config, const DynamicSettings& before,
-                 const DynamicSettings& now) {
+                 const DynamicSettings& now, std::string_view who) {
   const auto shown = [&](const std::string& key, const std::string& value) {
     const auto entry = std::ranges::find(config.entries, key, &ConfigEntry::name);
     // The log must not hold passwords.
@@ -32,12 +32,11 @@ void log_changes(const BrokerConfig& config, const DynamicSettings& before,
     for (const auto& [key, value] : fresh) {
       const auto had = old.find(key);
       if (had == old.end() || had->second != value)
-        log_info("broker", "a client has set {}={}{}", key, shown(key, value), whose);
+        log_info("audit", "{} has set {}={}{}", who, key, shown(key, value), whose);
     }
     for (const auto& [key, value] : old) {
       if (!fresh.contains(key))
-        log_info("broker", "a client has removed the setting {}={}{}", key, shown(key, value),
-                 whose);
+        log_info("audit", "{} has removed the setting {}={}{}", who, key, shown(key, value), whose);
     }
   };
   changed(before.of_broker, now.of_broker, "");
@@ -96,7 +95,7 @@ TopicResult<storage::Configs> LiveSettings::settle(const storage::Configs& wante
   return settled;
 }
 
-asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change change,
+asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change change, std::string who,
                                                         bool only_check) {
   shard_.assert_on_shard();
   // The newest settings may still be on their way to the journal and to the shards.
@@ -132,7 +131,7 @@ asio::awaitable<TopicResult<void>> LiveSettings::change(Scope scope, Change chan
   if (const auto lsn = shard_.commit(std::move(transaction)); !lsn)
     co_return refuse(ErrorCode::kafka_storage_error, lsn.error().message);
   // From here on it holds: the next change builds on it, and comes after it in the journal.
-  log_changes(shard_.config(), std::exchange(latest_, next), next);
+  log_changes(shard_.config(), std::exchange(latest_, next), next, who);
   co_await settled_event.wait();
   if (!result) {
     shard_.journal_failed(result.error());

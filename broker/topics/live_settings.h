@@ -13,6 +13,7 @@
 // On shard 0's thread.
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
@@ -45,10 +46,12 @@ class LiveSettings {
   // Refuses a setting that cannot be changed, whatever its value.
   TopicResult<void> check_key(std::string_view key) const;
 
-  // Replaces the dynamic settings of the broker or of the cluster by the result of `change`.
+  // Replaces the dynamic settings of the broker or of the cluster by the result of `change`; the
+  // log says that `who` did it.
   enum class Scope { broker, cluster };
   using Change = std::move_only_function<TopicResult<storage::Configs>(storage::Configs)>;
-  boost::asio::awaitable<TopicResult<void>> change(Scope scope, Change change, bool only_check);
+  boost::asio::awaitable<TopicResult<void>> change(Scope scope, Change change, std::string who,
+                                                   bool only_check);
 
  private:
   // All of them in canonical form, or why not.

@@ -46,6 +46,7 @@
 #include "server/system_random.h"
 #include "server/tls_context.h"
 #include "storage/data_directory.h"
+#include "storage/log_directory.h"
 #include "storage/pending_dump.h"
 
 namespace tarry::cli {
@@ -391,6 +392,9 @@ class Doctor {
     if (logs.empty()) return;
     if (const auto wrong = problem_of_writing(logs))
       return add("log directory", Level::problem, *wrong + ", or give log.dirs another one");
+    storage::PosixDisk disk;
+    if (const auto ours = storage::check_log_directory(disk, *directory_, logs); !ours)
+      return add("log directory", Level::problem, ours.error().message);
     add("log directory", Level::ok, cell(logs));
   }
 

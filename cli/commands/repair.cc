@@ -21,6 +21,7 @@
 #include "storage/data_directory.h"
 #include "storage/directory_lock.h"
 #include "storage/file.h"
+#include "storage/log_directory.h"
 #include "storage/repair.h"
 
 namespace tarry::cli {
@@ -108,10 +109,12 @@ int repair(const RepairOptions& options) {
           storage::DataDirectory::must_be_whole(disk, data.string(), options.truncate);
       !whole)
     return failure(whole.error().message);
-  const auto lock = DirectoryLock::take(
-      data.string(), options.truncate ? DirectoryLock::For::writing : DirectoryLock::For::reading,
-      "stop it first");
+  const auto use = options.truncate ? DirectoryLock::For::writing : DirectoryLock::For::reading;
+  const auto lock = DirectoryLock::take(data.string(), use, "stop it first");
   if (!lock) return failure(lock.error().message);
+  const auto logs_lock =
+      storage::lock_log_directory(disk, data.string(), logs, use, "stop it first");
+  if (!logs_lock) return failure(logs_lock.error().message);
 
   storage::Repair repair(disk, data.string(), logs);
   Progress progress("batches");

@@ -234,7 +234,10 @@ TEST_SUITE("delayed records") {
     CHECK(count_pending(world) == 0);
   }
 
-  TEST_CASE("records that come after the journal was taken away are kept as any others") {
+  TEST_CASE(
+      "without journal/ the start is refused until there is an empty one, and the records that "
+      "come "
+      "then are kept as any others") {
     World world;
     create_topic(world, "t", 4);
     const auto at = std::to_string(to_ms(world.clock.wall() + 2h));  // One hour's, all of them.
@@ -245,8 +248,14 @@ TEST_SUITE("delayed records") {
     for (int i = 0; i < 50; ++i) park("before " + std::to_string(i));
     world.pass(61s);  // A checkpoint has them.
     world.stop();
-    std::filesystem::remove_all(world.directory() + "/data/journal");
-    world.restart();
+    const std::string journals = world.directory() + "/data/journal";
+    std::filesystem::remove_all(journals);
+    const auto refused = world.try_restart();
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().message.contains(journals + " is missing"));
+    CHECK_FALSE(std::filesystem::exists(journals));
+    std::filesystem::create_directory(journals);
+    REQUIRE(world.try_restart().has_value());
     CHECK(count_pending(world) == 200);
     park("behind");  // Nearer to the beginning of its journal than those were.
     CHECK(count_pending(world) == 204);

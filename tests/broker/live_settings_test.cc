@@ -12,6 +12,7 @@
 #include "protocol/messages/incremental_alter_configs.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/offset_requests.h"
+#include "tests/captured_log.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -138,6 +139,16 @@ TEST_SUITE("live settings") {
     s.world.stop();
     s.world.restart();
     CHECK(s.described("tarry.max.partitions") == "100 5: 5=100");
+  }
+
+  TEST_CASE("the log says which principal has set or removed a setting, and from which address") {
+    SettingsWorld s;
+    CapturedLog log;
+    CHECK(s.set("tarry.max.partitions", "007") == ErrorCode::none);
+    CHECK(log.count("audit: User:ANONYMOUS from 127.0.0.1:1 has set tarry.max.partitions=7") == 1);
+    CHECK(s.remove("tarry.max.partitions") == ErrorCode::none);
+    CHECK(log.count("audit: User:ANONYMOUS from 127.0.0.1:1 has removed the setting "
+                    "tarry.max.partitions=7") == 1);
   }
 
   TEST_CASE("each start has an id of its own, which clients can read and not change") {

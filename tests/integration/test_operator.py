@@ -61,6 +61,31 @@ def _(ctx):
         assert len(client.consume(topic, 1)) == 1
 
 
+@case("log.dirs of a broker, that runs or is stopped, is refused to another data directory, also to a backup of its own, and doctor says so")
+def _(ctx):
+    logs = ctx.directory / "segments"
+    broker = ctx.broker(settings={"log.dirs": logs})
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("before")])
+        copy, new = ctx.directory / "copy", ctx.directory / "new"
+        broker.cli("backup", copy)
+        client.produce(topic, [wire.record("after")])
+        second = another(broker, settings={"log.dirs": logs})
+        for second.data in (copy, new):
+            check_refused(second, logs, f"in use by the broker with pid {broker.process.pid}", "log.dirs")
+        assert not new.exists(), "a start that is refused makes nothing"
+        looked = run(broker.binary, "doctor", "--data", copy, "--set", f"log.dirs={logs}", "--set", "listeners=127.0.0.1:0",
+                     "--set", "tarry.admin.listener=off", "--json", check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
+        assert looked.returncode == 1 and f"in use by the broker with pid {broker.process.pid}" in looked.stdout, looked
+    assert broker.stop() == 0
+    for second.data in (copy, new):
+        check_refused(second, logs, "another data directory", broker.data, logs / "owner.properties")
+    broker.start()
+    with broker.client() as client:
+        assert [rec.value for rec in client.consume(topic, 2)] == [b"before", b"after"]
+
+
 @case("a port in use is refused with its address, for Kafka and for the admin")
 def _(ctx):
     broker = ctx.broker(start=False)
@@ -158,6 +183,12 @@ def _(ctx):
     check_refused(broker, broker.data, "ermission", **user)
     for folder in folders:
         folder.chmod(0o755)
+    if user:  # The directories are the broker's, and the databases' files are root's, as after `cp -r`.
+        for path in (*folders, full / ".lock", full / "meta.properties"):
+            os.chown(path, 65534, 65534)
+        check_refused(broker, broker.data, "Permission denied", f": {full}", "chown -R ", **user)
+        for path in (*folders, full / ".lock", full / "meta.properties"):
+            os.chown(path, 0, 0)
     broker.start()
     with broker.client() as client:
         assert len(client.consume(topic, 1)) == 1
@@ -245,11 +276,13 @@ def _(ctx):
     started(2)
 
 
-@case("a directory without its journals starts with a line in the log")
+@case("a directory without journal/ is refused; with an empty one it starts with a line in the log")
 def _(ctx):
     broker, _ = schedule_and_kill(ctx)
     assert "the journal is missing" not in broker.log(), "a new directory has none, and nobody is told"
     shutil.rmtree(broker.data / "journal")
+    check_refused(broker, f"{broker.data}/journal is missing", f"mkdir {broker.data}/journal")
+    (broker.data / "journal").mkdir(mode=0o700)
     broker.start()
     assert broker.log().count("the journal is missing") == 1, broker.log()
 

@@ -148,7 +148,8 @@ TEST_SUITE("data directory") {
       write_whole(f.path + "/meta.properties", text);
       const auto opened = f.open();
       REQUIRE_FALSE(opened.has_value());
-      CHECK(says(opened.error(), f.path));
+      CHECK(opened.error().code == Errc::corrupt);
+      CHECK(says(opened.error(), "data directory " + f.path + " has a damaged meta.properties"));
     }
   }
 
