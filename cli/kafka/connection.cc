@@ -137,6 +137,9 @@ std::unexpected<Error> KafkaConnection::error_of(std::string_view thing, rd_kafk
     case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
       return fail(Errc::in_use,
                   fmt::format("{}: the group is active; stop its consumers first", thing));
+    case RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR:
+      return fail(errc_of(error),
+                  fmt::format("{}: {}; `tarry doctor` tells why", thing, error_text(error, text)));
     default:
       return fail(errc_of(error), fmt::format("{}: {}", thing, error_text(error, text)));
   }
