@@ -54,6 +54,7 @@ class KafkaConnection {
   KafkaConnection& operator=(const KafkaConnection&) = delete;
 
   rd_kafka_t* client() { return client_; }
+  const KafkaSettings& settings() const { return settings_; }
   std::chrono::milliseconds timeout() const { return settings_.timeout; }
 
   // Runs callbacks that are due; waits for the first one.

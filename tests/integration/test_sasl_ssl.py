@@ -79,6 +79,19 @@ def _(ctx):
     assert stranger.returncode != 0, stranger.stdout
 
 
+@case("tarry produce tells the broker's reason of a refusal also where it logs in over TLS")
+def _(ctx):
+    broker = sasl_ssl_broker(ctx)
+    tarry(broker, "topic", "create", "mine", "--config", "tarry.delay.max.ms=3600000", *broker.admin_login)
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        who = [*login("alice", "alice-secret", mechanism), *tls(broker)]
+        said = tarry(broker, "produce", "mine", "-v", "x", "--delay", "2h", *who, check=False)
+        assert said.returncode == 1 and "INVALID_RECORD: " in said.stderr and "tarry.delay.max.ms" in said.stderr, said.stderr
+    # The second connection does not know this property, which changes nothing for librdkafka.
+    said = tarry(broker, "produce", "mine", "-v", "x", "--delay", "2h", *who, "-X", "ssl.curves.list=prime256v1", check=False)
+    assert said.returncode == 1 and "the broker's log has the reason" in said.stderr, said.stderr
+
+
 @case("kafka-python logs in by both kinds of SCRAM over TLS")
 def _(ctx):
     try:
