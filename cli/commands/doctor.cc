@@ -35,6 +35,7 @@
 #include "cli/io/output.h"
 #include "cli/io/table.h"
 #include "cli/io/text.h"
+#include "cli/io/user_rights.h"
 #include "cli/options.h"
 #include "cli/time_word.h"
 #include "server/config_layers.h"
@@ -124,6 +125,13 @@ bool is_on_one_file_system(const std::string& a, const std::string& b) {
          ::stat(nearest_existing(b).c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
 }
 
+bool can_read(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  ::close(descriptor);
+  return true;
+}
+
 class Doctor {
  public:
   explicit Doctor(const DoctorOptions& options) : options_(options) {}
@@ -146,6 +154,7 @@ class Doctor {
     // Without settings it is not known which those of a running broker are.
     if (config_ && (!is_running_ || has_settings())) {
       check_certificates();
+      check_token_keys();
       check_memory_limits();
     }
     check_machine();
@@ -287,12 +296,47 @@ class Doctor {
     for (auto& finding : access) findings_.push_back(std::move(finding));
   }
 
+  // The user that runs the broker, as root sees it: the owner of the data directory.
+  struct BrokerUser {
+    uid_t id = ::geteuid();
+    gid_t group = ::getegid();
+    std::string name;  // Empty: the user of this process, or not known.
+
+    // Behind an error that this user has, and root has not.
+    std::string note() const {
+      return name.empty() ? "" : fmt::format("; tried as {}, the user that runs the broker", name);
+    }
+  };
+  BrokerUser broker_user() const {
+    BrokerUser user;
+    struct stat about {};
+    if (user.id != 0) return user;
+    const passwd* known = nullptr;
+    if (directory_ && ::stat(directory_->c_str(), &about) == 0) {
+      if (about.st_uid == 0) return user;
+      user.id = about.st_uid;
+      user.group = about.st_gid;
+      known = ::getpwuid(about.st_uid);
+      user.name = fmt::format("the user {}", about.st_uid);
+    } else if (file_ == package_settings) {
+      known = ::getpwnam(package_user);
+    }
+    if (known != nullptr) {
+      user.id = known->pw_uid;
+      user.group = known->pw_gid;
+      user.name = known->pw_name;
+    }
+    return user;
+  }
+
   // Loads them as a start would.
   void check_certificates() {
     const auto now = wall_now();
+    const BrokerUser user = broker_user();
+    const UserRights rights(user.id, user.group);
     const auto check = [&](const server::ListenerConfig& listener, const std::string& whose) {
       const auto loaded = server::TlsContext::make(listener, now);
-      if (!loaded) return add("certificates", Level::problem, loaded.error().message);
+      if (!loaded) return add("certificates", Level::problem, loaded.error().message + user.note());
       findings_.push_back(
           check_certificate(whose + (*loaded)->description(), (*loaded)->valid_until(), now));
     };
@@ -300,6 +344,23 @@ class Doctor {
       if (broker::has_tls(listener.protocol)) check(listener, listener.tls_place());
     if (config_->admin && !config_->admin_tls.settings.empty())
       check(config_->admin_tls, "the admin: ");
+  }
+
+  // The files with the keys of tokens' signers.
+  void check_token_keys() {
+    constexpr std::string_view file_url = "file://";
+    const BrokerUser user = broker_user();
+    const UserRights rights(user.id, user.group);
+    for (const auto& listener : config_->listeners) {
+      for (const auto& [key, value] : listener.settings) {
+        if (!key.ends_with("jwks.endpoint.url") || !value.starts_with(file_url)) continue;
+        if (const std::string file = value.substr(file_url.size()); !can_read(file)) {
+          add("token keys", Level::problem,
+              fmt::format("listener {}: {}={}: {}{}", listener.name, key, cell(value),
+                          std::generic_category().message(errno), user.note()));
+        }
+      }
+    }
   }
 
   void check_memory_limits() {
@@ -346,6 +407,8 @@ class Doctor {
     if (const auto pending = storage::PendingDump::open(directory + "/db/pending"); !pending)
       return add("data directory", Level::problem, pending.error().message);
     if (const auto wrong = problem_of_owner()) return add("data directory", Level::problem, *wrong);
+    if (const auto wrong = problem_of_first_users())
+      return add("data directory", Level::problem, *wrong);
     add("data directory", Level::ok, cell(directory) + cluster);
   }
 
@@ -357,6 +420,18 @@ class Doctor {
     if (!file) return std::nullopt;
     return fmt::format("{} does not belong to {}, the user that runs the service: chown -R {}: {}",
                        cell(*file), package_user, package_user, cell(*directory_));
+  }
+
+  // A start cannot go on without the users that were added for it.
+  std::optional<std::string> problem_of_first_users() const {
+    const std::string file = *directory_ + "/users.add";
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+    const BrokerUser user = broker_user();
+    const UserRights rights(user.id, user.group);
+    if (can_read(file)) return std::nullopt;
+    return fmt::format("{}: {}{}; give it to the user that runs the broker, or remove it",
+                       cell(file), std::generic_category().message(errno), user.note());
   }
 
   // Checks the data directory as a start would.  Creates nothing.
@@ -377,8 +452,16 @@ class Doctor {
     }
     if (const auto wrong = problem_of_writing(*directory_))
       return add("data directory", Level::problem, *wrong + ", or give --data another directory");
+    if (!fs::exists(path, ignored)) {
+      return add(
+          "data directory", Level::ok,
+          fmt::format("{}: does not exist yet; the broker will create it", cell(*directory_)));
+    }
+    if (const auto wrong = problem_of_owner()) return add("data directory", Level::problem, *wrong);
+    if (const auto wrong = problem_of_first_users())
+      return add("data directory", Level::problem, *wrong);
     add("data directory", Level::ok,
-        fmt::format("{}: does not exist yet; the broker will create it", cell(*directory_)));
+        fmt::format("{}: no broker has used it yet; the first start fills it", cell(*directory_)));
   }
 
   // log.dirs; empty: the logs are in the data directory.
