@@ -32,6 +32,7 @@
 #include "cli/io/exit_status.h"
 #include "cli/io/host_port.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/number_text.h"
 #include "cli/io/output.h"
 #include "cli/io/table.h"
@@ -208,6 +209,7 @@ class Doctor {
     is_running_ = true;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
     const Json json = parse_json(*status);
+    take_reserve(json);
     const auto address = parse_host_port(broker.admin);
     // The directory is on this machine if the admin is.
     if (json.is_object() && json.contains("data") && json["data"].is_string() && address &&
@@ -241,8 +243,16 @@ class Doctor {
     // Another broker that has the port is a problem of the ports.
     if (!is_same) return;
     is_running_ = true;
+    take_reserve(json);
     directory_ = *broker.data;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
+  }
+
+  // A client may have changed it while the broker runs.
+  void take_reserve(const Json& status) {
+    const Json* const reserve = find_at(status, "/storage/reserve_bytes");
+    if (reserve != nullptr && reserve->is_number_unsigned())
+      running_reserve_ = reserve->get<std::uint64_t>();
   }
 
   // Reads them in the way of `tarry serve`.
@@ -522,8 +532,8 @@ class Doctor {
     facts.total_bytes = disk.f_blocks * block;
     facts.free_inodes = disk.f_ffree;
     facts.total_inodes = disk.f_files;
-    facts.reserve_bytes =
-        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0;
+    facts.reserve_bytes = running_reserve_.value_or(
+        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0);
     if (has_journals && config_ && (!is_running_ || has_settings())) {
       facts.journal_bytes =
           config_->shards * static_cast<std::uint64_t>(config_->broker.journal_max_bytes);
@@ -590,8 +600,9 @@ class Doctor {
   std::optional<std::string> file_;            // Of the settings: --config, or the package's.
   std::optional<std::string> wrong_settings_;  // Why there is no config_.
   bool is_running_ = false;
-  std::optional<server::Config> config_;  // Empty: the settings are wrong.
-  std::optional<std::string> directory_;  // Empty: not known, or on another machine.
+  std::optional<std::uint64_t> running_reserve_;  // tarry.disk.reserve.bytes of a running broker.
+  std::optional<server::Config> config_;          // Empty: the settings are wrong.
+  std::optional<std::string> directory_;          // Empty: not known, or on another machine.
   std::vector<Finding> findings_;
 };
 

@@ -335,6 +335,11 @@ def _(ctx):
     assert checked["broker"]["result"] == "ok" and checked["deliveries"]["result"] == "ok", checked
     assert str(broker.data) in checked["disk space"]["detail"] and "clock" in checked and "data directory" not in checked, checked
     assert "broker\tok\t" in broker.cli("doctor").stdout
+    # The running broker's reserve counts, not that of the settings.
+    broker.cli("config", "set", f"tarry.disk.reserve.bytes={1 << 60}")
+    said = broker.cli("doctor", check=False)
+    assert said.returncode == 1 and f"smaller than tarry.disk.reserve.bytes={1 << 60}" in said.stdout and "lower the reserve" in said.stdout, said
+    broker.cli("config", "set", "--unset", "tarry.disk.reserve.bytes")
 
     def before_start(*words):
         return run(broker.binary, "doctor", *words, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
