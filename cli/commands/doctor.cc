@@ -42,6 +42,7 @@
 #include "cli/time_word.h"
 #include "server/config_layers.h"
 #include "server/listener.h"
+#include "server/listener_config.h"
 #include "server/open_files.h"
 #include "server/properties_file.h"
 #include "server/setting.h"
@@ -157,6 +158,9 @@ class Doctor {
     if (config_ && (!is_running_ || has_settings())) {
       check_certificates();
       check_token_keys();
+      for (const auto& listener : config_->listeners)
+        for (const auto& warning : server::idle_mechanisms(listener))
+          add("logins", Level::warning, warning);
       check_memory_limits();
     }
     check_machine();

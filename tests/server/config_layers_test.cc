@@ -303,6 +303,30 @@ TEST_SUITE("config") {
                    "there is no such key"));
   }
 
+  TEST_CASE(
+      "a listener's mechanism by which nobody can log in is a warning that says what to give") {
+    const auto warnings = [](std::initializer_list<std::pair<const char*, const char*>> words) {
+      return idle_mechanisms(made({set(words)}).listeners.at(0));
+    };
+    const auto none = warnings({{"listeners", "SASL_PLAINTEXT://:1"}});
+    REQUIRE(none.size() == 1);
+    CHECK(contains(none[0], "sasl.enabled.mechanisms is GSSAPI"));
+    const auto plain = warnings(
+        {{"listeners", "SASL_PLAINTEXT://:1"}, {"sasl.enabled.mechanisms", "SCRAM-SHA-512,PLAIN"}});
+    REQUIRE(plain.size() == 1);
+    CHECK(contains(plain[0], "listener.name.sasl_plaintext.plain.sasl.jaas.config"));
+    CHECK(warnings({{"listeners", "SASL_PLAINTEXT://:1"},
+                    {"sasl.enabled.mechanisms", "PLAIN"},
+                    {"listener.name.sasl_plaintext.plain.sasl.jaas.config",
+                     "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                     "user_alice=\"secret\";"}})
+              .empty());
+    CHECK(warnings({{"listeners", "SASL_PLAINTEXT://:1"},
+                    {"sasl.enabled.mechanisms", "GSSAPI,SCRAM-SHA-256"}})
+              .empty());
+    CHECK(warnings({{"listeners", "PLAINTEXT://:1"}}).empty());
+  }
+
   TEST_CASE("keys of listeners that do not go together are refused by key and value") {
     CHECK(contains(refused({set({{"listeners", "EXTERNAL://:1"}})}), "listener.security.protocol"));
     CHECK(contains(refused({set({{"advertised.listeners", "OTHER://a:1"}})}),
