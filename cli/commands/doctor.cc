@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -177,15 +178,25 @@ class Doctor {
   void choose_settings_file() {
     file_ = options_.config;
     std::error_code ignored;
-    if (options_.names_settings() || options_.names_broker() ||
-        !std::filesystem::exists(package_settings, ignored))
-      return;
+    if (options_.names_settings() || !std::filesystem::exists(package_settings, ignored)) return;
+    if (options_.names_broker()) return note_environment();
     if (::access(package_settings, R_OK) == 0) {
       file_ = package_settings;
     } else {
       add("settings", Level::warning,
           fmt::format("{} cannot be read, so the defaults are checked instead: run this as root",
                       package_settings));
+    }
+  }
+  // Somebody who has set a variable once may not know why the service is not checked.
+  void note_environment() {
+    for (const char* variable : {"TARRY_ADMIN", "TARRY_BROKERS"}) {
+      const char* const value = std::getenv(variable);
+      if (value == nullptr || *value == '\0') continue;
+      return add("settings", Level::ok,
+                 fmt::format("{} is not checked, because ${} names the broker {}: unset the "
+                             "variable, or give --config {}",
+                             package_settings, variable, cell(value), package_settings));
     }
   }
   bool has_settings() const { return options_.names_settings() || file_; }
