@@ -143,13 +143,23 @@ Result<> check_flush_keys(const storage::Configs& topic_defaults) {
   return {};
 }
 
+// Whether two sockets with the same port on these hosts would get in each other's way.
+bool share_an_address(std::string_view a, std::string_view b) {
+  const auto covers = [](std::string_view wide, std::string_view other) {
+    // [::] takes the port on IPv4 too.
+    if (wide.empty() || wide == "::") return true;
+    if (wide == "0.0.0.0") return !other.contains(':');
+    return wide == "localhost" && (other == "127.0.0.1" || other == "::1");
+  };
+  return a == b || covers(a, b) || covers(b, a);
+}
+
 Result<> check_addresses(const Config& config) {
   if (!config.admin || config.admin->port == 0) return {};
   for (const auto& listener : config.listeners) {
     const auto& listen = listener.listen;
-    // The same port on two hosts is fine, unless one of them stands for all addresses.
-    if (config.admin->port != listen.port ||
-        (config.admin->host != listen.host && !config.admin->host.empty() && !listen.host.empty()))
+    // The same port on two hosts is fine, unless one of them stands for the other one too.
+    if (config.admin->port != listen.port || !share_an_address(config.admin->host, listen.host))
       continue;
     return fail(
         Errc::in_use,

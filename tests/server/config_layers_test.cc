@@ -173,6 +173,20 @@ TEST_SUITE("config") {
     }
   }
 
+  TEST_CASE("the admin's port may be a listener's only if no address has both") {
+    const auto both = [](const char* listener, const char* admin) {
+      return Layers{set({{"listeners", listener}, {"tarry.admin.listener", admin}})};
+    };
+    const char* const kafka = "127.0.0.1:9999";
+    for (const char* admin : {"localhost:9999", "0.0.0.0:9999", "[::]:9999", "127.0.0.1:9999"})
+      CHECK(contains(refused(both(kafka, admin)), "it uses the port of listeners"));
+    CHECK(contains(refused(both("0.0.0.0:9999", "localhost:9999")), "it uses the port"));
+    made(both(kafka, "127.0.0.2:9999"));
+    made(both(kafka, "[::1]:9999"));
+    made(both("0.0.0.0:9999", "[::1]:9999"));
+    made(both(kafka, "0.0.0.0:9998"));
+  }
+
   TEST_CASE("a value cannot make a line of its own in the error") {
     CHECK(contains(refused({file("num.partitions=a\\nb")}), "num.partitions=a\\x0ab"));
   }
