@@ -482,6 +482,8 @@ def _(ctx):
     before = config()
     assert before["num.partitions"] == {"config": "num.partitions", "value": "1", "source": "default", "changes": "live"}, before["num.partitions"]
     assert before["tarry.shards"]["changes"] == "restart"
+    # --data has given it, and no file.
+    assert before["tarry.data.dir"]["source"] == "start", before["tarry.data.dir"]
     assert broker.cli("config", "set", "num.partitions=3", "log.retention.ms=2d").stdout == "num.partitions=3\nlog.retention.ms=172800000\n"
     assert config("num.partitions")["num.partitions"] == {"config": "num.partitions", "value": "3", "source": "broker", "changes": "live"}
     broker.cli("topic", "create", f"{topic}-2")
