@@ -111,6 +111,19 @@ TEST_SUITE("config") {
     CHECK_FALSE(contains(strange, "did you mean"));
   }
 
+  TEST_CASE("a key that only Apache Kafka needs is refused with the advice to leave it out") {
+    for (const char* key : {"broker.id", "zookeeper.connect", "num.network.threads",
+                            "controller.quorum.voters", "log.cleaner.enable"}) {
+      const auto said = refused({set({{key, "1"}})});
+      CHECK(contains(said, "--set " + std::string(key) + "=1: a setting of Apache Kafka"));
+      CHECK(contains(said, "leave it out"));
+    }
+    // A key of Tarry's that is mistyped is not one of Kafka's.
+    for (const auto& key : config_keys())
+      CHECK_FALSE(
+          contains(refused({set({{(std::string(key.name) + "x").c_str(), "1"}})}), "leave it out"));
+  }
+
   TEST_CASE("a bad value is refused with place, key and value, and with the allowed values") {
     CHECK(contains(refused({file("a.b\n")}), "x.properties:1: a.b=(nothing)"));
     auto said = refused({file("\nnum.partitions=abc")});
