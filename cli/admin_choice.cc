@@ -94,11 +94,12 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
   }
   const auto of_kafka = kafka_run(options, use, *of_admin);
   if (!of_kafka) {
-    if (!options.admin_given)
-      return refuse("may be that of another broker: " + of_kafka.error().message);
-    const std::string unknown =
-        fmt::format("cannot check that the admin at {} belongs to the broker at {}: {}", address,
-                    brokers, of_kafka.error().message);
+    const std::string why = of_kafka.error().message +
+                            " (for a listener with TLS or logins give -X, or leave out -b and "
+                            "$TARRY_BROKERS)";
+    if (!options.admin_given) return refuse("may be that of another broker: " + why);
+    const std::string unknown = fmt::format(
+        "cannot check that the admin at {} belongs to the broker at {}: {}", address, brokers, why);
     // Reading from another broker does no harm, but what is cancelled there is gone.
     if (use == AdminUse::changes)
       return std::unexpected(AdminChoiceError{failed, unknown + "; nothing was changed"});

@@ -217,7 +217,13 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
   std::vector<Finding> findings;
   const std::string free = fmt::format("{}: {} of {} free", cell(disk.directory),
                                        size_text(disk.free_bytes), size_text(disk.total_bytes));
-  if (disk.free_bytes < disk.reserve_bytes) {
+  if (disk.total_bytes < disk.reserve_bytes) {
+    findings.push_back({"disk space", Level::problem,
+                        fmt::format("{}, and the disk is smaller than "
+                                    "tarry.disk.reserve.bytes={}: records are refused; lower the "
+                                    "reserve, or give a larger disk",
+                                    free, disk.reserve_bytes)});
+  } else if (disk.free_bytes < disk.reserve_bytes) {
     findings.push_back(
         {"disk space", Level::problem,
          fmt::format(

@@ -36,7 +36,7 @@ struct DiskFacts {
   std::uint64_t free_bytes = 0, total_bytes = 0;
   std::uint64_t free_inodes = 0,
                 total_inodes = 0;    // If the total is 0, the file system has no such limit.
-  std::uint64_t reserve_bytes = 0;   // tarry.disk.reserve.bytes
+  std::uint64_t reserve_bytes = 0;   // tarry.disk.reserve.bytes; that of a broker that runs.
   std::uint64_t journal_bytes = 0;   // The most that the journals may have; 0: not known.
   std::uint64_t file_system = 0;     // statfs's f_type.
   std::optional<bool> takes_direct;  // O_DIRECT; empty: not tried.

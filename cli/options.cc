@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 #include <fmt/core.h>
 
@@ -38,6 +40,12 @@ std::string check_number(std::string_view word, std::int64_t min, std::int64_t m
   return fmt::format("{} is not a number from {} to {}", printable(word), min, max);
 }
 
+std::string check_key_value(std::string_view word) {
+  const auto equals = word.find('=');
+  if (equals != word.npos && equals > 0) return {};
+  return fmt::format("{}: give it as key=value, as in retention.ms=3600000", printable(word));
+}
+
 // librdkafka would read any other port as 0, and try it until the timeout.
 std::string check_brokers(std::string_view word) {
   for (std::string_view rest = word; !rest.empty();) {
@@ -69,11 +77,7 @@ const CLI::Validator is_timeout = validator([](std::string_view word) -> std::st
   if (duration->count() > 0) return {};
   return fmt::format("{}: the timeout is too short; give 1ms or more", printable(word));
 });
-const CLI::Validator is_key_value = validator([](std::string_view word) -> std::string {
-  const auto equals = word.find('=');
-  if (equals != word.npos && equals > 0) return {};
-  return fmt::format("{}: give it as key=value, as in retention.ms=3600000", printable(word));
-});
+const CLI::Validator is_key_value = validator(check_key_value);
 const CLI::Validator is_header = validator([](std::string_view word) -> std::string {
   const auto equals = word.find('=');
   if (equals != word.npos && equals > 0) return {};
@@ -120,6 +124,14 @@ const CLI::Validator is_group = validator([](std::string_view word) -> std::stri
   return {};
 });
 
+KafkaSettings BrokerOptions::kafka() const {
+  KafkaSettings settings{brokers, timeout, properties, timeout_given};
+  const char* const file = std::getenv("TARRY_CLIENT_CONFIG");
+  if (file != nullptr && *file != '\0')
+    settings.properties.insert(settings.properties.begin(), fmt::format("@{}", file));
+  return settings;
+}
+
 void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
       .add_option("-b,--brokers", options.brokers,
@@ -160,9 +172,14 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
       ->check(is_timeout)
       ->take_last();
   // librdkafka itself checks a property, so that a wrong one is wrong usage and no failure later.
-  add_repeated(command, "-X", options.properties, "Sets a property of librdkafka")
-      ->option_text("KEY=VALUE")
-      ->check(is_key_value)
+  add_repeated(
+      command, "-X", options.properties,
+      "Sets a property of librdkafka, or those of a file with a KEY=VALUE in each line; the "
+      "file $TARRY_CLIENT_CONFIG is read first")
+      ->option_text("KEY=VALUE|@FILE")
+      ->check(validator([](std::string_view word) {
+        return is_properties_file(word) ? std::string() : check_key_value(word);
+      }))
       ->check(validator([](std::string_view word) { return error_of(check_property(word)); }));
 }
 

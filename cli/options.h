@@ -26,9 +26,10 @@ struct BrokerOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds{10};
   bool timeout_given = false;           // Then commands wait for a broker that is just starting.
   std::optional<std::string> data;      // Where the admin's token is; by add_data_option().
-  std::vector<std::string> properties;  // key=value, checked.
+  std::vector<std::string> properties;  // key=value or @FILE, checked.
 
-  KafkaSettings kafka() const { return {brokers, timeout, properties, timeout_given}; }
+  // With the properties of $TARRY_CLIENT_CONFIG, which those of -X override.
+  KafkaSettings kafka() const;
 };
 
 // -b, --admin, --admin-ca, --json, --timeout, -X.  `options` must live as long as `command`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -57,7 +58,62 @@ std::string_view nearest_key(std::string_view word) {
   return nearest;
 }
 
+// What a server.properties of Apache Kafka has and one broker without replicas, tiered storage and
+// transactions has no use for.  Beginnings end in a dot, and begin none of our keys.
+constexpr std::string_view kafka_beginnings[] = {
+    "confluent.",        "controlled.shutdown.",
+    "controller.",       "delegation.token.",
+    "leader.imbalance.", "metadata.",
+    "metrics.",          "offsets.topic.",
+    "password.encoder.", "remote.log.",
+    "replica.",          "share.coordinator.",
+    "transaction.",      "transactional.",
+    "zookeeper.",        "group.coordinator.",
+};
+constexpr std::string_view kafka_keys[] = {
+    "auto.leader.rebalance.enable",
+    "background.threads",
+    "broker.heartbeat.interval.ms",
+    "broker.id",
+    "broker.id.generation.enable",
+    "broker.rack",
+    "broker.session.timeout.ms",
+    "inter.broker.protocol.version",
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.enable",
+    "log.cleaner.io.buffer.size",
+    "log.cleaner.io.max.bytes.per.second",
+    "log.cleaner.threads",
+    "log.message.format.version",
+    "metric.reporters",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.alter.log.dirs.threads",
+    "num.replica.fetchers",
+    "process.roles",
+    "queued.max.request.bytes",
+    "queued.max.requests",
+    "reserved.broker.max.id",
+    "sasl.mechanism.inter.broker.protocol",
+    "security.inter.broker.protocol",
+    "socket.listen.backlog.size",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+};
+
+bool is_of_kafka_alone(std::string_view key) {
+  return std::ranges::find(kafka_keys, key) != std::end(kafka_keys) ||
+         std::ranges::any_of(kafka_beginnings,
+                             [key](std::string_view begin) { return key.starts_with(begin); });
+}
+
 std::string unknown_key_text(const Setting& setting) {
+  if (is_of_kafka_alone(setting.key)) {
+    return fmt::format("{}: a setting of Apache Kafka that Tarry does not need: leave it out",
+                       setting_text(setting));
+  }
   const auto meant = nearest_key(setting.key);
   return fmt::format("{}: there is no such key{}; `tarry serve --help-config` shows all",
                      setting_text(setting),
@@ -143,13 +199,23 @@ Result<> check_flush_keys(const storage::Configs& topic_defaults) {
   return {};
 }
 
+// Whether two sockets with the same port on these hosts would get in each other's way.
+bool share_an_address(std::string_view a, std::string_view b) {
+  const auto covers = [](std::string_view wide, std::string_view other) {
+    // [::] takes the port on IPv4 too.
+    if (wide.empty() || wide == "::") return true;
+    if (wide == "0.0.0.0") return !other.contains(':');
+    return wide == "localhost" && (other == "127.0.0.1" || other == "::1");
+  };
+  return a == b || covers(a, b) || covers(b, a);
+}
+
 Result<> check_addresses(const Config& config) {
   if (!config.admin || config.admin->port == 0) return {};
   for (const auto& listener : config.listeners) {
     const auto& listen = listener.listen;
-    // The same port on two hosts is fine, unless one of them stands for all addresses.
-    if (config.admin->port != listen.port ||
-        (config.admin->host != listen.host && !config.admin->host.empty() && !listen.host.empty()))
+    // The same port on two hosts is fine, unless one of them stands for the other one too.
+    if (config.admin->port != listen.port || !share_an_address(config.admin->host, listen.host))
       continue;
     return fail(
         Errc::in_use,

@@ -160,7 +160,7 @@ Result<BoundAddress> BoundAddress::bind(const HostPort& where, const std::string
       case EADDRINUSE:
         return fail(Errc::in_use,
                     fmt::format("{}: the port of {} is in use: stop the process that uses it (`ss "
-                                "-ltnp 'sport = :{}'` names it), or give another port",
+                                "-tanp 'sport = :{}'` shows it), or give another port",
                                 asked, at, refused.port()));
       case EADDRNOTAVAIL:
         return fail(Errc::invalid,
@@ -214,8 +214,12 @@ Result<> Listener::start() {
       const int error = errno;
       boost::system::error_code ignored;
       const auto endpoint = door->acceptor.local_endpoint(ignored);
-      return fail(error == EADDRINUSE ? Errc::in_use : Errc::io,
-                  fmt::format("cannot listen on {}: {}", peer_text(endpoint), reason(error)));
+      // Another socket may be bound to the address too, until one of them listens.
+      return fail(
+          error == EADDRINUSE ? Errc::in_use : Errc::io,
+          fmt::format("listeners: cannot listen on {}: {}: stop the process that uses the port "
+                      "(`ss -tanp 'sport = :{}'` shows it), or give another one",
+                      peer_text(endpoint), reason(error), endpoint.port()));
     }
   }
   for (auto& door : doors_) wait(*door);

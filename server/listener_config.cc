@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/list_text.h"
 #include "base/log.h"
 
@@ -156,6 +157,32 @@ std::string ListenerConfig::tls_place() const {
 bool asks_who_connects(const ListenerConfig& listener) {
   return has_sasl(listener.protocol) ||
          (has_tls(listener.protocol) && listener.tls_setting("client.auth") == "required");
+}
+
+std::vector<std::string> idle_mechanisms(const ListenerConfig& listener) {
+  if (!has_sasl(listener.protocol)) return {};
+  std::vector<std::string> warnings;
+  bool has_mechanism = false;
+  for (auto rest = listener.setting("sasl.enabled.mechanisms"); !rest.empty();) {
+    const auto name = in_capitals(take_element(rest, ','));
+    if (name.empty() || name == "GSSAPI") continue;
+    has_mechanism = true;
+    if (name != "PLAIN" || listener.setting("plain.sasl.jaas.config").contains("user_")) continue;
+    std::string prefix = listener.name;
+    std::ranges::transform(prefix, prefix.begin(), ascii_lower);
+    warnings.push_back(
+        fmt::format("listener {}: nobody can log in by PLAIN: give its users in "
+                    "listener.name.{}.plain.sasl.jaas.config",
+                    listener.name, prefix));
+  }
+  if (!has_mechanism) {
+    warnings.push_back(
+        fmt::format("listener {}: nobody can log in: sasl.enabled.mechanisms is GSSAPI, Kafka's "
+                    "default, which Tarry does not have; give PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
+                    "or OAUTHBEARER",
+                    listener.name));
+  }
+  return warnings;
 }
 
 Result<std::vector<NamedAddress>> parse_listeners(std::string_view value) {

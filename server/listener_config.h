@@ -46,6 +46,10 @@ struct ListenerConfig {
 // Whether every client has to log in or to show a certificate.
 bool asks_who_connects(const ListenerConfig& listener);
 
+// The mechanisms of its logins by which nobody can log in, as warnings that say what to do; such a
+// listener may be meant for users that are added later, so it is no error.
+std::vector<std::string> idle_mechanisms(const ListenerConfig& listener);
+
 struct NamedAddress {
   std::string name;  // Empty: an address alone.
   HostPort address;

@@ -310,6 +310,8 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
                entrance.address.text());
       open_listeners.push_back(entrance.address.text());
     }
+    for (const auto& warning : idle_mechanisms(config.listeners[i]))
+      log_warn("server", "{}", warning);
     entrance.rates = std::make_unique<ConnectionRates>(std::nullopt, rates);
     entrance.listener = std::make_unique<Listener>(
         loops[0]->context, clock, std::move(bound[i]), *connections, *entrance.rates,

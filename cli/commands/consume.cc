@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -129,8 +130,47 @@ Result<KafkaConsumer::Next> next_of(Consumer& consumer, Flush flush) {
   return next;
 }
 
-// An idle time without a connection says nothing about the topic, so it is an error.
-Result<> idle_end(bool is_lost) {
+// A reader of a partition that is out of service would wait without a word: librdkafka asks for the
+// records again and again.
+class ServiceCheck {
+ public:
+  explicit ServiceCheck(const ConsumeOptions& options) : options_(options) {}
+
+  // Asks about these partitions, if that is due.  Fails for a reader that waits for an end, which
+  // would not come; every other one is told once.
+  template <typename Consumer>
+  Result<> run(Consumer& consumer, const std::vector<PartitionIndex>& partitions) {
+    const auto now = steady_clock::now();
+    // A lost connection is told by the consumer itself.
+    if (now < due_ || consumer.is_lost()) return {};
+    due_ = now + interval();
+    auto served = consumer.check_in_service(partitions);
+    if (served) {
+      out_of_service_.reset();
+    } else if (options_.until_end) {
+      return served;
+    } else {
+      if (!out_of_service_)
+        complain(served.error().message + "; reading continues when it is served again");
+      out_of_service_ = served.error();
+    }
+    return {};
+  }
+  const std::optional<Error>& out_of_service() const { return out_of_service_; }
+
+ private:
+  // Half of it, so that a command says it within its timeout.
+  std::chrono::milliseconds interval() const { return options_.broker.timeout / 2; }
+
+  const ConsumeOptions& options_;
+  steady_clock::time_point due_ = steady_clock::now() + interval();
+  std::optional<Error> out_of_service_;  // As the last answer said.
+};
+
+// An idle time without a connection, or on a partition out of service, says nothing about the
+// topic, so it is an error.
+Result<> idle_end(bool is_lost, const ServiceCheck& service) {
+  if (service.out_of_service()) return std::unexpected(*service.out_of_service());
   if (!is_lost) return {};
   return fail(Errc::io,
               "no record came within --idle, because the connection to the broker is lost");
@@ -140,7 +180,7 @@ Result<> idle_end(bool is_lost) {
 class Consumption {
  public:
   Consumption(const ConsumeOptions& options, OffsetWord from, RecordFormat format)
-      : options_(options), from_(from), printer_(options, std::move(format)) {}
+      : options_(options), from_(from), printer_(options, std::move(format)), service_(options) {}
 
   int run() {
     auto consumer = KafkaConsumer::open(options_.broker.kafka(), options_.topic);
@@ -164,6 +204,7 @@ class Consumption {
       partitions = {*options_.partition};
     }
     reading_.insert(partitions.begin(), partitions.end());
+    started_ = partitions;
     if (from_.time) {
       const auto offsets = consumer.offsets_at(partitions, to_ms(*from_.time));
       if (!offsets) return std::unexpected(offsets.error());
@@ -190,18 +231,27 @@ class Consumption {
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
         if (printer_.print(*record)) return {};
       } else if (printer_.is_idle()) {
-        return idle_end(consumer.is_lost());
+        return idle_end(consumer.is_lost(), service_);
       } else {
         printer_.say_note();
+        if (auto served = service_.run(consumer, watched()); !served) return served;
       }
     }
     return {};
   }
 
+  // The partitions whose service matters: the end of a partition needs no more of it.
+  std::vector<PartitionIndex> watched() const {
+    if (!options_.until_end) return started_;
+    return {reading_.begin(), reading_.end()};
+  }
+
   const ConsumeOptions& options_;
   const OffsetWord from_;
+  std::vector<PartitionIndex> started_;
   std::set<PartitionIndex> reading_;  // The partitions whose end was not reached yet.
   RecordPrinter printer_;
+  ServiceCheck service_;
 };
 
 // Reads as a member of a group: commits records once they are written, never before, and leaves the
@@ -209,7 +259,10 @@ class Consumption {
 class GroupConsumption {
  public:
   GroupConsumption(const ConsumeOptions& options, bool from_end, RecordFormat format)
-      : options_(options), from_end_(from_end), printer_(options, std::move(format)) {}
+      : options_(options),
+        from_end_(from_end),
+        printer_(options, std::move(format)),
+        service_(options) {}
 
   int run() {
     auto consumer = KafkaGroupConsumer::open(
@@ -254,9 +307,17 @@ class GroupConsumption {
         printer_.say_note();
       }
       if (options_.until_end && assigned && all_read(*assigned)) return {};
-      if (printer_.is_idle()) return idle_end(consumer_->is_lost());
+      if (printer_.is_idle()) return idle_end(consumer_->is_lost(), service_);
+      if (!assigned) continue;
+      if (auto served = service_.run(*consumer_, watched(*assigned)); !served) return served;
     }
     return {};
+  }
+
+  std::vector<PartitionIndex> watched(std::vector<PartitionIndex> assigned) const {
+    if (options_.until_end)
+      std::erase_if(assigned, [this](PartitionIndex each) { return at_end_.contains(each); });
+    return assigned;
   }
 
   bool all_read(const std::vector<PartitionIndex>& assigned) const {
@@ -292,6 +353,7 @@ class GroupConsumption {
   std::map<PartitionIndex, Offset>
       printed_;  // Next offsets of records that may not be written yet.
   RecordPrinter printer_;
+  ServiceCheck service_;
   std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls before_revoke(), so it goes first.
 };
 

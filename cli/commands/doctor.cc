@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -31,14 +33,17 @@
 #include "cli/io/exit_status.h"
 #include "cli/io/host_port.h"
 #include "cli/io/json.h"
+#include "cli/io/json_path.h"
 #include "cli/io/number_text.h"
 #include "cli/io/output.h"
 #include "cli/io/table.h"
 #include "cli/io/text.h"
+#include "cli/io/user_rights.h"
 #include "cli/options.h"
 #include "cli/time_word.h"
 #include "server/config_layers.h"
 #include "server/listener.h"
+#include "server/listener_config.h"
 #include "server/open_files.h"
 #include "server/properties_file.h"
 #include "server/setting.h"
@@ -125,6 +130,13 @@ bool is_on_one_file_system(const std::string& a, const std::string& b) {
          ::stat(nearest_existing(b).c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
 }
 
+bool can_read(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  ::close(descriptor);
+  return true;
+}
+
 class Doctor {
  public:
   explicit Doctor(const DoctorOptions& options) : options_(options) {}
@@ -147,6 +159,10 @@ class Doctor {
     // Without settings it is not known which those of a running broker are.
     if (config_ && (!is_running_ || has_settings())) {
       check_certificates();
+      check_token_keys();
+      for (const auto& listener : config_->listeners)
+        for (const auto& warning : server::idle_mechanisms(listener))
+          add("logins", Level::warning, warning);
       check_memory_limits();
     }
     check_machine();
@@ -163,15 +179,25 @@ class Doctor {
   void choose_settings_file() {
     file_ = options_.config;
     std::error_code ignored;
-    if (options_.names_settings() || options_.names_broker() ||
-        !std::filesystem::exists(package_settings, ignored))
-      return;
+    if (options_.names_settings() || !std::filesystem::exists(package_settings, ignored)) return;
+    if (options_.names_broker()) return note_environment();
     if (::access(package_settings, R_OK) == 0) {
       file_ = package_settings;
     } else {
       add("settings", Level::warning,
           fmt::format("{} cannot be read, so the defaults are checked instead: run this as root",
                       package_settings));
+    }
+  }
+  // Somebody who has set a variable once may not know why the service is not checked.
+  void note_environment() {
+    for (const char* variable : {"TARRY_ADMIN", "TARRY_BROKERS"}) {
+      const char* const value = std::getenv(variable);
+      if (value == nullptr || *value == '\0') continue;
+      return add("settings", Level::ok,
+                 fmt::format("{} is not checked, because ${} names the broker {}: unset the "
+                             "variable, or give --config {}",
+                             package_settings, variable, cell(value), package_settings));
     }
   }
   bool has_settings() const { return options_.names_settings() || file_; }
@@ -199,6 +225,7 @@ class Doctor {
     is_running_ = true;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
     const Json json = parse_json(*status);
+    take_reserve(json);
     const auto address = parse_host_port(broker.admin);
     // The directory is on this machine if the admin is.
     if (json.is_object() && json.contains("data") && json["data"].is_string() && address &&
@@ -232,8 +259,16 @@ class Doctor {
     // Another broker that has the port is a problem of the ports.
     if (!is_same) return;
     is_running_ = true;
+    take_reserve(json);
     directory_ = *broker.data;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
+  }
+
+  // A client may have changed it while the broker runs.
+  void take_reserve(const Json& status) {
+    const Json* const reserve = find_at(status, "/storage/reserve_bytes");
+    if (reserve != nullptr && reserve->is_number_unsigned())
+      running_reserve_ = reserve->get<std::uint64_t>();
   }
 
   // Reads them in the way of `tarry serve`.
@@ -288,12 +323,47 @@ class Doctor {
     for (auto& finding : access) findings_.push_back(std::move(finding));
   }
 
+  // The user that runs the broker, as root sees it: the owner of the data directory.
+  struct BrokerUser {
+    uid_t id = ::geteuid();
+    gid_t group = ::getegid();
+    std::string name;  // Empty: the user of this process, or not known.
+
+    // Behind an error that this user has, and root has not.
+    std::string note() const {
+      return name.empty() ? "" : fmt::format("; tried as {}, the user that runs the broker", name);
+    }
+  };
+  BrokerUser broker_user() const {
+    BrokerUser user;
+    struct stat about {};
+    if (user.id != 0) return user;
+    const passwd* known = nullptr;
+    if (directory_ && ::stat(directory_->c_str(), &about) == 0) {
+      if (about.st_uid == 0) return user;
+      user.id = about.st_uid;
+      user.group = about.st_gid;
+      known = ::getpwuid(about.st_uid);
+      user.name = fmt::format("the user {}", about.st_uid);
+    } else if (file_ == package_settings) {
+      known = ::getpwnam(package_user);
+    }
+    if (known != nullptr) {
+      user.id = known->pw_uid;
+      user.group = known->pw_gid;
+      user.name = known->pw_name;
+    }
+    return user;
+  }
+
   // Loads them as a start would.
   void check_certificates() {
     const auto now = wall_now();
+    const BrokerUser user = broker_user();
+    const UserRights rights(user.id, user.group);
     const auto check = [&](const server::ListenerConfig& listener, const std::string& whose) {
       const auto loaded = server::TlsContext::make(listener, now);
-      if (!loaded) return add("certificates", Level::problem, loaded.error().message);
+      if (!loaded) return add("certificates", Level::problem, loaded.error().message + user.note());
       findings_.push_back(
           check_certificate(whose + (*loaded)->description(), (*loaded)->valid_until(), now));
     };
@@ -301,6 +371,23 @@ class Doctor {
       if (broker::has_tls(listener.protocol)) check(listener, listener.tls_place());
     if (config_->admin && !config_->admin_tls.settings.empty())
       check(config_->admin_tls, "the admin: ");
+  }
+
+  // The files with the keys of tokens' signers.
+  void check_token_keys() {
+    constexpr std::string_view file_url = "file://";
+    const BrokerUser user = broker_user();
+    const UserRights rights(user.id, user.group);
+    for (const auto& listener : config_->listeners) {
+      for (const auto& [key, value] : listener.settings) {
+        if (!key.ends_with("jwks.endpoint.url") || !value.starts_with(file_url)) continue;
+        if (const std::string file = value.substr(file_url.size()); !can_read(file)) {
+          add("token keys", Level::problem,
+              fmt::format("listener {}: {}={}: {}{}", listener.name, key, cell(value),
+                          std::generic_category().message(errno), user.note()));
+        }
+      }
+    }
   }
 
   void check_memory_limits() {
@@ -347,6 +434,8 @@ class Doctor {
     if (const auto pending = storage::PendingDump::open(directory + "/db/pending"); !pending)
       return add("data directory", Level::problem, pending.error().message);
     if (const auto wrong = problem_of_owner()) return add("data directory", Level::problem, *wrong);
+    if (const auto wrong = problem_of_first_users())
+      return add("data directory", Level::problem, *wrong);
     add("data directory", Level::ok, cell(directory) + cluster);
   }
 
@@ -358,6 +447,18 @@ class Doctor {
     if (!file) return std::nullopt;
     return fmt::format("{} does not belong to {}, the user that runs the service: chown -R {}: {}",
                        cell(*file), package_user, package_user, cell(*directory_));
+  }
+
+  // A start cannot go on without the users that were added for it.
+  std::optional<std::string> problem_of_first_users() const {
+    const std::string file = *directory_ + "/users.add";
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+    const BrokerUser user = broker_user();
+    const UserRights rights(user.id, user.group);
+    if (can_read(file)) return std::nullopt;
+    return fmt::format("{}: {}{}; give it to the user that runs the broker, or remove it",
+                       cell(file), std::generic_category().message(errno), user.note());
   }
 
   // Checks the data directory as a start would.  Creates nothing.
@@ -378,8 +479,16 @@ class Doctor {
     }
     if (const auto wrong = problem_of_writing(*directory_))
       return add("data directory", Level::problem, *wrong + ", or give --data another directory");
+    if (!fs::exists(path, ignored)) {
+      return add(
+          "data directory", Level::ok,
+          fmt::format("{}: does not exist yet; the broker will create it", cell(*directory_)));
+    }
+    if (const auto wrong = problem_of_owner()) return add("data directory", Level::problem, *wrong);
+    if (const auto wrong = problem_of_first_users())
+      return add("data directory", Level::problem, *wrong);
     add("data directory", Level::ok,
-        fmt::format("{}: does not exist yet; the broker will create it", cell(*directory_)));
+        fmt::format("{}: no broker has used it yet; the first start fills it", cell(*directory_)));
   }
 
   // log.dirs; empty: the logs are in the data directory.
@@ -442,8 +551,8 @@ class Doctor {
     facts.total_bytes = disk.f_blocks * block;
     facts.free_inodes = disk.f_ffree;
     facts.total_inodes = disk.f_files;
-    facts.reserve_bytes =
-        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0;
+    facts.reserve_bytes = running_reserve_.value_or(
+        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0);
     if (has_journals && config_ && (!is_running_ || has_settings())) {
       facts.journal_bytes =
           config_->shards * static_cast<std::uint64_t>(config_->broker.journal_max_bytes);
@@ -510,8 +619,9 @@ class Doctor {
   std::optional<std::string> file_;            // The settings' file: --config, or the package's.
   std::optional<std::string> wrong_settings_;  // Why there is no config_.
   bool is_running_ = false;
-  std::optional<server::Config> config_;  // Empty: the settings are wrong.
-  std::optional<std::string> directory_;  // Empty: not known, or on another machine.
+  std::optional<std::uint64_t> running_reserve_;  // tarry.disk.reserve.bytes of a running broker.
+  std::optional<server::Config> config_;          // Empty: the settings are wrong.
+  std::optional<std::string> directory_;          // Empty: not known, or on another machine.
   std::vector<Finding> findings_;
 };
 

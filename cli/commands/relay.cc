@@ -122,6 +122,9 @@ int run(const RelayCommand& command) {
   for (const auto& property : options.properties)
     if (const auto checked = check_property(property); !checked)
       return usage_error(fmt::format("-X {}", checked.error().message));
+  auto properties = expand_properties(options.properties);
+  if (!properties) return usage_error(fmt::format("-X {}", properties.error().message));
+  options.properties = std::move(*properties);
   if (const auto checked = relay::check(options); !checked)
     return usage_error(checked.error().message);
   // librdkafka would try again until its time is over, and then not say why.
@@ -214,9 +217,9 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "The address at which the other members reach this member's admin (default: that of "
       "--admin)");
   add_repeated(*app, "-X", command->relay.properties,
-               "Sets a property of librdkafka, such as those for SASL and TLS")
-      ->option_text("KEY=VALUE")
-      ->check(is_key_value);
+               "Sets a property of librdkafka, such as those for SASL and TLS, or those of a file "
+               "with a KEY=VALUE in each line")
+      ->option_text("KEY=VALUE|@FILE");
   add_examples(*app,
                {"tarry relay --brokers kafka-1:9092,kafka-2:9092 --data /var/lib/tarry-relay",
                 "tarry relay -b 127.0.0.1:9092 --source 'shop.*.delayed' --deliver-to 'shop.*'"});

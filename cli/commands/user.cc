@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -125,6 +126,14 @@ Result<> leave_user(const UserOptions& options, const ScramCredential& kept) {
       // A link that somebody else has put there would lead the write of a root user to any file.
       ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return failed_at(file, std::strerror(errno));
+  // Root may leave it for a broker of another user, who has to read it and to remove it.
+  struct stat of_directory {};
+  if (::geteuid() == 0 && ::stat(directory.c_str(), &of_directory) == 0 &&
+      ::fchown(descriptor, of_directory.st_uid, of_directory.st_gid) != 0) {
+    const std::string why = std::strerror(errno);
+    ::close(descriptor);
+    return failed_at(file, why);
+  }
   const auto line =
       fmt::format("{} {} {} {} {} {}\n", options.mechanism, base64(options.name), kept.iterations,
                   base64(kept.salt), base64(kept.stored_key), base64(kept.server_key));

@@ -22,7 +22,8 @@ const char* source_text(rd_kafka_ConfigSource_t source, rd_kafka_ResourceType_t 
   // changed in different ways.
   if (of == RD_KAFKA_RESOURCE_BROKER) {
     if (source == RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG) return "cluster";
-    if (source == RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG) return "file";
+    // The file, --set or a flag of its start: the protocol does not tell which.
+    if (source == RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG) return "start";
   }
   switch (source) {
     case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:

@@ -22,8 +22,8 @@ namespace tarry::cli {
 Result<std::vector<ConfigEntry>> find_configs(KafkaConnection& connection,
                                               const std::string& topic);
 
-// By name.  A source is "broker" (set while it runs), "cluster" (the same, for all brokers), "file"
-// or "default".
+// By name.  A source is "broker" (set while it runs), "cluster" (the same, for all brokers),
+// "start" (given at the start, by the file, --set or a flag) or "default".
 Result<std::vector<ConfigEntry>> find_broker_configs(KafkaConnection& connection,
                                                      std::int32_t broker);
 

@@ -1,10 +1,12 @@
 #include "cli/kafka/connection.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "base/ascii_case.h"
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/io/exit_status.h"
@@ -16,11 +18,28 @@ namespace tarry::cli {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 // How long a lost broker is waited for, each time it is asked whether it is back.
 constexpr milliseconds lost_probe_timeout{200};
 
-Result<> set_property(rd_kafka_conf_t* config, std::string_view key_value) {
+// A wait for the answer after a login; doubled each time, so that a broker far away can answer, and
+// a login that fails is noticed soon.
+constexpr milliseconds first_login_patience{20};
+
+// Whether the connection begins with a login.
+bool logs_in(const std::vector<std::string>& properties) {
+  constexpr std::string_view key = "security.protocol=";
+  std::string protocol;
+  // The last value holds.
+  for (const auto& each : properties)
+    if (each.starts_with(key)) protocol = each.substr(key.size());
+  std::ranges::transform(protocol, protocol.begin(), ascii_lower);
+  return protocol.starts_with("sasl_");
+}
+
+// What librdkafka says against it; empty: nothing.
+std::string problem_of_property(rd_kafka_conf_t* config, std::string_view key_value) {
   const auto equals = key_value.find('=');
   const std::string key(key_value.substr(0, equals));
   const std::string value(equals == key_value.npos ? "" : key_value.substr(equals + 1));
@@ -29,7 +48,16 @@ Result<> set_property(rd_kafka_conf_t* config, std::string_view key_value) {
       RD_KAFKA_CONF_OK) {
     return {};
   }
-  return fail(Errc::invalid, fmt::format("{}: {}", printable(key_value), wrong.data()));
+  return wrong.data();
+}
+
+Result<> set_property(rd_kafka_conf_t* config, std::string_view key_value) {
+  const auto wrong = problem_of_property(config, key_value);
+  if (wrong.empty()) return {};
+  // The value of a key that was mistyped may be a password.
+  const auto shown =
+      key_value.contains("pass") ? key_value.substr(0, key_value.find('=')) : key_value;
+  return fail(Errc::invalid, fmt::format("{}: {}", printable(shown), wrong));
 }
 
 Result<> set_properties(rd_kafka_conf_t* config, const std::vector<std::string>& properties) {
@@ -40,9 +68,18 @@ Result<> set_properties(rd_kafka_conf_t* config, const std::vector<std::string>&
 
 }  // namespace
 
-Result<> check_property(std::string_view key_value) {
+Result<> check_property(std::string_view word) {
   const KafkaConf config(rd_kafka_conf_new());
-  return set_property(config.get(), key_value);
+  if (!is_properties_file(word)) return set_property(config.get(), word);
+  const auto properties = expand_properties({std::string(word)});
+  if (!properties) return std::unexpected(properties.error());
+  for (const auto& each : *properties) {
+    const auto wrong = problem_of_property(config.get(), each);
+    // Without the value, which is kept in a file so that nobody sees it.
+    if (!wrong.empty())
+      return fail(Errc::invalid, fmt::format("{}: {}", printable(word.substr(1)), wrong));
+  }
+  return {};
 }
 
 KafkaConnection::KafkaConnection(KafkaSettings settings, KafkaCallbacks callbacks)
@@ -62,7 +99,9 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
     return fail(Errc::io, fmt::format("nothing listens at {}: is `tarry serve` running?",
                                       printable(settings.brokers)));
   }
-  KafkaConnectionPtr connection(new KafkaConnection(settings, std::move(callbacks)));
+  auto complete = expanded(settings);
+  if (!complete) return std::unexpected(complete.error());
+  KafkaConnectionPtr connection(new KafkaConnection(std::move(*complete), std::move(callbacks)));
   KafkaConf config(rd_kafka_conf_new());
   // librdkafka's own pauses between two attempts grow to ten seconds, for which a person would
   // wait.
@@ -73,7 +112,7 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
                                         "reconnect.backoff.max.ms=1000",
                                         "bootstrap.servers=" + settings.brokers};
   // The user's properties come last, because the last value of a key holds.
-  for (const auto* each : {&common, &properties, &settings.properties})
+  for (const auto* each : {&common, &properties, &connection->settings_.properties})
     if (auto set = set_properties(config.get(), *each); !set) return std::unexpected(set.error());
   connection->set_callbacks(config.get());
   std::array<char, 512> wrong{};
@@ -85,7 +124,32 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
     return fail(Errc::invalid,
                 fmt::format("{}: give at least one HOST:PORT", printable(settings.brokers)));
   }
+  if (logs_in(connection->settings_.properties))
+    if (auto in = connection->wait_for_login(); !in) return std::unexpected(in.error());
   return connection;
+}
+
+// librdkafka would try a wrong password again and again until the timeout, and each try is a failed
+// login to the broker.
+Result<> KafkaConnection::wait_for_login() {
+  const auto until = steady_clock::now() + settings_.timeout;
+  for (auto patience = first_login_patience;; patience *= 2) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+    if (left <= milliseconds{0}) return timeout_error();
+    const struct rd_kafka_metadata* metadata = nullptr;
+    // About no topic at all, so that it costs a broker little.
+    const auto error =
+        rd_kafka_metadata(client_, 0, nullptr, &metadata, in_ms(std::min(patience, left)));
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+      const KafkaMetadata owned(metadata);
+      return {};
+    }
+    poll();  // Brings what a connection has failed with.
+    if (!login_failure_.empty()) {
+      return fail(Errc::invalid,
+                  fmt::format("{}: {}", printable(settings_.brokers), login_failure_));
+    }
+  }
 }
 
 void KafkaConnection::set_callbacks(rd_kafka_conf_t* config) {
@@ -137,6 +201,9 @@ std::unexpected<Error> KafkaConnection::error_of(std::string_view thing, rd_kafk
     case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
       return fail(Errc::in_use,
                   fmt::format("{}: the group is active; stop its consumers first", thing));
+    case RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR:
+      return fail(errc_of(error),
+                  fmt::format("{}: {}; `tarry doctor` tells why", thing, error_text(error, text)));
     default:
       return fail(errc_of(error), fmt::format("{}: {}", thing, error_text(error, text)));
   }
@@ -148,6 +215,7 @@ void KafkaConnection::on_error(rd_kafka_resp_err_t error, const char* reason) {
     return;
   }
   last_failure_ = connection_error_text(reason);
+  if (error == RD_KAFKA_RESP_ERR__AUTHENTICATION) login_failure_ = last_failure_;
 }
 
 void KafkaConnection::watch(rd_kafka_topic_t* topic) {

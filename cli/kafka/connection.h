@@ -10,6 +10,9 @@
 // by its timeout.  Its error then says "timed out" and nothing else; this class keeps what the last
 // connection failed with and puts it into the error.
 //
+// A connection that logs in is open once it has logged in, so that a wrong password is one failed
+// login and one error.
+//
 // Invariants
 //   - Nothing here waits longer for a broker than timeout().
 //   - librdkafka has threads of its own, which run none of our code: callbacks run in poll() and in
@@ -54,6 +57,7 @@ class KafkaConnection {
   KafkaConnection& operator=(const KafkaConnection&) = delete;
 
   rd_kafka_t* client() { return client_; }
+  const KafkaSettings& settings() const { return settings_; }
   std::chrono::milliseconds timeout() const { return settings_.timeout; }
 
   // Runs callbacks that are due; waits for the first one.
@@ -81,11 +85,13 @@ class KafkaConnection {
   KafkaConnection(KafkaSettings settings, KafkaCallbacks callbacks);
   void set_callbacks(rd_kafka_conf_t* config);
   void on_error(rd_kafka_resp_err_t error, const char* reason);
+  Result<> wait_for_login();
 
   const KafkaSettings settings_;
   const KafkaCallbacks callbacks_;
   rd_kafka_t* client_ = nullptr;   // Null only while open() has not made it.
   std::string last_failure_;       // The error of the last connection that failed; empty: none did.
+  std::string login_failure_;      // Of the last login that failed; empty: none did.
   bool all_brokers_down_ = false;  // librdkafka has said so, and nothing came since.
   bool is_lost_ = false;
   int answers_ = 0;  // In a row, while the connection is lost.

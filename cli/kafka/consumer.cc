@@ -60,6 +60,10 @@ Result<> KafkaConsumer::start(PartitionIndex partition, Offset from) {
   return {};
 }
 
+Result<> KafkaConsumer::check_in_service(const std::vector<PartitionIndex>& partitions) {
+  return cli::check_in_service(*connection_, name_, partitions);
+}
+
 Result<KafkaConsumer::Next> KafkaConsumer::next(milliseconds wait) {
   last_.reset(rd_kafka_consume_queue(queue_.get(), static_cast<int>(wait.count())));
   const auto* message = last_.get();

@@ -64,6 +64,7 @@ class KafkaConsumer {
   bool is_at_end() const { return at_end_.size() == next_.size(); }
 
   bool is_lost() const { return connection_->is_lost(); }  // The connection.
+  Result<> check_in_service(const std::vector<PartitionIndex>& partitions);
 
  private:
   KafkaConsumer(KafkaConnectionPtr connection, std::string name);

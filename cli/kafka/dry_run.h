@@ -3,19 +3,18 @@
 // dry_run(): the reason why a broker refuses a record, in the broker's own words.
 //
 // librdkafka 2.0.2 uses a version of Produce whose answers have error codes only.  So a record that
-// was refused is sent once more, over a connection of our own and in a version whose answers give
-// reasons; with acks that no broker allows, so that it cannot be accepted now.  Tarry checks acks
-// last and names the other error; Kafka checks them first, and then the reason stays unknown.
+// was refused is sent once more, over a WireClient and in a version whose answers give reasons;
+// with acks that no broker allows, so that it cannot be accepted now.  Tarry checks acks last and
+// names the other error; Kafka checks them first, and then the reason stays unknown.
 //
-// Invariant: the broker writes nothing, and the call takes no longer than `patience`.
+// Invariant: the broker writes nothing, and the call takes no longer than the client's timeout.
 // One thread, the caller's.
 
-#include <chrono>
 #include <optional>
 #include <string>
 
-#include "base/ids.h"
 #include "cli/kafka/consumed_record.h"
+#include "cli/kafka/wire_client.h"
 #include "protocol/error_code.h"
 
 namespace tarry::cli {
@@ -26,7 +25,7 @@ struct Refusal {
 };
 
 // Nullopt: there was no answer.  INVALID_REQUIRED_ACKS: the broker found no other error.
-std::optional<Refusal> dry_run(const std::string& host, int port, const std::string& topic,
-                               const ConsumedRecord& record, std::chrono::milliseconds patience);
+std::optional<Refusal> dry_run(WireClient& leader, const std::string& topic,
+                               const ConsumedRecord& record);
 
 }  // namespace tarry::cli

@@ -119,6 +119,10 @@ Result<KafkaGroupConsumer::Next> KafkaGroupConsumer::next(milliseconds wait) {
   return record_of(*message);
 }
 
+Result<> KafkaGroupConsumer::check_in_service(const std::vector<PartitionIndex>& partitions) {
+  return cli::check_in_service(*connection_, topic_name_, partitions);
+}
+
 void KafkaGroupConsumer::store_offset(PartitionIndex partition, Offset next) {
   const KafkaPartitions list(rd_kafka_topic_partition_list_new(1));
   rd_kafka_topic_partition_list_add(list.get(), topic_name_.c_str(), partition)->offset = next;

@@ -209,8 +209,8 @@ std::string KafkaProducer::failure_reason(const rd_kafka_message_t& message) {
   if (is_purged && !given_up_.empty()) return given_up_;
   auto reason = reasons_->reason_of(message);
   // The broker was asked about this record alone, which may fit where its batch does not.
-  const bool is_unexplained =
-      message.err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE && reason == error_text(message.err);
+  const bool is_unexplained = message.err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE &&
+                              reason.starts_with(error_text(message.err));
   if (!is_unexplained) return reason;
   if (const auto limit = max_pending(); limit && sent_ > *limit) {
     reason += fmt::format(

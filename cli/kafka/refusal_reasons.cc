@@ -1,6 +1,8 @@
 #include "cli/kafka/refusal_reasons.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -30,6 +32,11 @@ std::string text_of(const Refusal& refusal) {
                      broker_text(refusal.reason));
 }
 
+std::string leader_text(std::string_view host, int port) {
+  // An address of IPv6 has colons of its own.
+  return host.contains(':') ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
 // The errors of a broker that cannot take records for now.
 bool is_retriable(protocol::ErrorCode code) {
   return code == protocol::ErrorCode::kafka_storage_error ||
@@ -44,14 +51,16 @@ std::string RefusalReasons::reason_of(const rd_kafka_message_t& message) {
   if (message.err > 0 && asked_ < max_asked) {
     ++asked_;
     const auto refusal = ask_leader(message.rkt, record_of(message));
-    // A broker that speaks TLS, for one, does not understand the next question either.
+    // A login that a WireClient does not know, for one, fails for the next question too.
     if (!refusal) asked_ = max_asked;
     // Another answer than the first one means that another record of its batch was wrong: alone,
     // this record would have been accepted.
     if (refusal && to_int16(refusal->code) == message.err && !refusal->reason.empty())
       return text_of(*refusal);
+    if (refusal) return error_text(message.err);
   }
-  return error_text(message.err);
+  // Without an answer here, the broker's log has the only reason.
+  return error_text(message.err) + (message.err > 0 ? "; the broker's log has the reason" : "");
 }
 
 std::optional<std::string> RefusalReasons::topic_refusal(rd_kafka_topic_t* topic) {
@@ -76,9 +85,7 @@ std::optional<std::string> RefusalReasons::topic_refusal(rd_kafka_topic_t* topic
 
 std::optional<Refusal> RefusalReasons::ask_leader(rd_kafka_topic_t* topic,
                                                   const ConsumedRecord& record) {
-  // The command has spent its own timeout already; a broker that is there answers at once.
-  const auto patience = std::min<milliseconds>(connection_.timeout(), 2s);
-  const auto found = fetch_metadata(connection_, topic, patience);
+  const auto found = fetch_metadata(connection_, topic, patience());
   if (!found || (*found)->topic_cnt != 1) return std::nullopt;
   const auto& known = (*found)->topics[0];
   for (int p = 0; p < known.partition_cnt; ++p) {
@@ -86,10 +93,31 @@ std::optional<Refusal> RefusalReasons::ask_leader(rd_kafka_topic_t* topic,
     for (int b = 0; b < (*found)->broker_cnt; ++b) {
       const auto& broker = (*found)->brokers[b];
       if (broker.id == known.partitions[p].leader)
-        return dry_run(broker.host, broker.port, rd_kafka_topic_name(topic), record, patience);
+        return ask_at(leader_text(broker.host, broker.port), rd_kafka_topic_name(topic), record);
     }
   }
   return std::nullopt;
+}
+
+std::optional<Refusal> RefusalReasons::ask_at(const std::string& address, const std::string& topic,
+                                              const ConsumedRecord& record) {
+  // A login for each of many questions would take longer than they do.  A broker may have closed
+  // the connection meanwhile, and then a new one is tried.
+  if (leader_ && leader_address_ == address)
+    if (auto refusal = dry_run(*leader_, topic, record)) return refusal;
+  leader_.reset();
+  KafkaSettings settings = connection_.settings();
+  settings.brokers = address;
+  settings.timeout = patience();
+  auto opened = WireClient::open(settings);
+  if (!opened) return std::nullopt;
+  leader_.emplace(std::move(*opened));
+  leader_address_ = address;
+  return dry_run(*leader_, topic, record);
+}
+
+milliseconds RefusalReasons::patience() const {
+  return std::min<milliseconds>(connection_.timeout(), 2s);
 }
 
 }  // namespace tarry::cli

@@ -3,10 +3,10 @@
 // RefusalReasons: why a broker does not take a producer's records.
 //
 // librdkafka 2.0.2 tells an error code and no more, so the leader of the partition is asked again
-// about the record, by a dry run (dry_run.h).
+// about the record, by a dry run (dry_run.h), over a connection with the producer's properties.
 //
 // Invariant: a producer asks about a limited number of records, one round trip each, and
-// about no more once a broker has not understood the question.
+// about no more once a broker could not be asked.
 //
 // It belongs to the producer, whose connection outlives it, and runs in the producer's thread.
 
@@ -19,6 +19,7 @@
 #include "cli/kafka/connection.h"
 #include "cli/kafka/consumed_record.h"
 #include "cli/kafka/dry_run.h"
+#include "cli/kafka/wire_client.h"
 
 namespace tarry::cli {
 
@@ -36,9 +37,15 @@ class RefusalReasons {
 
  private:
   std::optional<Refusal> ask_leader(rd_kafka_topic_t* topic, const ConsumedRecord& record);
+  std::optional<Refusal> ask_at(const std::string& address, const std::string& topic,
+                                const ConsumedRecord& record);
+  // The command has spent its own timeout already; a broker that is there answers at once.
+  std::chrono::milliseconds patience() const;
 
   KafkaConnection& connection_;
   unsigned asked_ = 0;
+  std::optional<WireClient> leader_;  // The leader that was asked last.
+  std::string leader_address_;
 };
 
 }  // namespace tarry::cli

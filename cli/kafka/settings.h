@@ -15,13 +15,24 @@ namespace tarry::cli {
 struct KafkaSettings {
   std::string brokers;  // HOST:PORT[,...]
   std::chrono::milliseconds timeout;
-  std::vector<std::string> properties;  // key=value of librdkafka's; they override ours.
+  // key=value of librdkafka's, or @FILE with such lines; they override ours.
+  std::vector<std::string> properties;
   // Waits for a broker that is starting.  Without it, brokers on loopback that refuse connections
   // are an error at once.
   bool waits_for_start = false;
 };
 
-// Whether librdkafka knows the property and takes the value.  Errors: invalid.
-Result<> check_property(std::string_view key_value);
+// "@FILE" in the place of a property: the properties of a file, a line each, as librdkafka's own
+// tools read them.  A password in it does not stand on a command line, which every user can see.
+inline bool is_properties_file(std::string_view word) {
+  return word.starts_with('@');
+}
+
+// With the properties of files in the place of their names.  Errors name the file and the line.
+Result<std::vector<std::string>> expand_properties(const std::vector<std::string>& words);
+Result<KafkaSettings> expanded(const KafkaSettings& settings);
+
+// Whether librdkafka knows the property, or those of the file, and takes the value.
+Result<> check_property(std::string_view word);
 
 }  // namespace tarry::cli

@@ -12,6 +12,13 @@ using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+namespace {
+
+// A consumer that prints records must not stand still for longer when a broker is slow.
+constexpr milliseconds service_check_patience = 1s;
+
+}  // namespace
+
 Result<KafkaMetadata> fetch_metadata(KafkaConnection& connection, rd_kafka_topic_t* topic,
                                      milliseconds timeout) {
   const struct rd_kafka_metadata* metadata = nullptr;
@@ -79,6 +86,22 @@ Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::st
     offsets.emplace_back(one.partition, one.offset);
   }
   return offsets;
+}
+
+Result<> check_in_service(KafkaConnection& connection, const std::string& topic,
+                          const std::vector<PartitionIndex>& partitions) {
+  if (partitions.empty()) return {};
+  const KafkaPartitions list(
+      rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+  for (const auto partition : partitions)
+    rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = log_end;
+  auto error =
+      rd_kafka_offsets_for_times(connection.client(), list.get(),
+                                 in_ms(std::min(connection.timeout(), service_check_patience)));
+  for (int i = 0; i < list->cnt; ++i)
+    if (list->elems[i].err == RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR) error = list->elems[i].err;
+  if (error != RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR) return {};
+  return connection.error_of(name_text(topic), error);
 }
 
 }  // namespace tarry::cli

@@ -36,4 +36,10 @@ Result<PartitionOffsets> find_offsets(KafkaConnection& connection, const std::st
                                       const std::vector<PartitionIndex>& partitions,
                                       std::int64_t when);
 
+// Fails when the broker has taken one of the partitions out of service.  librdkafka asks for their
+// records again and again, and no call of its consumers tells so.  A broker that does not answer is
+// no error here.
+Result<> check_in_service(KafkaConnection& connection, const std::string& topic,
+                          const std::vector<PartitionIndex>& partitions);
+
 }  // namespace tarry::cli

@@ -91,37 +91,40 @@ std::map<char, std::string> attributes_of(std::string_view message) {
 }  // namespace
 
 Result<WireClient> WireClient::open(const KafkaSettings& settings) {
-  auto protocol = property_of(settings, "security.protocol");
+  const auto with_files = expanded(settings);
+  if (!with_files) return std::unexpected(with_files.error());
+  const KafkaSettings& complete = *with_files;
+  auto protocol = property_of(complete, "security.protocol");
   std::ranges::transform(protocol, protocol.begin(), ascii_lower);
-  std::string_view brokers = settings.brokers;
+  std::string_view brokers = complete.brokers;
   while (!brokers.empty()) {
     const auto comma = brokers.find(',');
     const std::string one(brokers.substr(0, comma));
     brokers.remove_prefix(comma == std::string_view::npos ? brokers.size() : comma + 1);
     const auto address = parse_host_port(one);
     if (!address) return std::unexpected(address.error());
-    const int descriptor = connect_to(*address, settings.timeout);
+    const int descriptor = connect_to(*address, complete.timeout);
     // The next address may answer.
     if (descriptor < 0) continue;
     // Closes the descriptor from here on, whatever goes wrong.
     WireClient client(descriptor, one);
     if (protocol.ends_with("ssl")) {
-      auto tls = ClientTls::connect(descriptor, address->host, all_properties(settings));
+      auto tls = ClientTls::connect(descriptor, address->host, all_properties(complete));
       if (!tls) return std::unexpected(tls.error());
       client.tls_ = std::move(*tls);
     }
     if (!protocol.starts_with("sasl")) return client;
-    auto mechanism = property_of(settings, "sasl.mechanism");
+    auto mechanism = property_of(complete, "sasl.mechanism");
     // librdkafka has two names for it.
-    if (mechanism.empty()) mechanism = property_of(settings, "sasl.mechanisms");
-    if (auto in = client.log_in(mechanism, property_of(settings, "sasl.username"),
-                                property_of(settings, "sasl.password"));
+    if (mechanism.empty()) mechanism = property_of(complete, "sasl.mechanisms");
+    if (auto in = client.log_in(mechanism, property_of(complete, "sasl.username"),
+                                property_of(complete, "sasl.password"));
         !in)
       return std::unexpected(in.error());
     return client;
   }
   return fail(Errc::io, fmt::format("nothing answers at {}: is `tarry serve` running?",
-                                    printable(settings.brokers)));
+                                    printable(complete.brokers)));
 }
 
 WireClient::WireClient(WireClient&& from) noexcept

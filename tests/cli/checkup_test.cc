@@ -53,6 +53,15 @@ TEST_CASE("a disk below the reserve is a problem, one that is nearly full a warn
   CHECK(level_of(check_disk(disk), "disk space") == Level::problem);
 }
 
+TEST_CASE("for a disk that is smaller than the reserve the advice is to lower the reserve") {
+  auto disk = good_disk();
+  disk.reserve_bytes = disk.total_bytes + 1;
+  CHECK(level_of(check_disk(disk), "disk space") == Level::problem);
+  CHECK(finding_of(check_disk(disk), "disk space")->text.contains("lower the reserve"));
+  disk.reserve_bytes = disk.total_bytes;
+  CHECK(finding_of(check_disk(disk), "disk space")->text.contains("free some space"));
+}
+
 TEST_CASE("a disk that is smaller than journals and reserve together is a warning with their sum") {
   auto disk = good_disk();
   disk.total_bytes = std::uint64_t{574} << 20;

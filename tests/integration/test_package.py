@@ -181,6 +181,8 @@ def _(ctx):
         back_up_as_the_unit(machine)
         checked = machine.run("tarry", "doctor", check=False).stdout
         assert "broker\tok\t" in checked and f"settings\tok\t{PROPERTIES} can be used\n" in checked and "\nports\t" not in checked, checked
+        checked = machine.run("env", "TARRY_ADMIN=127.0.0.1:8080", "tarry", "doctor", check=False).stdout
+        assert f"settings\tok\t{PROPERTIES} is not checked, because $TARRY_ADMIN names the broker 127.0.0.1:8080" in checked, checked
         assert service.stop() == 0
         machine.shell("chown root: /var/lib/tarry/db")
         checked = machine.run("tarry", "doctor", check=False).stdout

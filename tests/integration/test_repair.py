@@ -207,6 +207,20 @@ def _(ctx):
         assert broker.stop() == 0
 
 
+@case("tarry consume ends with an error, or warns, at a partition out of service")
+def _(ctx):
+    broker, topic = stopped_log(ctx, records=3)
+    path = segments(broker, topic)[0]
+    flip(path, positions(path)[0][0] + 30)
+    broker.start()
+    for words in ((), ("-g", "billing")):
+        said = broker.cli("consume", topic, "--until-end", "--timeout", "4s", *words, check=False, within=20)
+        assert said.returncode == 1 and not said.stdout, said
+        assert len(said.stderr.splitlines()) == 1 and topic in said.stderr and "KAFKA_STORAGE_ERROR" in said.stderr and "tarry doctor" in said.stderr, said
+    said = broker.cli("consume", topic, "--timeout", "2s", "--idle", "2s", check=False, within=20)
+    assert said.returncode == 1 and "reading continues when it is served again" in said.stderr.splitlines()[0], said
+
+
 @case("a repair that is killed at any moment leaves a directory that the next one repairs")
 def _(ctx):
     broker, topic = stopped_log(ctx, records=1, **{"segment.bytes": str(1 << 30)})

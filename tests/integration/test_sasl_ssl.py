@@ -79,6 +79,38 @@ def _(ctx):
     assert stranger.returncode != 0, stranger.stdout
 
 
+@case("tarry produce tells the broker's reason of a refusal also where it logs in over TLS")
+def _(ctx):
+    broker = sasl_ssl_broker(ctx)
+    tarry(broker, "topic", "create", "mine", "--config", "tarry.delay.max.ms=3600000", *broker.admin_login)
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        who = [*login("alice", "alice-secret", mechanism), *tls(broker)]
+        said = tarry(broker, "produce", "mine", "-v", "x", "--delay", "2h", *who, check=False)
+        assert said.returncode == 1 and "INVALID_RECORD: " in said.stderr and "tarry.delay.max.ms" in said.stderr, said.stderr
+    # The second connection does not know this property, which changes nothing for librdkafka.
+    said = tarry(broker, "produce", "mine", "-v", "x", "--delay", "2h", *who, "-X", "ssl.curves.list=prime256v1", check=False)
+    assert said.returncode == 1 and "the broker's log has the reason" in said.stderr, said.stderr
+
+
+@case("a login of tarry's commands comes from a file, and a wrong password ends them at once")
+def _(ctx):
+    broker = sasl_ssl_broker(ctx)
+    right, wrong = ctx.directory / "right.properties", ctx.directory / "wrong.properties"
+    for file, password in ((right, "admin-secret"), (wrong, "nope")):
+        file.write_text(f"# admin\nsecurity.protocol=SASL_SSL\nssl.ca.location={broker.ca}\nsasl.mechanism=PLAIN\n"
+                        f"sasl.username=admin\nsasl.password={password}\n")
+    tarry(broker, "topic", "create", "mine", "-X", f"@{right}")
+    # The properties of -X come after those of the variable.
+    for env, words in (({"TARRY_CLIENT_CONFIG": str(right)}, ()), ({"TARRY_CLIENT_CONFIG": str(wrong)}, ("-X", f"@{right}"))):
+        assert tarry(broker, "topic", "list", *words, env=env).stdout.split()[0] == "mine"
+        assert tarry(broker, "user", "list", *words, env=env).stdout.split()[0] == "alice"
+    began = time.monotonic()
+    for words in (("topic", "list"), ("produce", "mine", "-v", "x"), ("consume", "mine", "--until-end")):
+        said = tarry(broker, *words, "-X", f"@{wrong}", "--timeout", "20s", check=False)
+        assert said.returncode == 1 and "Invalid username or password" in said.stderr and len(said.stderr.splitlines()) == 1, said
+    assert time.monotonic() - began < 15, "the timeout was waited for"
+
+
 @case("kafka-python logs in by both kinds of SCRAM over TLS")
 def _(ctx):
     try:

@@ -349,6 +349,11 @@ def _(ctx):
     assert checked["broker"]["result"] == "ok" and checked["deliveries"]["result"] == "ok", checked
     assert str(broker.data) in checked["disk space"]["detail"] and "clock" in checked and "data directory" not in checked, checked
     assert "broker\tok\t" in broker.cli("doctor").stdout
+    # The running broker's reserve counts, not that of the settings.
+    broker.cli("config", "set", f"tarry.disk.reserve.bytes={1 << 60}")
+    said = broker.cli("doctor", check=False)
+    assert said.returncode == 1 and f"smaller than tarry.disk.reserve.bytes={1 << 60}" in said.stdout and "lower the reserve" in said.stdout, said
+    broker.cli("config", "set", "--unset", "tarry.disk.reserve.bytes")
 
     def before_start(*words):
         return run(broker.binary, "doctor", *words, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
@@ -451,6 +456,35 @@ def _(ctx):
     assert result == "ok" and "allow 160.0 MiB" in detail, detail
 
 
+@case("tarry doctor, run by root, finds the certificate and the keys that the owner of the data directory cannot read, and root leaves a user for that owner")
+def _(ctx):
+    if os.geteuid() != 0:
+        raise Skip("only root can give files to another user")
+    nobody, data, binary = 65534, ctx.directory / "data", ctx.options.binary
+    certificate, keys = Authority(ctx.directory / "ca").sign("broker")[2], ctx.directory / "jwks.json"
+    keys.write_text('{"keys": []}')
+    for file in (certificate, keys):
+        os.chmod(file, 0o600)
+    data.mkdir(mode=0o700)
+    os.chown(data, nobody, nobody)
+    run(binary, "user", "add", "admin", "--password-file", "-", "--data", data, stdin="secret\n")
+    added = os.stat(data / "users.add")
+    assert (added.st_uid, added.st_gid, added.st_mode & 0o777) == (nobody, nobody, 0o600), added
+    settings = {"listeners": "SASL_SSL://127.0.0.1:0", "tarry.admin.listener": "off", "ssl.keystore.location": certificate,
+                "sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": f"file://{keys}"}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = run(binary, "doctor", "--data", data, *words, "--json", check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
+    rows = {row["check"]: (row["result"], row["detail"]) for row in json_lines(done)}
+    for check, file in (("certificates", certificate), ("token keys", keys)):
+        result, detail = rows[check]
+        assert result == "problem" and str(file) in detail and "Permission denied" in detail and "the user that runs the broker" in detail, rows
+    assert "does not exist" not in rows["data directory"][1], rows
+    # What root itself has left there keeps the broker from its start.
+    os.chown(data / "users.add", 0, 0)
+    done = run(binary, "doctor", "--data", data, *words, "--json", check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": ""})
+    assert any(row["check"] == "data directory" and row["result"] == "problem" and "users.add" in row["detail"] for row in json_lines(done)), done
+
+
 @case("tarry config shows what a change needs, sets and unsets it at once, and names a key that is wrong")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
@@ -462,6 +496,8 @@ def _(ctx):
     before = config()
     assert before["num.partitions"] == {"config": "num.partitions", "value": "1", "source": "default", "changes": "live"}, before["num.partitions"]
     assert before["tarry.shards"]["changes"] == "restart"
+    # --data has given it, and no file.
+    assert before["tarry.data.dir"]["source"] == "start", before["tarry.data.dir"]
     assert broker.cli("config", "set", "num.partitions=3", "log.retention.ms=2d").stdout == "num.partitions=3\nlog.retention.ms=172800000\n"
     assert config("num.partitions")["num.partitions"] == {"config": "num.partitions", "value": "3", "source": "broker", "changes": "live"}
     broker.cli("topic", "create", f"{topic}-2")

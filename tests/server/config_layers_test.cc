@@ -111,6 +111,19 @@ TEST_SUITE("config") {
     CHECK_FALSE(contains(strange, "did you mean"));
   }
 
+  TEST_CASE("a key that only Apache Kafka needs is refused with the advice to leave it out") {
+    for (const char* key : {"broker.id", "zookeeper.connect", "num.network.threads",
+                            "controller.quorum.voters", "log.cleaner.enable"}) {
+      const auto said = refused({set({{key, "1"}})});
+      CHECK(contains(said, "--set " + std::string(key) + "=1: a setting of Apache Kafka"));
+      CHECK(contains(said, "leave it out"));
+    }
+    // A key of Tarry's that is mistyped is not one of Kafka's.
+    for (const auto& key : config_keys())
+      CHECK_FALSE(
+          contains(refused({set({{(std::string(key.name) + "x").c_str(), "1"}})}), "leave it out"));
+  }
+
   TEST_CASE("a bad value is refused with place, key and value, and with the allowed values") {
     CHECK(contains(refused({file("a.b\n")}), "x.properties:1: a.b=(nothing)"));
     auto said = refused({file("\nnum.partitions=abc")});
@@ -171,6 +184,20 @@ TEST_SUITE("config") {
       CHECK(contains(bad, *value == 0 ? "(nothing)" : value));
       CHECK(contains(bad, "expected "));
     }
+  }
+
+  TEST_CASE("the admin's port may be a listener's only if no address has both") {
+    const auto both = [](const char* listener, const char* admin) {
+      return Layers{set({{"listeners", listener}, {"tarry.admin.listener", admin}})};
+    };
+    const char* const kafka = "127.0.0.1:9999";
+    for (const char* admin : {"localhost:9999", "0.0.0.0:9999", "[::]:9999", "127.0.0.1:9999"})
+      CHECK(contains(refused(both(kafka, admin)), "it uses the port of listeners"));
+    CHECK(contains(refused(both("0.0.0.0:9999", "localhost:9999")), "it uses the port"));
+    made(both(kafka, "127.0.0.2:9999"));
+    made(both(kafka, "[::1]:9999"));
+    made(both("0.0.0.0:9999", "[::1]:9999"));
+    made(both(kafka, "0.0.0.0:9998"));
   }
 
   TEST_CASE("a value cannot make a line of its own in the error") {
@@ -301,6 +328,30 @@ TEST_SUITE("config") {
                    "file:///etc/tarry/jwks.json"));
     CHECK(contains(refused({set({{"listener.name.plaintext.plain.max.connections", "1"}})}),
                    "there is no such key"));
+  }
+
+  TEST_CASE(
+      "a listener's mechanism by which nobody can log in is a warning that says what to give") {
+    const auto warnings = [](std::initializer_list<std::pair<const char*, const char*>> words) {
+      return idle_mechanisms(made({set(words)}).listeners.at(0));
+    };
+    const auto none = warnings({{"listeners", "SASL_PLAINTEXT://:1"}});
+    REQUIRE(none.size() == 1);
+    CHECK(contains(none[0], "sasl.enabled.mechanisms is GSSAPI"));
+    const auto plain = warnings(
+        {{"listeners", "SASL_PLAINTEXT://:1"}, {"sasl.enabled.mechanisms", "SCRAM-SHA-512,PLAIN"}});
+    REQUIRE(plain.size() == 1);
+    CHECK(contains(plain[0], "listener.name.sasl_plaintext.plain.sasl.jaas.config"));
+    CHECK(warnings({{"listeners", "SASL_PLAINTEXT://:1"},
+                    {"sasl.enabled.mechanisms", "PLAIN"},
+                    {"listener.name.sasl_plaintext.plain.sasl.jaas.config",
+                     "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                     "user_alice=\"secret\";"}})
+              .empty());
+    CHECK(warnings({{"listeners", "SASL_PLAINTEXT://:1"},
+                    {"sasl.enabled.mechanisms", "GSSAPI,SCRAM-SHA-256"}})
+              .empty());
+    CHECK(warnings({{"listeners", "PLAINTEXT://:1"}}).empty());
   }
 
   TEST_CASE("keys of listeners that do not go together are refused by key and value") {
