@@ -57,6 +57,7 @@ class PendingView {
   #visible = false;
   #refreshed = 0;
   #took = 0;
+  #failed = false;  // The last search got no answer.
   #opened = null;
   #scale = "auto";
   #drawn = null;
@@ -195,6 +196,7 @@ class PendingView {
   #refreshIfIdle() {
     if (this.#isLooking || this.#search.wrong) return;
     const age = performance.now() - this.#refreshed;
+    if (this.#failed) return age > search_refresh_ms ? this.refresh() : undefined;
     if (age < held_ms && this.list.body.matches(":hover")) return;
     if (isEmpty(this.#search) ? age > refresh_ms : age > search_refresh_ms && this.#took < quick_ms) this.#run(null, true);
   }
@@ -221,12 +223,8 @@ class PendingView {
     }
     if (search.wrong) {
       this.#isLooking = false;
-      // Records of an earlier search would look like the answer to this one.
-      this.list.update([]);
-      setText(this.heading, "Not searched");
-      setText(this.summary, "");
-      for (const node of [this.more, this.empty]) setHidden(node, true);
-      showError(this.problem, search.wrong);
+      this.#failed = false;
+      this.#sayNotSearched(search.wrong);
       return;
     }
     try {
@@ -235,6 +233,7 @@ class PendingView {
         onFound: ({ records, next, complete, hasMore }) => {
           // A quiet refresh shows nothing half done.
           if (abort.signal.aborted || (isQuiet && !complete)) return;
+          this.#failed = false;
           this.#next = next;
           const known = new Set(earlier.map(({ handle }) => handle));
           // A quiet refresh does not take away what was asked for by More.
@@ -252,10 +251,11 @@ class PendingView {
       }
     } catch (error) {
       if (error.name === "AbortError") return;
+      if (abort.signal.aborted) return;
+      // A refresh leaves what it could not read again; the head of the page says since when the broker is away.
       if (!isQuiet) {
-        this.list.update([]);
-        this.#say(search, { next: null, complete: true, hasMore: false }, false);
-        showError(this.problem, errorText(error));
+        this.#failed = true;
+        this.#sayNotSearched(`${errorText(error)} The search is repeated when the broker answers again.`);
       }
     }
     if (this.#abort === abort) {
@@ -263,6 +263,15 @@ class PendingView {
       this.#refreshed = performance.now();
       this.#took = this.#refreshed - begun;
     }
+  }
+
+  // Records of an earlier search, and "none", would look like the answer to this one.
+  #sayNotSearched(why) {
+    this.list.update([]);
+    setText(this.heading, "Not searched");
+    setText(this.summary, "");
+    for (const node of [this.more, this.empty]) setHidden(node, true);
+    showError(this.problem, why);
   }
 
   #say(search, state, isQuiet) {

@@ -1217,7 +1217,7 @@ def _(ctx):
         assert not wrong, wrong
 
 
-@case("the page says that the connection is lost and since when, and continues by itself when the broker is back")
+@case("the page says that the connection is lost and since when, that a search got no answer, and continues by itself when the broker is back")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -1228,7 +1228,14 @@ def _(ctx):
         page.open()
         broker.kill()
         page.says("#connection", "The connection was lost at")
+        # No answer is not the answer that there is no such record.
+        page.search("id:b")
+        page.says('[data-view="pending"]', "Not searched")
+        page.says('[data-field="error"]', "The broker does not answer.")
+        assert "No pending record matches" not in page.text('[data-view="pending"]') and "0 records" not in page.text(".list-head")
         broker.start()
         with broker.client() as client:
             client.schedule(topic, "b")
+        page.wait(lambda: page.handles() == [handles_by_id(broker, topic)["b"]], "the search, made again", within=15)
+        assert not page.shown('[data-field="error"]')
         page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)
