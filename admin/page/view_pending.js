@@ -167,8 +167,11 @@ class PendingView {
     const hash = `#pending${text ? `?q=${encodeURIComponent(text)}` : ""}`;
     this.#set(text, typed ? typing_ms : 0);
     if (location.hash === hash) return;
-    if (!this.#visible) location.hash = hash;
-    else if (!typed) history.replaceState(null, "", hash);
+    if (!this.#visible) {
+      // The view changes at once: an event that comes after more keys would put the older text back into the box.
+      history.pushState(null, "", hash);
+      window.dispatchEvent(new HashChangeEvent("hashchange"));
+    } else if (!typed) history.replaceState(null, "", hash);
     if (focus) this.head.scrollIntoView({ block: "nearest" });
   }
 

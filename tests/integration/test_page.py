@@ -1070,6 +1070,28 @@ def _(ctx):
         page.finds(f"topic:{topic} partition:0", list(handles_by_id(broker, topic).values()))
 
 
+@case("what is typed without a pause in another view is searched for whole, and a step back returns to that view")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name in ("order-0104", "order-0105"):
+            client.schedule(topic, name)
+    handle = handles_by_id(broker, topic)["order-0105"]
+    with page_of(broker) as page:
+        page.open()
+        for view in ("overdue", "topics", "groups", "wheel"):
+            page.go(view)
+            page.one(f'[data-view="{view}"]')
+            page.js("document.activeElement.blur()")
+            page.keys("/order-0105")
+            page.wait(lambda: page.handles() == [handle] and "order-0105" in page.text(".list-head"), f"what is found from {view}")
+            assert page.js("return document.querySelector('input[type=search]').value") == "order-0105"
+            page.js("history.back()")
+            page.one(f'[data-view="{view}"]')
+            assert page.js("return document.querySelector('input[type=search]').value") == ""
+
+
 @case("a bar opens the records that are due then, with their exact number, when in it they are due, and the minute with most")
 def _(ctx):
     broker = ctx.broker()
