@@ -953,6 +953,24 @@ def _(ctx):
         running.wait(20)
 
 
+@case("a group that has an offset in one of three partitions is shown as such, with the records of the two others")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for partition, count in enumerate((4, 3, 2)):
+            client.produce(topic, [wire.record("v") for _ in range(count)], partition)
+    broker.cli("group", "reset", "billing", topic, "--to", "start", "--partition", "0", "--create")
+    with page_of(broker) as page:
+        page.open("#groups")
+        page.wait(lambda: "1 of 3" in page.text('[data-view="groups"] tbody tr'), "one of three partitions")
+        page.click('[data-view="groups"] tbody tr')
+        page.says("#panel", "4 records behind")
+        page.says('[data-figure="left-out"]', "No offset is committed in 2 other partitions of its topics, with 5 records that are not counted as behind.")
+        rows = page.js("return [...document.querySelectorAll('#panel tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert rows == [[topic, "0", "0", "4", "4"], [topic, "1", "none", "3", "3 records"], [topic, "2", "none", "2", "2 records"]], rows
+
+
 @case("a group with more partitions than its panel lists says how many there are besides")
 def _(ctx):
     broker = ctx.broker()
