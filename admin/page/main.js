@@ -3,10 +3,10 @@
 import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
 import { errorText, showError, clearError, tokenField } from "./confirmation.js";
 import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
-import { bytes, duration, integer, milliseconds, rate, timeOf } from "./format.js";
+import { bytes, duration, integer, milliseconds, plural, rate, timeOf } from "./format.js";
 import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
-import { isDiskShort, tightest } from "./parts.js";
+import { isDiskShort, sinceStart, tightest } from "./parts.js";
 import { redraw } from "./charts.js";
 import { pendingView } from "./view_pending.js";
 import { overdueView } from "./view_overdue.js";
@@ -92,6 +92,11 @@ function head() {
   figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
   const { storage } = status;
   figure("disk", `${bytes(storage.bytes)}, ${bytes(tightest(storage)?.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
+  const refused = Object.values(status.refused_batches ?? {}).reduce((sum, count) => sum + count, 0);
+  const mark = $("#refused");
+  setHidden(mark, refused === 0);
+  setText(mark, integer(refused));
+  setAttribute(mark, "title", `${plural(refused, "batch was", "batches were")} refused ${sinceStart(status)}`);
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
 }

@@ -953,6 +953,29 @@ def _(ctx):
         running.wait(20)
 
 
+@case("refused batches of several senders are shown with each sender and message, and their number beside the name of the view")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+    sent = [("sender-one", "soonish"), ("sender-two", "soonish"), ("sender-one", "later"), ("sender-one", "soonish")]
+    for name, delay in sent:
+        with wire.Client(broker.address, client_id=name) as client:
+            assert client.produce(topic, [wire.record("v", x_delay=delay)], check=False).error == 87
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: page.text("#refused") == "4", "the number in the navigation")
+        page.go("clients")
+        page.wait(lambda: len(page.all('[data-part="refusals"] tbody tr')) == 3, "one for each sender and message")
+        rows = page.js("return [...document.querySelectorAll('[data-part=refusals] tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert sorted((row[4].split(",")[0], row[2], re.search(r'"(\w+)"', row[5])[1]) for row in rows) == [
+            ("sender-one", "1", "later"), ("sender-one", "2", "soonish"), ("sender-two", "1", "soonish")], rows
+        page.says('[data-part="refusals"]', "since the start at ")
+        page.go(f"topics/{topic}")
+        page.says("#panel", "4 since the start at ")
+        page.wait(lambda: len(page.all("#panel blockquote")) == 3, "the same in the topic's panel")
+
+
 @case("a group that has an offset in one of three partitions is shown as such, with the records of the two others")
 def _(ctx):
     broker = ctx.broker()
