@@ -172,7 +172,7 @@ function askToLogIn() {
   return new Promise((resolve) => {
     const errors = el("div", { "aria-live": "assertive" });
     const form = el("form", { class: "login", on: { submit: submit } },
-      el("p", {}, "This broker listens beyond its own machine, so reading needs its token."), tokenField(""), errors,
+      el("p", {}, "Reading needs a token here: the text of admin.read.token to look, or of admin.token to change records, too."), tokenField("Both files are in the broker's data directory."), errors,
       el("div", { class: "buttons" }, el("button", { class: "primary", type: "submit", data: { action: "confirm" } }, "Log in")));
     async function submit(event) {
       event.preventDefault();
@@ -189,7 +189,7 @@ function askToLogIn() {
         resolve();
       } catch (error) {
         forgetToken();
-        showError(errors, error.status === 401 ? "The token is wrong. It is the text of the file admin.token in the broker's data directory." : errorText(error));
+        showError(errors, error.status === 401 ? "The token is wrong. It is the text of the file admin.read.token or admin.token in the broker's data directory." : errorText(error));
         input.select();
       }
     }

@@ -504,6 +504,7 @@ def _(ctx):
     with page_of(broker) as page:
         page.expected.append("401")
         page.load()
+        page.says("#dialog", "Reading needs a token here: the text of admin.read.token to look, or of admin.token")
         page.confirm("wrong-" + "0" * 40)
         page.says('[data-field="error"]', "wrong")
         assert not page.has_figures()
@@ -512,6 +513,9 @@ def _(ctx):
         page.open(f"#pending/{topic}/{handle}")
         assert page.js("return document.cookie") == ""
         page.act("cancel")
+        page.one("input[name=token]")
+        page.confirm((broker.data / "admin.read.token").read_text().strip())
+        page.says('[data-field="error"]', "This token may only read, so nothing was changed.")
         page.one("input[name=token]")
         assert page.js("return fetch(`/delayed/${arguments[0]}/${arguments[1]}`, { method: 'DELETE' }).then((answer) => answer.status)", topic, handle) == 401
         page.confirm(token_of(broker))
