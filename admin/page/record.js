@@ -358,13 +358,25 @@ function recurrence(how) {
 
 const endings = new Set(["delivered", "cancelled", "expired"]);
 
-// Records that had the id one after the other, in each partition, are kept apart.
+// The broker keeps the last 32 events of an id.  A delivery of a recurring record and the next due time are two of them, and are listed as one.
+const kept_events = 32;
+const least_listed = kept_events / 2 - 1;
+
+// A whole history begins with the moment when a record was scheduled.
+export function isCut(events) {
+  return [...new Set(events.map(({ partition }) => partition))].some((partition) => {
+    const all = events.filter((event) => event.partition === partition);
+    return all.length >= kept_events || (all.length >= least_listed && all[0].event !== "scheduled");
+  });
+}
+
+// The newest first.  Records that had the id one after the other, in each partition, are kept apart; a recurring one is one record.
 function historyItems(events) {
   const hasSeveral = new Set(events.map(({ partition }) => partition)).size > 1;
   const ended = new Set();
   const items = [];
   for (const event of events) {
-    if (ended.delete(event.partition)) items.push(el("li", { class: "divider" }, `the next record with this id${hasSeveral ? `, partition ${event.partition}` : ""}`));
+    if (ended.delete(event.partition) && event.event === "scheduled") items.push(el("li", { class: "divider" }, `an earlier record with this id${hasSeveral ? `, partition ${event.partition}` : ""}`));
     if (endings.has(event.event)) ended.add(event.partition);
     items.push(el("li", {},
       el("span", { class: `event ${event.event}` }, event.event),
@@ -372,6 +384,8 @@ function historyItems(events) {
       el("span", { class: "detail" }, [event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`,
         hasSeveral ? `, partition ${event.partition}` : ""].join(""))));
   }
+  items.reverse();
+  if (isCut(events)) items.push(el("li", { class: "divider", data: { figure: "cut" } }, `Earlier events are not kept: the broker remembers the last ${kept_events} of an id.`));
   return items;
 }
 

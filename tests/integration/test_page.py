@@ -489,7 +489,28 @@ def _(ctx):
             client.schedule(topic, "one")
         page.open(f"#pending/{topic}/{handle['one']}/one")
         page.says("#panel .outcome", "another record with its id is")
-        page.says("#panel .history", "the next record with this id")
+        page.says("#panel .history", "an earlier record with this id")
+        assert [line.split()[0] for line in page.text("#panel .history").split("\n") if re.match("scheduled|cancelled", line)] == ["scheduled", "cancelled", "scheduled"]
+
+
+@case("the history of a recurring record begins with its last delivery, and says that the first ones are not kept")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("tick", key="k", x_delay="100ms", x_every="300ms", x_count=20, x_schedule_id="tick")])
+        client.produce(topic, [wire.record("bell", key="k", x_delay="1h", x_every="1d", x_schedule_id="bell")])
+        eventually(lambda: client.end_offset(topic) == 20, "the deliveries")
+    with page_of(broker) as page:
+        page.expected.append("404")
+        page.open(f"#pending/{topic}/tick")
+        page.says('#panel [data-figure="cut"]', "Earlier events are not kept")
+        lines = page.js("return [...document.querySelectorAll('#panel .history li')].map((each) => each.textContent)")
+        assert "at offset 19" in lines[0] and "at offset 4" in lines[15] and len(lines) == 17, lines
+        assert not any("with this id" in line for line in lines), lines
+        page.go(f"pending/{topic}/bell")
+        page.says("#panel .history", "scheduled")
+        assert not page.all('#panel [data-figure="cut"]')
 
 
 @case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
