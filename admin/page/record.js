@@ -256,14 +256,14 @@ class RecordView {
     } else if (action === "deliver") {
       const left = record.due_ms - live.now();
       form = new Confirmation({
-        ...common, label: "Deliver it now", question: `Deliver ${name} now${left > 999 ? `, instead of ${until(left)}` : ""}?`,
+        ...common, label: "Deliver it now", question: `Deliver ${name} now${left > 999 ? `, instead of ${until(left)}` : ""}?${record.recurring ? " Its later deliveries stay as they are." : ""}`,
         run: () => change("POST", `${this.path}/deliver?partition=${record.partition}`),
         onDone: ({ result, partitions }) => this.#done(result, "delivered", `It is delivered, at offset ${integer(partitions?.[0]?.offset)} of partition ${record.partition}.`),
       });
     } else {
       const moveTo = new MoveFields(record.due_ms);
       form = new Confirmation({
-        ...common, label: "Move this record", question: `Move ${name} to another due time.`, fields: moveTo.nodes,
+        ...common, label: "Move this record", question: `Move ${name} to another due time.${record.recurring ? " Only its next delivery moves: the later ones stay at the times of its rule, and those before the new time are left out." : ""}`, fields: moveTo.nodes,
         check: () => (moveTo.body() ? null : moveTo.wrong()),
         run: () => change("PATCH", `${this.path}?partition=${record.partition}`, moveTo.body()),
         onDone: ({ result, partitions }) => {

@@ -66,7 +66,7 @@ export class RecordList {
 
   #write(row, record) {
     // The list is written every two seconds, and most rows have not changed.
-    const version = `${record.due_ms} ${this.needle} ${record.topic} ${record.id}`;
+    const version = `${record.due_ms} ${this.needle} ${record.topic} ${record.id} ${record.recurrence?.text}`;
     row.record = record;
     if (row.version !== version) {
       row.version = version;
@@ -76,7 +76,8 @@ export class RecordList {
       time.title = `${fullTime(record.due_ms)} ${zoneAt(record.due_ms)}`;
       topic.replaceChildren(...this.#marked(record.topic), el("small", { title: `partition ${record.partition}` }, `/${record.partition}`));
       id.replaceChildren(...(record.id === null ? [nothing()] : this.#marked(record.id)));
-      if (record.recurring) id.prepend(el("span", { class: "badge", title: record.recurrence?.text ?? "It recurs." }, "recurring"), " ");
+      // After the id, which a long rule would push out of the cell.
+      if (record.recurring) id.append(" ", el("span", { class: "badge", title: `It recurs: ${visible(record.recurrence?.text ?? "")}` }, visible(record.recurrence?.text ?? "recurring")));
       key.replaceChildren(...(record.key === null ? [nothing()] : this.#marked(record.key_base64 ? `${record.key} (base64)` : record.key)));
       setText(size, record.value_bytes === null ? "null" : bytes(record.value_bytes));
       setText(handle, record.handle);

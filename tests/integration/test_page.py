@@ -511,6 +511,10 @@ def _(ctx):
         page.go(f"pending/{topic}/bell")
         page.says("#panel .history", "scheduled")
         assert not page.all('#panel [data-figure="cut"]')
+        # Its row has the rule, and who moves it is told what becomes of the series.
+        page.says('[data-view="pending"] [data-handle] .id', "every 1d")
+        page.act("move")
+        page.says(".confirmation", "Only its next delivery moves")
 
 
 @case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
