@@ -214,6 +214,8 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         assert page.text('[data-figure="pending"]') == "0"
+        # Lag is of groups; deliveries are late.
+        assert "late p99, last 5 min" in page.text(".figures") and "lag" not in page.text(".figures")
         for count in (0, 10):
             if count:
                 with broker.client() as client:
