@@ -2,8 +2,9 @@
 
 import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
 import { errorText, showError, clearError, tokenField } from "./confirmation.js";
-import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
+import { el, reconcile, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
 import { bytes, duration, integer, milliseconds, plural, rate, timeOf } from "./format.js";
+import { thingsToSee } from "./health.js";
 import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
 import { isDiskShort, sinceStart, tightest } from "./parts.js";
@@ -86,6 +87,7 @@ function head() {
   };
   figure("pending", integer(delayed.pending));
   nextDue();
+  health();
   figure("overdue", integer(delayed.overdue), delayed.overdue > 0 ? "warn" : "");
   setText($("#overdue-name"), isStuck() ? `overdue, ${duration(oldestOverdue())}` : "overdue");
   figure("delivered", rate(lastRate("delivered")));
@@ -99,6 +101,19 @@ function head() {
   setAttribute(mark, "title", `${plural(refused, "batch was", "batches were")} refused ${sinceStart(status)}`);
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
+}
+
+// One answer for all of it: what is wrong, and where.
+function health() {
+  const things = thingsToSee({ status: live.status, topics: live.topics, groups: live.groups, history: live.history, now: live.now(), oldest: oldestOverdue() });
+  const node = $("#health");
+  setAttribute(node, "class", things.length ? "bad" : "");
+  setText(node.firstElementChild, things.length ? `${plural(things.length, "thing")} to look at:` : "Healthy");
+  reconcile(node.lastElementChild, things, ({ name }) => name, () => el("li", {}, el("a")), (item, { name, text, hash }) => {
+    item.dataset.thing = name;
+    setAttribute(item.firstElementChild, "href", hash);
+    setText(item.firstElementChild, text);
+  });
 }
 
 function nextDue() {

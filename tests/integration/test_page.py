@@ -214,6 +214,7 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         assert page.text('[data-figure="pending"]') == "0"
+        page.wait(lambda: page.text("#health") == "Healthy", "that all is well")
         # Lag is of groups; deliveries are late.
         assert "late p99, last 5 min" in page.text(".figures") and "lag" not in page.text(".figures")
         for count in (0, 10):
@@ -857,6 +858,8 @@ def _(ctx):
         page.says("#panel", f"Partition 0 {why}.")
         assert "failed" in page.text("#panel tbody tr")
         page.go("pending")
+        page.says('#health [data-thing="overdue"]', "1 overdue, the oldest for ")
+        page.says('#health [data-thing="groups"]', "group billing has no members and is 1 record behind")
         # What is overdue has one line, and what comes next is the first of the list.
         page.says('[data-figure="late"]', "1 overdue, the oldest for ")
         page.wait(lambda: page.handles() == [broker.pending(other)[0]["handle"]], "the list of what comes next")
@@ -1294,6 +1297,18 @@ READ += [("['a*', 'a?', '[ab]', '[]]', 'a.b-c', 'a[b', '[]'].map(glob.isPattern)
          # Words are no pattern, so these would become another one than was meant.
          ("many.selectionOf(search.parseSearch('job[3]', 0), []).lost !== undefined", True), ("many.selectionOf(search.parseSearch('job[3', 0), []).id", "*job[3*")]
 
+# What the line of health says: out of service, free bytes, memory, the time of a refusal, members, points, the oldest overdue.
+HEALTH = """health.thingsToSee({ status: { state: 'running', delayed: { overdue: 3 }, out_of_service: %s, storage: { reserve_bytes: 100, file_systems: [{ free_bytes: %d }] },
+ client_memory_bytes: %d, client_memory_limit_bytes: 1000 }, topics: { topics: [{ name: 'a', refused_batches: { last: { at_ms: %d } } }] },
+ groups: { groups: [{ group: 'g/h', members: %d, lag: 1 }] }, history: %s, now: 1e9, oldest: %s }).map(({ text, hash }) => [text, hash])"""
+FILLING = "[{ at: 0, free: 2100 }, { at: %d, free: 1100 }]"
+READ += [(HEALTH % ("[]", 1000, 10, 0, 1, "[]", "null"), []), (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % (HOUR // 2), "4000"), []),
+         (HEALTH % ("[{ topic: 'a/b', partition: 2 }]", 150, 900, 10**9 - 1, 0, "[]", "60000"), [
+             ["3 overdue, the oldest for 1m", "#overdue"], ["partition 2 of a/b is out of service", "#topics/a%2Fb"], ["the disk has only 150 B free", "#shards"],
+             ["clients make the broker hold 900 B of 1000 B", "#shards"], ["group g/h has no members and is 1 record behind", "#groups/g%2Fh"], ["batches for a were refused", "#clients"]]),
+         (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % HOUR, "null"), [["the disk is full in about 1h", "#shards"]]),
+         ("health.diskTrend([{ at: 0, free: 1100 }, { at: 3600000, free: 2100 }], 100).left", None)]
+
 
 @case("times, durations, searches and patterns are read in the page as people write them")
 def _(ctx):
@@ -1303,7 +1318,7 @@ def _(ctx):
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob]) => {
+            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob", "health"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob, health]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])
