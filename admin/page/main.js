@@ -175,7 +175,8 @@ function help() {
       row(["←", "→"], "move along the bars of a chart"), row(["m", "d", "c"], "in a record: move, deliver now, cancel"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
       [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic; with partition:2 one partition"], ["recurring:yes", "records that recur; or recurring:no"],
-        ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
+        ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:>30d", "later than that; also due:>2026-12-24"],
+        ["due:10:00..12:00", "between two times; also due:2026-12-24T09:00..2026-12-24T10:00"], ["due:tomorrow 9:00", "a minute; between two of them: due:\"tomorrow 9:00\"..\"tomorrow 10:00\""]]
         .map(([term, text]) => [el("dt", {}, el("code", {}, term)), el("dd", {}, text)])),
     // No form: the content security policy forbids sending one, to a dialog too.
     el("div", { class: "buttons" }, el("button", { type: "button", class: "primary", data: { action: "close-help" }, on: { click: () => $("#dialog").close() } }, "Close"))));

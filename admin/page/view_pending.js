@@ -11,7 +11,7 @@ import { openMany } from "./many.js";
 import * as panel from "./panel.js";
 import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
-import { count, describe, find, isEmpty, parseSearch, spanText } from "./search.js";
+import { count, describe, find, isEmpty, parseSearch, spanText, terms } from "./search.js";
 
 const spans = [
   { span: "minute", title: "Coming minute", bucket: (from) => timeOf(from), tick: (place) => ({ 0: "now", 15: "15 s", 30: "30 s", 45: "45 s" })[place] },
@@ -314,6 +314,7 @@ class PendingView {
     const past = el("div");
     this.empty.replaceChildren(el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here, except by its id."),
       search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : "",
+      ...search.unknown.map((term) => el("p", { data: { unknown: term } }, `${visible(term)} is not a search term; it was searched as text. The terms are ${terms.map((each) => `${each}:`).join(", ")}.`)),
       /\s/.test(search.words) ? el("p", {}, "The words are searched for as one text, with their spaces.") : "",
       search.words.startsWith("@") ? el("p", {}, "A handle names a record only while it is pending: search for its id.") : "", past);
     const id = search.id ?? search.words;

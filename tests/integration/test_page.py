@@ -420,6 +420,9 @@ def _(ctx):
         page.finds(f"recurring:yes topic:{topic}", [handle["daily"]])
         page.finds(f"recurring:no topic:{topic}", [handle["order-4711"], handle["order-4712"]])
         page.finds("no such thing", [])
+        page.finds(f"topc:{topic}", [])
+        page.says('[data-unknown="topc:"]', "topc: is not a search term; it was searched as text.")
+        page.finds(f'topic:{topic} due:>2h', [handle["order-4711"], handle["daily"]])
         page.finds("order-4711", [handle["order-4711"]])
         page.open_record(handle["order-4711"])
         when = page.one('[data-field="due"] time')
@@ -674,7 +677,7 @@ def _(ctx):
         page.click('[data-action="without"]')
         assert not page.all('[data-field="lost"]') and can_preview()
         preview(4)
-        many(f"topic:{topic} id:x-* due:>30d", "Not searched")
+        many(f"topic:{topic} id:x-* due:sometime", "Not searched")
         page.says('[data-field="lost"]', "cannot be read")
         assert not can_preview()
         many("-0", "3 records: “-0”")
@@ -1133,7 +1136,7 @@ def _(ctx):
         page.open()
         page.keys("/", *"key-")
         page.wait(lambda: len(page.handles()) == 3 and "3 records" in page.text(".summary"), "what was found")
-        page.keys(*" due:>30d")
+        page.keys(*" due:sometime")
         page.says('[data-view="pending"]', "Not searched")
         assert page.handles() == []
         # A partition alone would be one of every topic.
@@ -1273,6 +1276,15 @@ READ = [
     # An hour of UTC is none of the zone's.
     ("search.spanText(1798113600000, 1798117200000)", "due:2026-12-24T12:00Z..2026-12-24T13:00Z"),
     ("search.parseSpan('2026-12-24T12:00Z..2026-12-24T13:00Z', 0)", {"from": 1798113600000, "to": 1798117200000}),
+    ("format.parseTime('tomorrow  9:00', 0)", {"from": 24 * HOUR + 3 * HOUR + HOUR // 2, "to": 24 * HOUR + 3 * HOUR + HOUR // 2 + 60_000}),
+    ("format.parseTime('tomorrow 25:00', 0)", None), ("format.parseTime('2026-12-24 9:30', 0).from", 1798084800000),
+    ("search.parseSpan('>100d', 5)", {"from": 100 * 24 * HOUR + 5, "to": None}), ("search.parseSpan('>2026-12-24', 0)", {"from": 1798137000000, "to": None}),
+    ("search.parseSpan('<2026-12-24', 0)", {"from": None, "to": 1798050600000}), ("search.parseSpan('>soon', 0)", None),
+    ("['due:tomorrow 9:00', 'due:in 1h', 'due:\"tomorrow 9:00\"..\"tomorrow 10:00\"', 'due:2026-12-24 09:00'].map((text) => search.parseSearch(`${text} x`, 0)).map(({ span, words }) => [span.from, words])",
+     [[(24 + 3) * HOUR + HOUR // 2, "x"], [HOUR - HOUR // 20, "x"], [(24 + 3) * HOUR + HOUR // 2, "x"], [1798083000000, "x"]]),
+    ("search.parseSearch('due:today 47', 0).words", "47"), ("search.parseSearch('due:', 0).words", ""),
+    ("search.parseSearch('due:sometime', 0).wrong.includes('due:2026-12-24T09:00..2026-12-24T10:00')", True),
+    ("search.parseSearch('topc:orders -recurring:yes key:a 18:30 \"value:x\"', 0).unknown", ["topc:", "-recurring:"]),
     ("search.parseSpan('<1h', 5)", {"from": 5, "to": HOUR + 5}),
     ("(({ topic, key, words }) => [topic, key, words])(search.parseSearch('topic:orders key:\"a b\" 47 11', 0))", ["orders", "a b", "47 11"]),
     ("search.parseSearch('topic:orders partition:2', 0).wrong", None),
