@@ -40,6 +40,14 @@ function sumText(due) {
   return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
 }
 
+// The topics of one picture, those with most records first.
+function totalsText({ counts, other }) {
+  const sum = (row) => row.reduce((a, b) => a + b, 0);
+  const parts = Object.entries(counts).map(([topic, row]) => [visible(topic), sum(row)]).filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]);
+  const rest = other ? sum(other) : 0;
+  return [...parts, ...(rest > 0 ? [["other topics", rest]] : [])].map(([name, count]) => `${name} ${integer(count)}`).join("\n");
+}
+
 // A list that is whole is counted already; a time has a picture as well.
 const hasMoreOrSpan = (search, { hasMore }) => !isEmpty(search) && (hasMore || search.span !== null);
 
@@ -76,7 +84,7 @@ class PendingView {
       return { span, chart, total, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank, log)) };
     });
     this.zoom = this.#makeZoom();
-    this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts" });
+    this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts, with their records of the coming month: each lists them", title: "Records due in the coming month, by topic; a click lists those of the topic" });
     this.sum = el("p", { class: "sum", data: { figure: "sum" } });
     this.scale = el("div", { class: "segmented", role: "group", "aria-label": "Scale of the charts" }, ["auto", "linear", "log"].map((name) =>
       el("button", { type: "button", "aria-pressed": String(name === "auto"), on: { click: () => this.#scaleTo(name) } }, name)));
@@ -355,6 +363,7 @@ class PendingView {
       const data = due.spans.find(({ span }) => span === view.span);
       const known = data && data.counts !== null;
       setText(view.total, known ? integer(data.total) : "");
+      setAttribute(view.total, "title", known ? totalsText(data) : null);
       const isBlank = !known || data.total === 0;
       setHidden(view.blank, !isBlank);
       if (isBlank) setText(view.blank, known ? "nothing due" : "counting…");
@@ -372,7 +381,7 @@ class PendingView {
       view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, isLogarithmic);
       setHidden(view.log, !isLogarithmic || isBlank);
     }
-    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic) })),
+    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: integer(sums.get(topic)), pick: () => this.search(`topic:${topic}`, { focus: true }) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
     setText(this.sum, sumText(due));
   }

@@ -766,7 +766,7 @@ def _(ctx):
 
         def colours(view):
             page.go(view)
-            return page.js("""return Object.fromEntries([...document.querySelectorAll(arguments[0])].map((each) => [each.textContent, getComputedStyle(each.querySelector('.swatch')).backgroundColor]))""",
+            return page.js("""return Object.fromEntries([...document.querySelectorAll(arguments[0])].map((each) => [(each.querySelector('.legend-name') ?? each).textContent, getComputedStyle(each.querySelector('.swatch')).backgroundColor]))""",
                            "[data-view=pending] .legend li" if view == "pending" else "[data-view=topics] td.name")
 
         page.wait(lambda: topics[3] in colours("pending"), "its colour")
@@ -777,10 +777,16 @@ def _(ctx):
         page.wait(lambda: len(colours("pending")) == 7, "seven topics")
         all_of_them = colours("pending")
         assert all_of_them[topics[3]] == first[topics[3]]
+        # Each has the number of its records; those of the hour are at the picture's total.
+        count = lambda topic: page.text(f'[data-view="pending"] .legend [data-topic="{topic}"] .legend-value')
+        page.wait(lambda: [count(topic) for topic in topics] == ["2", "3", "4", "6", "6", "7", "8"], "the counts")
+        page.wait(lambda: f"{topics[6]} 8\n{topics[5]} 7\n" in page.js("return document.querySelector('[data-span=day] .card-figure').title"), "the counts of the day")
         assert len(set(all_of_them.values())) == 7, all_of_them
         page.wait(lambda: {topic: colours("topics").get(topic) for topic in topics} == all_of_them, "the same colours in the list of topics")
         page.open()
         page.wait(lambda: colours("pending") == all_of_them, "the same colours after a reload")
+        page.click(f'[data-view="pending"] .legend [data-topic="{topics[0]}"]')
+        page.wait(lambda: len(page.handles()) == 2 and page.js("return document.querySelector('input[type=search]').value") == f"topic:{topics[0]}", "the records of that topic")
         page.js("localStorage.clear()")
 
 
