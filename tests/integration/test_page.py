@@ -777,6 +777,8 @@ def _(ctx):
         page.wait(lambda: len(colours("pending")) == 7, "seven topics")
         all_of_them = colours("pending")
         assert all_of_them[topics[3]] == first[topics[3]]
+        places = sorted(page.js("return [...document.querySelectorAll('[data-view=pending] .legend .swatch')].map((each) => Number(each.style.background.match(/\\d+/)[0]))"))
+        assert all((after - before) % 24 >= 2 for before, after in zip(places, [*places[1:], places[0]])), places  # No two neighbouring hues.
         # Each has the number of its records; those of the hour are at the picture's total.
         count = lambda topic: page.text(f'[data-view="pending"] .legend [data-topic="{topic}"] .legend-value')
         page.wait(lambda: [count(topic) for topic in topics] == ["2", "3", "4", "6", "6", "7", "8"], "the counts")
