@@ -1133,6 +1133,17 @@ def _(ctx):
             assert not cut, width
 
 
+@case("the page keeps its width when a view becomes longer than the window")
+def _(ctx):
+    with page_of(ctx.broker()) as page:
+        page.open("#groups")
+        assert page.js("return getComputedStyle(document.documentElement).scrollbarGutter") == "stable"
+        width = lambda: page.js("return document.querySelector('main').getBoundingClientRect().width")
+        before = width()
+        page.js("document.querySelector('main').style.minHeight = '3000px'")
+        assert width() == before, (before, width())
+
+
 @case("a search that the page cannot read shows no records of the one before")
 def _(ctx):
     broker = ctx.broker()
