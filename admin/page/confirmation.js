@@ -38,8 +38,9 @@ export class Confirmation {
     if (!hasToken()) this.#askForToken();
   }
 
+  // A second Enter alone changes nothing: where nothing is to be typed, the way back has the focus.
   focus() {
-    ($("input", this.node) ?? this.confirm).focus();
+    $("input, [data-dismiss]", this.node).focus();
   }
 
   setLabel(text) {
