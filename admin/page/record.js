@@ -1,6 +1,6 @@
 // One pending record: what it is, what happened to it, and what can be done with it.
 
-import { el, setText, visible, $ } from "./dom.js";
+import { el, orNone, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
 import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
@@ -135,7 +135,7 @@ class RecordView {
       ...fact("Topic", code(record.topic), "topic"),
       ...fact("Partition", String(record.partition), "partition"),
       ...fact("Id", record.id === null ? none() : code(record.id), "id"),
-      ...fact("Key", record.key === null ? none() : [code(record.key), record.key_base64 ? el("small", {}, " base64: not UTF-8") : null].filter(Boolean), "key"),
+      ...fact("Key", record.key === null || record.key === "" ? orNone(record.key) : [code(record.key), record.key_base64 ? el("small", {}, " base64: not UTF-8") : null].filter(Boolean), "key"),
       ...fact("Handle", [code(record.handle), copyButton(record.handle, "handle")], "handle"),
       ...fact("Accepted", fullTime(record.accepted_ms), "accepted"),
       ...fact("Timestamp", record.timestamp_ms === undefined ? null : fullTime(record.timestamp_ms), "timestamp"),
@@ -161,7 +161,7 @@ class RecordView {
       el("thead", { class: "unseen" }, el("tr", {}, el("th", { scope: "col" }, "Name"), el("th", { scope: "col" }, "Value"))),
       el("tbody", {}, headers.map((header) => el("tr", {},
         el("th", { scope: "row" }, visible(header.name), header.name_base64 ? el("small", {}, " base64") : null),
-        el("td", {}, header.value === null ? none() : visible(header.value), header.value_base64 ? el("small", {}, " base64") : null))))));
+        el("td", {}, orNone(header.value), header.value_base64 ? el("small", {}, " base64") : null))))));
   }
 
   #showValue(record) {

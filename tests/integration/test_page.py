@@ -1063,15 +1063,21 @@ def _(ctx):
     broker = ctx.broker()
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     hidden = "a‮gnp.exe"
+    blank = " "
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         client.schedule(topic, evil, key=evil, value=f"{evil}</pre>", note=evil)
         client.schedule(topic, hidden, key="'\"><b>")
+        client.schedule(topic, blank, key="")
         client.produce(topic, [wire.Record(b"\x00\xff" * 20, b"\xfe\xff", [(b"x-delay", b"1h"), (b"\xff<b>", None)], None)])
     handle = {row["id"]: row["handle"] for row in broker.pending(topic)}
     with page_of(broker) as page:
         page.open()
-        page.wait(lambda: len(page.handles()) == 3, "three records")
+        page.wait(lambda: len(page.handles()) == 4, "four records")
+        row = page.text(f'[data-handle="{handle[blank]}"]')
+        assert "␠" in row and "empty" in row, row
+        page.open_record(handle[blank])
+        assert page.text('[data-field="id"]') == "␠" and page.text('[data-field="key"]') == "empty"
         page.finds("onerror", [handle[evil]])
         assert evil in page.text(f'[data-handle="{handle[evil]}"]')
         page.open_record(handle[evil])
@@ -1323,7 +1329,7 @@ READ = [
     ("['@7Vb', 'a*b', 'id:a key:b 47', 'id:a recurring:yes'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True] * 4),
     ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
-    ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
+    ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"), ("[' ', '  a b ', ''].map(dom.visible)", ["␠", "␠␠a b␠", ""]),
 ]
 
 
