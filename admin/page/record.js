@@ -47,6 +47,7 @@ class RecordView {
     this.value = el("div", { class: "value-holder" });
     this.history = el("ol", { class: "history", data: { field: "history" } });
     this.outcome = el("p", { class: "outcome", role: "status" });
+    this.command = el("p", { class: "command", hidden: true });
     this.actions = el("div", { class: "actions" }, [
       ["move", "Move…", "Give it another due time"], ["deliver", "Deliver now…", "Deliver it now"], ["cancel", "Cancel…", "It will never be delivered"],
     ].map(([action, text, hint]) => el("button", { type: "button", title: hint, class: action === "cancel" ? "quiet-danger" : "", data: { action }, on: { click: () => this.#ask(action) } }, text)));
@@ -54,7 +55,7 @@ class RecordView {
     this.problem = el("div");
     this.why = el("p", { class: "trouble-line", hidden: true });
     this.node = el("div", { class: "record" },
-      this.relative, this.due, this.why, this.outcome, this.problem, this.actions, this.asking, this.facts,
+      this.relative, this.due, this.why, this.outcome, this.command, this.problem, this.actions, this.asking, this.facts,
       this.valueSection = section("Value", this.value), this.headersSection = section("Headers", this.headers), section("History", this.history));
     this.valueSection.hidden = this.headersSection.hidden = true;
     this.node.hidden = !known;
@@ -117,12 +118,22 @@ class RecordView {
     setText(this.outcome, endings.has(last.event)
       ? `It was ${last.event}: ${fullTime(last.at_ms)}${last.offset === null ? "" : `, at offset ${integer(last.offset)} of partition ${last.partition}`}.`
       : "It is no longer pending, but another record with its id is.");
+    if (endings.has(last.event)) setText(this.relative, `${pastOf(last.event)}; it was due`);
+    if (last.event === "delivered" && last.offset !== null) this.#sayHowToRead(last.partition, last.offset);
     if (this.#record) return;
     const fact = (name, text, field) => [el("dt", {}, name), el("dd", { data: { field } }, el("code", {}, visible(text)))];
     this.facts.replaceChildren(...fact("Topic", this.name.topic, "topic"), ...fact("Partition", String(last.partition), "partition"), ...fact("Id", this.name.id, "id"),
       ...(this.name.handle ? fact("Handle", this.name.handle, "handle") : []));
-    setText(this.relative, "No longer pending; it was due");
+    setText(this.relative, `${endings.has(last.event) ? pastOf(last.event) : "No longer pending"}; it was due`);
     this.due.replaceChildren(el("time", { datetime: isoTime(last.due_ms) }, fullTime(last.due_ms)), " ", el("span", { class: "zone" }, zoneAt(last.due_ms)));
+  }
+
+  // The command that prints the delivered record.
+  #sayHowToRead(partition, offset) {
+    const address = live.status?.listeners.kafka;
+    const command = `tarry consume ${this.name.topic} -p ${partition} --from ${offset} -n 1${address && address !== "127.0.0.1:9092" ? ` -b ${address}` : ""}`;
+    this.command.replaceChildren(el("code", {}, visible(command)), copyButton(command, "command"));
+    this.command.hidden = false;
   }
 
   #show() {
@@ -258,7 +269,11 @@ class RecordView {
       form = new Confirmation({
         ...common, label: "Deliver it now", question: `Deliver ${name} now${left > 999 ? `, instead of ${until(left)}` : ""}?${record.recurring ? " Its later deliveries stay as they are." : ""}`,
         run: () => change("POST", `${this.path}/deliver?partition=${record.partition}`),
-        onDone: ({ result, partitions }) => this.#done(result, "delivered", `It is delivered, at offset ${integer(partitions?.[0]?.offset)} of partition ${record.partition}.`),
+        onDone: async ({ result, partitions }) => {
+          const offset = partitions?.[0]?.offset;
+          await this.#done(result, "delivered", `It is delivered, at offset ${integer(offset)} of partition ${record.partition}.`);
+          if (result === "delivered" && Number.isInteger(offset)) this.#sayHowToRead(record.partition, offset);
+        },
       });
     } else {
       const moveTo = new MoveFields(record.due_ms);
@@ -291,7 +306,7 @@ class RecordView {
       this.onChange();
     } else {
       await this.#became(text);
-      setText(this.relative, wanted === "cancelled" ? "Cancelled; it was due" : "Delivered; it was due");
+      setText(this.relative, `${pastOf(wanted)}; it was due`);
     }
     $("#panel-title")?.focus({ preventScroll: true });
   }
@@ -357,6 +372,7 @@ function recurrence(how) {
 }
 
 const endings = new Set(["delivered", "cancelled", "expired"]);
+const pastOf = (event) => event[0].toUpperCase() + event.slice(1);
 
 // The broker keeps the last 32 events of an id.  A delivery of a recurring record and the next due time are two of them, and are listed as one.
 const kept_events = 32;

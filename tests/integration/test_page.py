@@ -484,6 +484,11 @@ def _(ctx):
         with broker.client() as client:
             eventually(lambda: client.end_offset(topic) == 2, "the delivery")
         page.says("#panel", "offset 1")
+        page.says("#panel .due-relative", "Delivered; it was due")
+        command = page.text("#panel .command code")
+        assert re.fullmatch(rf"tarry consume {re.escape(topic)} -p 0 --from 1 -n 1 -b [\d.]+:\d+", command), command
+        read = subprocess.run([broker.binary, *command.split()[1:], "--timeout", "20s"], capture_output=True, text=True)
+        assert read.returncode == 0 and "three" in read.stdout, read
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
         # The pictures too: what is left was moved out of the coming hour.
         page.wait(lambda: [page.text(f'[data-span="{span}"] .card-figure') for span in ("hour", "day")] == ["0", "1"], "the pictures", within=3)
@@ -492,6 +497,8 @@ def _(ctx):
         page.open(page.js("return location.hash"))
         page.says("#panel .outcome", "It was delivered: ")
         page.says("#panel .outcome", ", at offset 1 of partition 0.")
+        page.says("#panel .due-relative", "Delivered; it was due")
+        assert page.text("#panel .command code").startswith(f"tarry consume {topic} -p 0 --from 1 -n 1"), page.text("#panel .command")
         page.search("one")
         page.says(f'[data-past="{topic}"]', f"“one” of {topic} was cancelled: ")
         page.click(f'[data-past="{topic}"] a')
