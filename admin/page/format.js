@@ -171,6 +171,13 @@ function precision(minutes, seconds, fraction) {
   return minutes === undefined ? 3_600_000 : seconds === undefined ? 60_000 : fraction === undefined ? 1000 : 1;
 }
 
+// A moment as somebody would type it, in the browser's zone; with an offset where that would mean another one: an hour that comes twice.
+export function typedTime(ms) {
+  const local = new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, -1).replace("T", " ");
+  const text = local.replace(/\.000$/, "").replace(/:00$/, "");
+  return parseTime(text, ms)?.from === ms ? text : isoTime(ms);
+}
+
 // A moment for an action: a time, or a duration from now.
 export function parseMoment(text, now) {
   const length = parseDuration(text);

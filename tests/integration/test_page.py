@@ -587,6 +587,7 @@ def _(ctx):
         page.click("#panel input[value=cancel]")
         page.one('[data-action="preview"]').click()
         page.wait(lambda: page.text('[data-figure="matched"]') == "125", "the number")
+        assert page.js("return document.activeElement.contains(document.querySelector('#panel [data-figure=matched]')) && document.activeElement.matches('#panel .preview *')")
         assert page.js("return [...document.querySelectorAll('#panel .first-ones code')].map((each) => each.textContent)") == [f"many-{n}-{tail}" for n in range(100)]
         assert page.text('[data-figure="more"]').startswith("and 25 more")
         assert page.js("const code = document.querySelector('#panel .first-ones code'); return code.scrollWidth <= code.clientWidth + 1 || getComputedStyle(code).textOverflow !== 'ellipsis'")
@@ -680,6 +681,8 @@ def _(ctx):
         page.confirm(token_of(broker))
         page.says("#panel .outcome", "2 records cancelled.")
         assert sorted(row["partition"] for row in broker.pending(topic)) == [0, 0, 1, 1]
+        # The outcome has the focus, where a screen reader goes on.
+        assert page.js("return document.activeElement.className") == "outcome"
         # Words go to the name that has no pattern yet.
         many(f"topic:{topic} id:x-* customer-1", "2 records: “customer-1”")
         assert (value("id"), value("key"), can_preview()) == ("x-*", "*customer-1*", True)
@@ -1331,6 +1334,9 @@ READ = [
     # A selection has patterns: what no pattern can say is told.
     ("['yes', 'no', 'may'].map((text) => search.parseSearch(`recurring:${text}`, 0)).map(({ recurring, wrong }) => [recurring, wrong !== null])", [[True, False], [False, False], [None, True]]),
     ("many.selectionOf(search.parseSearch('47', 0), []).id", "*47*"),
+    ("(({ topic, partition, id, lost }) => [topic, partition, id, lost === undefined])(many.selectionOf(search.parseSearch('@7Vb', 0), [{ handle: '@7Vb', id: 'a', key: null, topic: 't', partition: 2 }]))", ["t", "2", "a", True]),
+    ("many.selectionOf(search.parseSearch('@7Vb', 0), [{ handle: '@7Vb', id: null, key: 'k', topic: 't', partition: 2 }]).lost !== undefined", True),
+    ("[1798117200000, 1798117205000, 1798117205250].map(format.typedTime)", ["2026-12-24 18:30", "2026-12-24 18:30:05", "2026-12-24 18:30:05.250"]),
     ("many.selectionOf(search.parseSearch('47', 0), [{ id: 'a', key: '47', topic: 't' }]).key", "*47*"),
     ("many.selectionOf(search.parseSearch('2026-12-24', 0), [{ id: 'a', key: null, topic: 't' }]).span.from", 1798050600000),
     ("['@7Vb', 'a*b', 'id:a key:b 47', 'id:a recurring:yes'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True] * 4),
