@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -83,6 +84,20 @@ Json lag_json(const broker::GroupStatus& group) {
   return lag;
 }
 
+// All partitions of the topics that the group has offsets or assignments in.  Those without either
+// are not among its offsets, and their records are not in its lag.
+std::int64_t count_topic_partitions(Context& context, const broker::GroupStatus& group) {
+  std::int64_t count = 0;
+  std::string_view last;
+  for (const auto& offset : group.offsets) {
+    // Offsets are in the order of their topics, so each topic is asked for once.
+    if (offset.topic == last) continue;
+    last = offset.topic;
+    if (const auto topic = context.here.topics().find(last)) count += topic->partitions;
+  }
+  return count;
+}
+
 // Each group with its lag, by name.
 asio::awaitable<Json> groups_json(Context& context) {
   const auto groups = co_await broker::group_summaries(context.broker, context.here);
@@ -95,6 +110,8 @@ asio::awaitable<Json> groups_json(Context& context) {
     // Partitions that nobody uses stay closed: their lag is unknown, and so is the group's.
     const auto status = co_await broker::group_status(context.broker, context.here, group.id, 0);
     body["groups"].back()["lag"] = status ? lag_json(*status) : Json(nullptr);
+    body["groups"].back()["topic_partitions"] =
+        status ? Json(count_topic_partitions(context, *status)) : Json(nullptr);
   }
   // The list may be cut off, and the reader has to know.
   body["groups_total"] = groups.size();
@@ -140,6 +157,7 @@ asio::awaitable<Reply> get_group(Call& call) {
     lag += offset.lag.value_or(0);
   }
   body["lag"] = lag;
+  body["topic_partitions"] = count_topic_partitions(call.context, *group);
   co_return json_reply(body);
 }
 

@@ -157,7 +157,8 @@ asio::awaitable<Reply> answer_as(Context& context, const Question& question, Ask
   if (asked.holder != nullptr) {
     rights.may_change = asked.holder->role == Role::all;
     rights.may_operate = asked.holder->role != Role::read;
-    // admin.read.token has no holder by name, and is answered as no token.
+    rights.only_reads = asked.holder->role == Role::read;
+    // admin.read.token has no holder by name, and gets the status of no token.
     if (asked.holder->is_listed) rights.holder = asked.holder->name;
   }
   static const std::string paths = whole_paths();

@@ -54,18 +54,25 @@ void put_totals(Json& to, std::span<const PartitionStatus> partitions) {
   to["offsets"] = offsets;
 }
 
+Json refusal_json(const broker::TopicNote::Refusal& refusal) {
+  Json json{{"at_ms", to_ms(refusal.at)}, {"partition", refusal.partition},
+            {"reason", refusal.reason},   {"message", refusal.message},
+            {"client", nullptr},          {"principal", nullptr},
+            {"address", nullptr}};
+  if (const auto& client = refusal.client) {
+    json["client"] = client->id;
+    json["principal"] = client->principal;
+    json["address"] = client->address;
+  }
+  return json;
+}
+
 Json refusals_json(const broker::TopicNote& note) {
-  Json json{{"total", note.refused}, {"last", nullptr}};
-  if (const auto& last = note.last_refusal) {
-    json["last"] = {{"at_ms", to_ms(last->at)}, {"partition", last->partition},
-                    {"reason", last->reason},   {"message", last->message},
-                    {"client", nullptr},        {"principal", nullptr},
-                    {"address", nullptr}};
-    if (const auto& client = last->client) {
-      json["last"]["client"] = client->id;
-      json["last"]["principal"] = client->principal;
-      json["last"]["address"] = client->address;
-    }
+  Json json{{"total", note.refused}, {"last", nullptr}, {"senders", Json::array()}};
+  if (const auto& last = note.last_refusal) json["last"] = refusal_json(*last);
+  for (const auto& sender : note.refused_senders) {
+    json["senders"].push_back(refusal_json(sender.last));
+    json["senders"].back()["batches"] = sender.batches;
   }
   return json;
 }

@@ -32,11 +32,12 @@ bool matches(const Route& route, const std::vector<std::string>& path) {
   return pattern.empty();
 }
 
-Reply unauthorized(Needs needs) {
-  Reply reply =
-      refusal(401, fmt::format("this needs the token in admin.token {}in the data directory, as in "
-                               "Authorization: Bearer TOKEN",
-                               needs == Needs::right_to_read ? "(or admin.read.token) " : ""));
+Reply unauthorized(Needs needs, bool only_reads = false) {
+  Reply reply = refusal(
+      401, fmt::format("{}this needs the token in admin.token {}in the data directory, as in "
+                       "Authorization: Bearer TOKEN",
+                       only_reads ? "this token may only read; " : "",
+                       needs == Needs::right_to_read ? "(or admin.read.token) " : ""));
   reply.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"tarry\"");
   return reply;
 }
@@ -48,7 +49,7 @@ bool is_enough(const Rights& rights, Needs needs) {
 
 // To somebody who may read.
 Reply refuse_change(const Rights& rights, Needs needs) {
-  if (rights.holder.empty()) return unauthorized(needs);
+  if (rights.holder.empty()) return unauthorized(needs, rights.only_reads);
   return refusal(
       403, fmt::format("the role of the token of {} does not allow this; it needs {}",
                        printable(rights.holder), needs == Needs::token ? "all" : "operate or all"));

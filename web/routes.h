@@ -42,6 +42,7 @@ struct Rights {
   bool may_change = false;
   bool may_operate = may_change;
   std::string_view holder = {};  // The token's, if it has a name.
+  bool only_reads = false;       // A token came whose role is to read.
 };
 
 // Whether a request for it may use the connections that are kept for health checks.

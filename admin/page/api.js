@@ -100,9 +100,15 @@ async function sendChange(method, path, body) {
   if (answer.ok) return answer;
   if (answer.status === 401) {
     forgetToken();
-    throw new Refusal("The token is wrong, so nothing was changed. It is the text of the file admin.token in the broker's data directory.", 401);
+    const { message } = await refusal(answer);
+    throw new Refusal(message.startsWith("This token may only read")
+      ? "This token may only read, so nothing was changed. Changes need the text of the file admin.token in the broker's data directory."
+      : "The token is wrong, so nothing was changed. It is the text of the file admin.token in the broker's data directory.", 401);
   }
-  throw await refusal(answer);
+  const refused = await refusal(answer);
+  // Another token may be allowed to.
+  if (answer.status === 403 && refused.message.startsWith("The role of the token")) forgetToken();
+  throw refused;
 }
 
 export const change = async (method, path, body) => (await sendChange(method, path, body)).json();

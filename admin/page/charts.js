@@ -1,7 +1,7 @@
 // Charts on Chart.js: stacked bars of what is due, and lines over time.  Their colours are those of the
 // style sheet, so light and dark need nothing here but to draw again.
 
-import { el, visible } from "./dom.js";
+import { $, el, setText, visible } from "./dom.js";
 import { compact, integer, minuteOf, timeOf } from "./format.js";
 
 const Chart = window.Chart;
@@ -308,10 +308,15 @@ export class Lines {
 
 // The names and colours of what a chart shows; entries are [{name, colour, value}].
 export function legend(node, entries) {
-  const wanted = entries.map(({ name, colour, value }) => `${colour} ${name} ${value ?? ""}`).join("\n");
-  if (node.shown === wanted) return;
-  node.shown = wanted;
-  node.replaceChildren(...entries.map(({ name, colour, value }) => el("li", {},
-    el("span", { class: "swatch", style: { background: `var(${colour})` } }), el("span", { class: "legend-name", title: visible(name) }, visible(name)),
-    value === undefined ? null : el("span", { class: "legend-value" }, value))));
+  const wanted = entries.map(({ name, colour }) => `${colour} ${name}`).join("\n");
+  // A new value leaves the entry, and the focus on it, where they are.
+  if (node.shown !== wanted) {
+    node.shown = wanted;
+    node.replaceChildren(...entries.map(({ name, colour, value, pick }) => {
+      const parts = [el("span", { class: "swatch", style: { background: `var(${colour})` } }), el("span", { class: "legend-name", title: visible(name) }, visible(name)),
+        value === undefined ? null : el("span", { class: "legend-value" })];
+      return el("li", {}, pick ? el("button", { type: "button", class: "legend-pick", data: { topic: name }, on: { click: pick } }, parts) : parts);
+    }));
+  }
+  entries.forEach(({ value }, place) => value !== undefined && setText($(".legend-value", node.children[place]), value));
 }

@@ -19,10 +19,10 @@ export function errorText(error) {
   return sentence(`this page failed: ${error.message}`);
 }
 
-export function tokenField(where) {
+export function tokenField(which) {
   return el("label", { class: "field token" }, el("span", {}, "Token"),
     el("input", { name: "token", type: "password", autocomplete: "off", spellcheck: "false", required: false, "aria-describedby": "token-hint" }),
-    el("small", { id: "token-hint" }, `The text of ${where ? `${where}/admin.token` : "the file admin.token in the broker's data directory"}. It stays in this page's memory only.`));
+    el("small", { id: "token-hint" }, `${which} It stays in this page's memory only.`));
 }
 
 // A form with a question, fields, the token if need be, and two buttons.  run() does it; what it returns is given to onDone.
@@ -38,8 +38,9 @@ export class Confirmation {
     if (!hasToken()) this.#askForToken();
   }
 
+  // A second Enter alone changes nothing: where nothing is to be typed, the way back has the focus.
   focus() {
-    ($("input", this.node) ?? this.confirm).focus();
+    $("input, [data-dismiss]", this.node).focus();
   }
 
   setLabel(text) {
@@ -47,7 +48,8 @@ export class Confirmation {
   }
 
   #askForToken() {
-    this.tokenPlace.replaceChildren(tokenField(this.dataDirectory));
+    const { dataDirectory: where } = this;
+    this.tokenPlace.replaceChildren(tokenField(`The text of ${where ? `${where}/admin.token` : "the file admin.token in the broker's data directory"}.`));
   }
 
   async #submit(event) {
@@ -71,7 +73,8 @@ export class Confirmation {
       this.tokenPlace.replaceChildren();
       this.onDone(result);
     } catch (error) {
-      if (error.status === 401) this.#askForToken();
+      // A token that may not do this has been forgotten.
+      if (!hasToken()) this.#askForToken();
       else this.tokenPlace.replaceChildren();
       showError(this.errorPlace, errorText(error));
       $("input[name=token]", this.tokenPlace)?.focus();

@@ -64,15 +64,18 @@ export function reconcile(parent, items, key, make, update = () => {}) {
   for (const node of old.values()) node.remove();
 }
 
-// Characters that would hide or reorder the text around them are shown by name.
+// Characters that would hide or reorder the text around them are shown by name, and spaces at the ends by a sign.
 const unseen = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
 export function visible(text) {
-  return String(text).replace(unseen, (character) => {
+  return String(text).replace(/^ +| +$/g, (spaces) => "␠".repeat(spaces.length)).replace(unseen, (character) => {
     const code = character.codePointAt(0);
     if (code < 0x20) return String.fromCodePoint(0x2400 + code);
     return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
 }
+
+// The same as a node or a text, where there may be none or an empty one.
+export const orNone = (text) => (text === null ? el("span", { class: "none" }, "none") : text === "" ? el("span", { class: "none" }, "empty") : visible(text));
 
 // A table whose rows are kept by key.  A column is {head, class, hint, cell(item) -> node or text}; cells are
 // written again only when their text differs, or always with `live`.

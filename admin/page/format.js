@@ -124,7 +124,7 @@ export function parseDuration(text) {
 // A moment, or the span that is meant by a date, a minute or a month: {from, to}; null if it is none.
 // Without an offset the browser's zone is meant.
 export function parseTime(text, now) {
-  const words = text.trim().toLowerCase();
+  const words = text.trim().toLowerCase().replace(/\s+/g, " ");
   const today = new Date(now);
   const local = (...parts) => new Date(...parts).getTime();
   const dayFrom = (shift) => ({
@@ -134,6 +134,13 @@ export function parseTime(text, now) {
   if (words === "now") return { from: now, to: now + 1 };
   if (words === "today") return dayFrom(0);
   if (words === "tomorrow") return dayFrom(1);
+  const that_day = /^(today|tomorrow) (\d{1,2}):(\d{2})(?::(\d{2}))?$/.exec(words);
+  if (that_day) {
+    const [hours, minutes, seconds] = that_day.slice(2).map((part) => Number(part ?? 0));
+    if (hours > 23 || minutes > 59 || seconds > 59) return null;
+    const from = local(today.getFullYear(), today.getMonth(), today.getDate() + (that_day[1] === "tomorrow" ? 1 : 0), hours, minutes, seconds);
+    return { from, to: from + (that_day[4] === undefined ? 60_000 : 1000) };
+  }
   const clock = /^(\d{1,2}):(\d{2})(?::(\d{2}))?$/.exec(words);
   if (clock) {
     const [hours, minutes, seconds] = clock.slice(1).map((part) => Number(part ?? 0));
@@ -144,7 +151,7 @@ export function parseTime(text, now) {
     return { from, to: from + length };
   }
   if (/^\d{12,14}$/.test(words)) return { from: Number(words), to: Number(words) + 1 };
-  const date = /^(\d{4})-(\d{2})(?:-(\d{2})(?:[t ](\d{2})(?::(\d{2})(?::(\d{2})(\.\d{1,3})?)?)?\s*(z|[+-]\d{2}:?\d{2})?)?)?$/.exec(words);
+  const date = /^(\d{4})-(\d{2})(?:-(\d{2})(?:[t ](\d{1,2})(?::(\d{2})(?::(\d{2})(\.\d{1,3})?)?)?\s*(z|[+-]\d{2}:?\d{2})?)?)?$/.exec(words);
   if (!date) return null;
   const [year, month, dayOfMonth, hours, minutes, seconds] = date.slice(1, 7).map((part) => (part === undefined ? undefined : Number(part)));
   if (month < 1 || month > 12 || dayOfMonth === 0 || dayOfMonth > 31 || hours > 23 || minutes > 59 || seconds > 59) return null;
@@ -162,6 +169,13 @@ export function parseTime(text, now) {
 
 function precision(minutes, seconds, fraction) {
   return minutes === undefined ? 3_600_000 : seconds === undefined ? 60_000 : fraction === undefined ? 1000 : 1;
+}
+
+// A moment as somebody would type it, in the browser's zone; with an offset where that would mean another one: an hour that comes twice.
+export function typedTime(ms) {
+  const local = new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, -1).replace("T", " ");
+  const text = local.replace(/\.000$/, "").replace(/:00$/, "");
+  return parseTime(text, ms)?.from === ms ? text : isoTime(ms);
 }
 
 // A moment for an action: a time, or a duration from now.

@@ -2,11 +2,12 @@
 
 import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
 import { errorText, showError, clearError, tokenField } from "./confirmation.js";
-import { el, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
-import { bytes, duration, integer, milliseconds, rate, timeOf } from "./format.js";
+import { el, reconcile, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
+import { bytes, duration, integer, milliseconds, plural, rate, timeOf } from "./format.js";
+import { thingsToSee } from "./health.js";
 import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
-import { isDiskShort, tightest } from "./parts.js";
+import { isDiskShort, sinceStart, tightest } from "./parts.js";
 import { redraw } from "./charts.js";
 import { pendingView } from "./view_pending.js";
 import { overdueView } from "./view_overdue.js";
@@ -86,14 +87,33 @@ function head() {
   };
   figure("pending", integer(delayed.pending));
   nextDue();
+  health();
   figure("overdue", integer(delayed.overdue), delayed.overdue > 0 ? "warn" : "");
   setText($("#overdue-name"), isStuck() ? `overdue, ${duration(oldestOverdue())}` : "overdue");
   figure("delivered", rate(lastRate("delivered")));
   figure("lag", delayed.lag_ms.count ? milliseconds(delayed.lag_ms.p99) : "–");
   const { storage } = status;
   figure("disk", `${bytes(storage.bytes)}, ${bytes(tightest(storage)?.free_bytes)} free`, isDiskShort(status) ? "warn" : "");
+  const refused = Object.values(status.refused_batches ?? {}).reduce((sum, count) => sum + count, 0);
+  const mark = $("#refused");
+  setHidden(mark, refused === 0);
+  setText(mark, integer(refused));
+  setAttribute(mark, "title", `${plural(refused, "batch was", "batches were")} refused ${sinceStart(status)}`);
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");
+}
+
+// One answer for all of it: what is wrong, and where.
+function health() {
+  const things = thingsToSee({ status: live.status, topics: live.topics, groups: live.groups, history: live.history, now: live.now(), oldest: oldestOverdue() });
+  const node = $("#health");
+  setAttribute(node, "class", things.length ? "bad" : "");
+  setText(node.firstElementChild, things.length ? `${plural(things.length, "thing")} to look at:` : "Healthy");
+  reconcile(node.lastElementChild, things, ({ name }) => name, () => el("li", {}, el("a")), (item, { name, text, hash }) => {
+    item.dataset.thing = name;
+    setAttribute(item.firstElementChild, "href", hash);
+    setText(item.firstElementChild, text);
+  });
 }
 
 function nextDue() {
@@ -155,7 +175,8 @@ function help() {
       row(["←", "→"], "move along the bars of a chart"), row(["m", "d", "c"], "in a record: move, deliver now, cancel"), row(["1", "…", "8"], "the views"), row(["?"], "this")),
     el("dl", {},
       [["4711", "part of an id, a key or a topic's name"], ["@7Vbc5R5U4gfFC5", "a handle"], ["18:30", "a time; also 2026-12-24, tomorrow, in 1h"], ["topic:orders", "one topic; with partition:2 one partition"], ["recurring:yes", "records that recur; or recurring:no"],
-        ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:10:00..12:00", "between two times"]]
+        ["id:order-*", "a pattern of the whole id; key: likewise; a value with spaces in quotes: key:\"two words\""], ["due:<1h", "within the next hour; also due:overdue"], ["due:>30d", "later than that; also due:>2026-12-24"],
+        ["due:10:00..12:00", "between two times; also due:2026-12-24T09:00..2026-12-24T10:00"], ["due:tomorrow 9:00", "a minute; between two of them: due:\"tomorrow 9:00\"..\"tomorrow 10:00\""]]
         .map(([term, text]) => [el("dt", {}, el("code", {}, term)), el("dd", {}, text)])),
     // No form: the content security policy forbids sending one, to a dialog too.
     el("div", { class: "buttons" }, el("button", { type: "button", class: "primary", data: { action: "close-help" }, on: { click: () => $("#dialog").close() } }, "Close"))));
@@ -167,7 +188,7 @@ function askToLogIn() {
   return new Promise((resolve) => {
     const errors = el("div", { "aria-live": "assertive" });
     const form = el("form", { class: "login", on: { submit: submit } },
-      el("p", {}, "This broker listens beyond its own machine, so reading needs its token."), tokenField(""), errors,
+      el("p", {}, "Reading needs a token here: the text of admin.read.token to look, or of admin.token to change records, too."), tokenField("Both files are in the broker's data directory."), errors,
       el("div", { class: "buttons" }, el("button", { class: "primary", type: "submit", data: { action: "confirm" } }, "Log in")));
     async function submit(event) {
       event.preventDefault();
@@ -184,7 +205,7 @@ function askToLogIn() {
         resolve();
       } catch (error) {
         forgetToken();
-        showError(errors, error.status === 401 ? "The token is wrong. It is the text of the file admin.token in the broker's data directory." : errorText(error));
+        showError(errors, error.status === 401 ? "The token is wrong. It is the text of the file admin.read.token or admin.token in the broker's data directory." : errorText(error));
         input.select();
       }
     }

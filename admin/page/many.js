@@ -4,7 +4,7 @@
 import { el, reconcile, setText, visible, $ } from "./dom.js";
 import { Refusal, change, changeInLines, get, getInLines, query, recordPath, sentence } from "./api.js";
 import { clearError, errorText, showError, Confirmation } from "./confirmation.js";
-import { duration, fullTime, integer, isoTime, parseMoment, plural } from "./format.js";
+import { duration, fullTime, integer, isoTime, parseMoment, plural, typedTime, zone } from "./format.js";
 import { isPattern, matchesGlob } from "./glob.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
@@ -35,6 +35,9 @@ export function selectionOf(search, records) {
   if (search.recurring !== null) return { ...search, lost: `The search has recurring:${search.recurring ? "yes" : "no"}, which is not among the conditions below: a selection is of all records, whether they recur or not.` };
   if (!words) return search;
   const lost = (why) => ({ ...search, lost: `The search has “${visible(words)}”, which is not among the conditions below: ${why}` });
+  // An id is of one record in its partition.
+  const [only] = records.length === 1 && words === records[0].handle ? records : [];
+  if (only?.id && only.id === only.id.trim() && !isPattern(only.id) && !search.id && !search.key) return { ...search, topic: only.topic, partition: String(only.partition), id: only.id };
   if (words.startsWith("@")) return lost("a handle names one record. Open that record to change it.");
   if (isPattern(words)) return lost("there *, ? and [ ] stand for other characters.");
   const count = (name) => records.filter((record) => record[name]?.toLowerCase().includes(words.toLowerCase())).length;
@@ -62,7 +65,7 @@ class ManyView {
     this.partition.inputMode = "numeric";
     this.id = input("id", search.id, "order-*");
     this.key = input("key", search.key, "47*");
-    const text = (ms) => (ms === null || ms === undefined ? "" : isoTime(ms));
+    const text = (ms) => (ms === null || ms === undefined ? "" : typedTime(Math.round(ms)));
     this.from = input("from", text(search.span?.from), "now, 18:30");
     this.to = input("to", text(search.span?.to), "+1d, 2026-12-25");
     this.first = input("first", "", "all");
@@ -84,7 +87,7 @@ class ManyView {
       el("p", { class: "hint", id: "many-topic-hint" }, "One topic, or a pattern such as orders-*; * means every topic. The broker changes one topic after the other, so a change of several is not made at one moment."),
       field("Id", this.id), field("Key", this.key),
       el("div", { class: "pair" }, field("Due from", this.from), field("before", this.to)),
-      el("p", { class: "hint" }, "Every condition has to match. * stands for any text, ? for one character, [a-c] for one of these and [!x] for any other."),
+      el("p", { class: "hint" }, `Times are in ${zone}, unless they have an offset. Every condition has to match. * stands for any text, ? for one character, [a-c] for one of these and [!x] for any other.`),
       field("At most, soonest first", this.first),
       this.choice, this.moveHolder, this.errorPlace, el("div", { class: "buttons" }, this.preview));
     this.node = el("div", {}, this.form, this.result);
@@ -192,12 +195,21 @@ class ManyView {
     } finally {
       this.preview.disabled = false;
       setText(this.preview, "Preview");
+      // A disabled button has lost it.
+      if (document.activeElement === document.body) this.preview.focus();
     }
+  }
+
+  // The button that asked for it may be gone, or disabled, so the focus goes to what came of it.
+  #tell(first, ...more) {
+    first.tabIndex = -1;
+    this.result.replaceChildren(first, ...more);
+    first.focus({ preventScroll: true });
   }
 
   // `found`: {topic, matched, records} of each topic in which there are some; `first`: only those that are shown, null: all that match.
   #show(body, found, first) {
-    if (!found.length) return this.result.replaceChildren(el("p", { role: "status", data: { figure: "matched" } }, "No pending record matches."));
+    if (!found.length) return this.#tell(el("p", { role: "status", data: { figure: "matched" } }, "No pending record matches."));
     const [verb, done] = verbs[body.action];
     const matched = found.reduce((sum, each) => sum + each.matched, 0);
     const what = plural(matched, "record");
@@ -215,7 +227,7 @@ class ManyView {
         if (answer.already_delivered) parts.push(`${integer(answer.already_delivered)} delivered already`);
         if (answer.unknown) parts.push(`${integer(answer.unknown)} no longer pending`);
         if (answer.failed) parts.push(`${integer(answer.failed)} refused`);
-        this.result.replaceChildren(el("p", { class: "outcome", role: "status" }, `${parts.join(", ")}.`));
+        this.#tell(el("p", { class: "outcome", role: "status" }, `${parts.join(", ")}.`));
         if (body.action === "move" && answer.done) this.result.append(el("p", {}, el("a", { data: { action: "show-moved" }, href: `#pending?q=${encodeURIComponent(searchOfMoved(body, found, records, matched))}` }, "Show them at their new due times")));
         if (answer.error) showError(this.result, sentence(answer.error));
         this.onChange();
@@ -226,7 +238,7 @@ class ManyView {
         this.preview.focus();
       },
     });
-    this.result.replaceChildren(
+    this.#tell(
       el("p", { role: "status" }, el("b", { data: { figure: "matched" } }, integer(matched)), first === null ? ` ${matched === 1 ? "record matches" : "records match"}:` : `, the soonest of those that match:`),
       el("ul", { class: "by-topic", "aria-label": "Records by topic" }, found.map((each) => el("li", {}, el("b", {}, integer(each.matched)), ` of ${visible(each.topic)}`))),
       el("ol", { class: "first-ones", tabindex: 0, "aria-label": "The first of them by due time" }, records.map((record) => el("li", {},

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { shownLength, showLength } from "./charts.js";
 import { el, setText, setAttribute, visible } from "./dom.js";
+import { nearTime } from "./format.js";
 
 // A row of figures: figures.set(name, text, state).
 export class Figures {
@@ -55,7 +56,14 @@ export async function whysOverdue(topic, signal) {
 
 export const whyOverdue = async ({ topic, partition }, signal) => (await whysOverdue(topic, signal))?.get(partition) ?? null;
 
-// The sender of the last batch that was refused.
+// When the broker started, to the second; its two clocks differ by milliseconds.
+let started = null;
+export function sinceStart({ at_ms: at, uptime_ms: uptime }) {
+  if (started === null || Math.abs(at - uptime - started) > 2000) started = at - uptime;
+  return `since the start at ${nearTime(started, at)}`;
+}
+
+// The sender of a batch that was refused.
 export const senderOf = ({ client, principal, address }) => (address ? `${visible(client || "(no client id)")}, ${visible(principal)}, ${visible(address)}` : "not known");
 
 // Buttons for the length of time that all charts over time show at most.

@@ -1,6 +1,6 @@
 // One pending record: what it is, what happened to it, and what can be done with it.
 
-import { el, setText, visible, $ } from "./dom.js";
+import { el, orNone, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
 import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
@@ -47,6 +47,7 @@ class RecordView {
     this.value = el("div", { class: "value-holder" });
     this.history = el("ol", { class: "history", data: { field: "history" } });
     this.outcome = el("p", { class: "outcome", role: "status" });
+    this.command = el("p", { class: "command", hidden: true });
     this.actions = el("div", { class: "actions" }, [
       ["move", "Move…", "Give it another due time"], ["deliver", "Deliver now…", "Deliver it now"], ["cancel", "Cancel…", "It will never be delivered"],
     ].map(([action, text, hint]) => el("button", { type: "button", title: hint, class: action === "cancel" ? "quiet-danger" : "", data: { action }, on: { click: () => this.#ask(action) } }, text)));
@@ -54,7 +55,7 @@ class RecordView {
     this.problem = el("div");
     this.why = el("p", { class: "trouble-line", hidden: true });
     this.node = el("div", { class: "record" },
-      this.relative, this.due, this.why, this.outcome, this.problem, this.actions, this.asking, this.facts,
+      this.relative, this.due, this.why, this.outcome, this.command, this.problem, this.actions, this.asking, this.facts,
       this.valueSection = section("Value", this.value), this.headersSection = section("Headers", this.headers), section("History", this.history));
     this.valueSection.hidden = this.headersSection.hidden = true;
     this.node.hidden = !known;
@@ -117,12 +118,22 @@ class RecordView {
     setText(this.outcome, endings.has(last.event)
       ? `It was ${last.event}: ${fullTime(last.at_ms)}${last.offset === null ? "" : `, at offset ${integer(last.offset)} of partition ${last.partition}`}.`
       : "It is no longer pending, but another record with its id is.");
+    if (endings.has(last.event)) setText(this.relative, `${pastOf(last.event)}; it was due`);
+    if (last.event === "delivered" && last.offset !== null) this.#sayHowToRead(last.partition, last.offset);
     if (this.#record) return;
     const fact = (name, text, field) => [el("dt", {}, name), el("dd", { data: { field } }, el("code", {}, visible(text)))];
     this.facts.replaceChildren(...fact("Topic", this.name.topic, "topic"), ...fact("Partition", String(last.partition), "partition"), ...fact("Id", this.name.id, "id"),
       ...(this.name.handle ? fact("Handle", this.name.handle, "handle") : []));
-    setText(this.relative, "No longer pending; it was due");
+    setText(this.relative, `${endings.has(last.event) ? pastOf(last.event) : "No longer pending"}; it was due`);
     this.due.replaceChildren(el("time", { datetime: isoTime(last.due_ms) }, fullTime(last.due_ms)), " ", el("span", { class: "zone" }, zoneAt(last.due_ms)));
+  }
+
+  // The command that prints the delivered record.
+  #sayHowToRead(partition, offset) {
+    const address = live.status?.listeners.kafka;
+    const command = `tarry consume ${this.name.topic} -p ${partition} --from ${offset} -n 1${address && address !== "127.0.0.1:9092" ? ` -b ${address}` : ""}`;
+    this.command.replaceChildren(el("code", {}, visible(command)), copyButton(command, "command"));
+    this.command.hidden = false;
   }
 
   #show() {
@@ -135,7 +146,7 @@ class RecordView {
       ...fact("Topic", code(record.topic), "topic"),
       ...fact("Partition", String(record.partition), "partition"),
       ...fact("Id", record.id === null ? none() : code(record.id), "id"),
-      ...fact("Key", record.key === null ? none() : [code(record.key), record.key_base64 ? el("small", {}, " base64: not UTF-8") : null].filter(Boolean), "key"),
+      ...fact("Key", record.key === null || record.key === "" ? orNone(record.key) : [code(record.key), record.key_base64 ? el("small", {}, " base64: not UTF-8") : null].filter(Boolean), "key"),
       ...fact("Handle", [code(record.handle), copyButton(record.handle, "handle")], "handle"),
       ...fact("Accepted", fullTime(record.accepted_ms), "accepted"),
       ...fact("Timestamp", record.timestamp_ms === undefined ? null : fullTime(record.timestamp_ms), "timestamp"),
@@ -161,7 +172,7 @@ class RecordView {
       el("thead", { class: "unseen" }, el("tr", {}, el("th", { scope: "col" }, "Name"), el("th", { scope: "col" }, "Value"))),
       el("tbody", {}, headers.map((header) => el("tr", {},
         el("th", { scope: "row" }, visible(header.name), header.name_base64 ? el("small", {}, " base64") : null),
-        el("td", {}, header.value === null ? none() : visible(header.value), header.value_base64 ? el("small", {}, " base64") : null))))));
+        el("td", {}, orNone(header.value), header.value_base64 ? el("small", {}, " base64") : null))))));
   }
 
   #showValue(record) {
@@ -256,14 +267,18 @@ class RecordView {
     } else if (action === "deliver") {
       const left = record.due_ms - live.now();
       form = new Confirmation({
-        ...common, label: "Deliver it now", question: `Deliver ${name} now${left > 999 ? `, instead of ${until(left)}` : ""}?`,
+        ...common, label: "Deliver it now", question: `Deliver ${name} now${left > 999 ? `, instead of ${until(left)}` : ""}?${record.recurring ? " Its later deliveries stay as they are." : ""}`,
         run: () => change("POST", `${this.path}/deliver?partition=${record.partition}`),
-        onDone: ({ result, partitions }) => this.#done(result, "delivered", `It is delivered, at offset ${integer(partitions?.[0]?.offset)} of partition ${record.partition}.`),
+        onDone: async ({ result, partitions }) => {
+          const offset = partitions?.[0]?.offset;
+          await this.#done(result, "delivered", `It is delivered, at offset ${integer(offset)} of partition ${record.partition}.`);
+          if (result === "delivered" && Number.isInteger(offset)) this.#sayHowToRead(record.partition, offset);
+        },
       });
     } else {
       const moveTo = new MoveFields(record.due_ms);
       form = new Confirmation({
-        ...common, label: "Move this record", question: `Move ${name} to another due time.`, fields: moveTo.nodes,
+        ...common, label: "Move this record", question: `Move ${name} to another due time.${record.recurring ? " Only its next delivery moves: the later ones stay at the times of its rule, and those before the new time are left out." : ""}`, fields: moveTo.nodes,
         check: () => (moveTo.body() ? null : moveTo.wrong()),
         run: () => change("PATCH", `${this.path}?partition=${record.partition}`, moveTo.body()),
         onDone: ({ result, partitions }) => {
@@ -291,7 +306,7 @@ class RecordView {
       this.onChange();
     } else {
       await this.#became(text);
-      setText(this.relative, wanted === "cancelled" ? "Cancelled; it was due" : "Delivered; it was due");
+      setText(this.relative, `${pastOf(wanted)}; it was due`);
     }
     $("#panel-title")?.focus({ preventScroll: true });
   }
@@ -357,14 +372,27 @@ function recurrence(how) {
 }
 
 const endings = new Set(["delivered", "cancelled", "expired"]);
+const pastOf = (event) => event[0].toUpperCase() + event.slice(1);
 
-// Records that had the id one after the other, in each partition, are kept apart.
+// The broker keeps the last 32 events of an id.  A delivery of a recurring record and the next due time are two of them, and are listed as one.
+const kept_events = 32;
+const least_listed = kept_events / 2 - 1;
+
+// A whole history begins with the moment when a record was scheduled.
+export function isCut(events) {
+  return [...new Set(events.map(({ partition }) => partition))].some((partition) => {
+    const all = events.filter((event) => event.partition === partition);
+    return all.length >= kept_events || (all.length >= least_listed && all[0].event !== "scheduled");
+  });
+}
+
+// The newest first.  Records that had the id one after the other, in each partition, are kept apart; a recurring one is one record.
 function historyItems(events) {
   const hasSeveral = new Set(events.map(({ partition }) => partition)).size > 1;
   const ended = new Set();
   const items = [];
   for (const event of events) {
-    if (ended.delete(event.partition)) items.push(el("li", { class: "divider" }, `the next record with this id${hasSeveral ? `, partition ${event.partition}` : ""}`));
+    if (ended.delete(event.partition) && event.event === "scheduled") items.push(el("li", { class: "divider" }, `an earlier record with this id${hasSeveral ? `, partition ${event.partition}` : ""}`));
     if (endings.has(event.event)) ended.add(event.partition);
     items.push(el("li", {},
       el("span", { class: `event ${event.event}` }, event.event),
@@ -372,6 +400,8 @@ function historyItems(events) {
       el("span", { class: "detail" }, [event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`,
         hasSeveral ? `, partition ${event.partition}` : ""].join(""))));
   }
+  items.reverse();
+  if (isCut(events)) items.push(el("li", { class: "divider", data: { figure: "cut" } }, `Earlier events are not kept: the broker remembers the last ${kept_events} of an id.`));
   return items;
 }
 

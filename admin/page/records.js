@@ -1,7 +1,7 @@
 // A list of pending records: a row for each, which opens it.  One row is in the order of the Tab key; the
 // arrow keys move from row to row.
 
-import { el, reconcile, setText, visible, $$ } from "./dom.js";
+import { el, reconcile, orNone, setText, visible, $$ } from "./dom.js";
 import { bytes, fullTime, isoTime, nearTime, until, zoneAt } from "./format.js";
 import { live } from "./live.js";
 
@@ -66,7 +66,7 @@ export class RecordList {
 
   #write(row, record) {
     // The list is written every two seconds, and most rows have not changed.
-    const version = `${record.due_ms} ${this.needle} ${record.topic} ${record.id}`;
+    const version = `${record.due_ms} ${this.needle} ${record.topic} ${record.id} ${record.recurrence?.text}`;
     row.record = record;
     if (row.version !== version) {
       row.version = version;
@@ -75,9 +75,10 @@ export class RecordList {
       time.dateTime = isoTime(record.due_ms);
       time.title = `${fullTime(record.due_ms)} ${zoneAt(record.due_ms)}`;
       topic.replaceChildren(...this.#marked(record.topic), el("small", { title: `partition ${record.partition}` }, `/${record.partition}`));
-      id.replaceChildren(...(record.id === null ? [nothing()] : this.#marked(record.id)));
-      if (record.recurring) id.prepend(el("span", { class: "badge", title: record.recurrence?.text ?? "It recurs." }, "recurring"), " ");
-      key.replaceChildren(...(record.key === null ? [nothing()] : this.#marked(record.key_base64 ? `${record.key} (base64)` : record.key)));
+      id.replaceChildren(...(record.id === null ? [orNone(null)] : this.#marked(record.id)));
+      // After the id, which a long rule would push out of the cell.
+      if (record.recurring) id.append(" ", el("span", { class: "badge", title: `It recurs: ${visible(record.recurrence?.text ?? "")}` }, visible(record.recurrence?.text ?? "recurring")));
+      key.replaceChildren(...(record.key === null || record.key === "" ? [orNone(record.key)] : this.#marked(record.key_base64 ? `${record.key} (base64)` : record.key)));
       setText(size, record.value_bytes === null ? "null" : bytes(record.value_bytes));
       setText(handle, record.handle);
       topic.title = record.topic;
@@ -133,5 +134,3 @@ export class RecordList {
     row.scrollIntoView({ block: "nearest" });
   }
 }
-
-const nothing = () => el("span", { class: "none" }, "none");

@@ -13,17 +13,27 @@ const patience_ms = 15_000;
 // The event stream lists so many topics at most.
 const listed_topics = 200;
 
-// topic:NAME id:GLOB key:GLOB partition:N recurring:yes due:TIME, due:A..B, due:<1h, and words that are part of an id, a key or a topic's
-// name, or a time.  Quotes keep spaces together.
+export const terms = ["topic", "id", "key", "partition", "recurring", "due"];
+// Of due:, the value goes on after the space of "in 1h", "tomorrow 9:00" and the like, and may have quoted parts: "tomorrow 9:00".."tomorrow 10:00".
+const piece_pattern = /due:((?:"[^"]*"?|in\s+(?=[\dP])|(?:today|tomorrow|\d{4}-\d{2}-\d{2})\s+(?=\d{1,2}:\d{2})|[^\s"])+)|(?:(topic|id|key|partition|recurring):)?(?:"([^"]*)"?|(\S+))/g;
+
+// topic:NAME id:GLOB key:GLOB partition:N recurring:yes due:TIME, due:A..B, due:<1h, due:>1h, and words that are part of an id, a key or a topic's
+// name, or a time.  Quotes keep spaces together.  `unknown`: words that look like a term that there is not.
 export function parseSearch(text, now) {
-  const search = { topic: null, id: null, key: null, partition: null, recurring: null, span: null, words: "", wrong: null };
+  const search = { topic: null, id: null, key: null, partition: null, recurring: null, span: null, words: "", unknown: [], wrong: null };
   const words = [];
-  for (const [piece, name, quoted, plain] of text.matchAll(/(?:(topic|id|key|partition|recurring|due):)?(?:"([^"]*)"?|(\S+))/g)) {
+  for (const [piece, due, name, quoted, plain] of text.matchAll(piece_pattern)) {
     const value = quoted ?? plain ?? "";
-    if (!name) words.push(quoted ?? piece);
-    else if (name === "due") {
-      search.span = parseSpan(value, now);
-      if (!search.span && value) search.wrong = `“${visible(value)}” is not a time. Examples: due:18:30, due:2026-12-24, due:<1h, due:10:00..12:00.`;
+    if (due !== undefined) {
+      const time = due.replaceAll('"', "");
+      search.span = parseSpan(time, now);
+      if (!search.span && time) search.wrong = `“${visible(time)}” is not a time. Examples: due:18:30, due:2026-12-24, due:"tomorrow 9:00", due:<1h, due:>30d, due:2026-12-24T09:00..2026-12-24T10:00.`;
+    } else if (!name) {
+      // A term whose value is still to be typed is no word.
+      if (quoted === undefined && terms.some((term) => piece === `${term}:`)) continue;
+      words.push(quoted ?? piece);
+      const [, unknown] = (quoted === undefined && /^(-?[a-z]+:)./i.exec(piece)) || [];
+      if (unknown) search.unknown.push(unknown);
     } else if (name === "recurring") {
       search.recurring = value === "yes" ? true : value === "no" ? false : null;
       if (search.recurring === null && value) search.wrong = `“${visible(value)}” is neither yes nor no. Examples: recurring:yes, recurring:no.`;
@@ -41,10 +51,13 @@ function wrongPartition({ topic, partition }) {
 
 export function parseSpan(text, now) {
   if (text === "overdue") return { from: null, to: now };
-  const within = /^<\s*(.+)$/.exec(text);
-  if (within) {
-    const length = parseDuration(within[1]);
-    return length === null ? null : { from: now, to: now + length };
+  const [, side, end] = /^([<>])\s*(.+)$/.exec(text) ?? [];
+  if (side) {
+    const length = parseDuration(end);
+    if (length !== null) return side === "<" ? { from: now, to: now + length } : { from: now + length, to: null };
+    const time = parseTime(end, now);
+    if (!time) return null;
+    return side === "<" ? { from: null, to: time.from } : { from: time.to, to: null };
   }
   const ends = text.split("..");
   if (ends.length === 2) {

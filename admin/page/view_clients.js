@@ -3,7 +3,17 @@
 import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, duration, integer, nearTime, rate } from "./format.js";
 import { live } from "./live.js";
-import { card, opening, senderOf } from "./parts.js";
+import { card, opening, senderOf, sinceStart } from "./parts.js";
+
+// One for each sender and message of each topic, the latest first; the batches whose sender is not kept have one, too.
+function refusalsOf(topics) {
+  return topics.flatMap(({ name, refused_batches: refused }) => {
+    if (!refused?.last) return [];
+    const others = refused.total - refused.senders.reduce((sum, { batches }) => sum + batches, 0);
+    const unknown = { ...(refused.last.address ? { at_ms: null, reason: "–", message: "" } : refused.last), batches: others, isOthers: true };
+    return [...refused.senders, ...(others > 0 ? [unknown] : [])].map((each) => ({ ...each, name }));
+  }).sort((a, b) => (b.at_ms ?? 0) - (a.at_ms ?? 0));
+}
 
 export function clientsView(section) {
   // The clients of the event before, by address, for rates; and the seconds since then.
@@ -30,15 +40,15 @@ export function clientsView(section) {
     { head: "Shard", class: "number", cell: ({ shard }) => shard },
   ], { key: ({ address }) => address, caption: "Connected clients" });
   const refusals = new Table([
-    { head: "Last", cell: ({ refused_batches: { last } }) => nearTime(last.at_ms, live.now()) },
-    { head: "Topic", class: "name", cell: ({ name, refused_batches: { last } }) => `${visible(name)}/${last.partition}` },
-    { head: "Batches", class: "number", hint: "Since the start of the broker", cell: ({ refused_batches: { total } }) => integer(total) },
-    { head: "Reason", cell: ({ refused_batches: { last } }) => last.reason.replaceAll("_", " ") },
-    { head: "From", class: "sender", hint: "Client id, principal and address of the client that sent the batch", cell: ({ refused_batches: { last } }) => senderOf(last) },
-    { head: "What the producer was sent", class: "message", cell: ({ refused_batches: { last } }) => visible(last.message) },
-  ], { key: ({ name }) => name, caption: "Topics that have refused batches", after: opening(({ name }) => { location.hash = `#topics/${encodeURIComponent(name)}`; }) });
+    { head: "Last", cell: ({ at_ms: at }) => (at === null ? "–" : nearTime(at, live.now())) },
+    { head: "Topic", class: "name", cell: ({ name, partition }) => visible(name) + (partition === undefined ? "" : `/${partition}`) },
+    { head: "Batches", class: "number", hint: "Since the start of the broker", cell: ({ batches }) => integer(batches) },
+    { head: "Reason", cell: ({ reason }) => reason.replaceAll("_", " ") },
+    { head: "From", class: "sender", hint: "Client id, principal and address of the client that sent the last of these batches", cell: (each) => (each.isOthers ? "senders that are not kept" : senderOf(each)) },
+    { head: "What the producer was sent", class: "message", cell: ({ message }) => visible(message) },
+  ], { key: ({ name, client, principal, address, message, isOthers }) => JSON.stringify(isOthers ? [name] : [name, client, principal, address, message]), caption: "Batches that were refused, by topic, sender and message", after: opening(({ name }) => { location.hash = `#topics/${encodeURIComponent(name)}`; }) });
   const elsewhere = el("span", { class: "card-note" });
-  const refusalsCard = card("Refused batches, by topic", refusals.node, { wide: true, note: elsewhere });
+  const refusalsCard = card("Refused batches, by sender and message", refusals.node, { wide: true, note: elsewhere });
   refusalsCard.dataset.part = "refusals";
   setHidden(refusalsCard, true);
   const summary = el("p", { class: "summary", role: "status" });
@@ -46,11 +56,11 @@ export function clientsView(section) {
   section.append(refusalsCard, summary, table.node, empty);
 
   function drawRefusals() {
-    const refusing = (live.topics?.topics ?? []).filter(({ refused_batches: refused }) => refused?.last).sort((a, b) => b.refused_batches.last.at_ms - a.refused_batches.last.at_ms);
+    const refusing = refusalsOf(live.topics?.topics ?? []);
     refusals.update(refusing);
     setHidden(refusalsCard, refusing.length === 0);
     const isCut = (live.topics?.topics_total ?? 0) > (live.topics?.topics.length ?? 0);
-    setText(elsewhere, `the last one of each topic${isCut ? `; of the ${integer(live.topics.topics.length)} topics with most pending records` : ""}`);
+    setText(elsewhere, `${live.status ? `${sinceStart(live.status)}; ` : ""}the latest 16 senders and messages of a topic${isCut ? `; of the ${integer(live.topics.topics.length)} topics with most pending records` : ""}`);
   }
 
   function draw() {

@@ -13,11 +13,26 @@ const good = new Set(["Stable"]);
 // The most that one panel lists.
 const listed_offsets = 1000;
 const listed_members = 200;
+// So many topics of a group are asked for the partitions in which it has no offset.
+const asked_topics = 20;
 // So many partitions are opened for the lags of a list; the other groups are asked for when they are opened themselves.
 const opened_partitions = 2000;
 
 // A sum that is not whole says so.
 const lagOf = (offsets) => ({ lag: offsets.reduce((sum, { lag }) => sum + (lag ?? 0), 0), unknown: offsets.filter(({ lag }) => lag === null).length });
+
+// The partitions of its topics in which a group has neither a committed offset nor a member: {topic, partition, committed, high_watermark, lag, left};
+// `left` is how many records they have, null: not known.
+async function leftOut(offsets) {
+  const known = new Set(offsets.map(({ topic, partition }) => `${topic} ${partition}`));
+  const names = [...new Set(offsets.map(({ topic }) => topic))].slice(0, asked_topics);
+  // A topic that is deleted meanwhile has none.
+  const topics = await Promise.all(names.map((name) => get(`/topics/${encodeURIComponent(name)}`).catch(() => ({ name, partitions: [] }))));
+  return topics.flatMap(({ name, partitions }) => partitions.filter(({ partition }) => !known.has(`${name} ${partition}`))
+    .map(({ partition, open, log_start: start, high_watermark: end }) => ({ topic: name, partition, committed: null, high_watermark: open ? end : null, lag: null, left: open ? end - start : null })));
+}
+
+const inOrder = (one, other) => (one.topic === other.topic ? one.partition - other.partition : one.topic < other.topic ? -1 : 1);
 
 export function groupsView(section) {
   let most = 1;
@@ -31,13 +46,16 @@ export function groupsView(section) {
     if (unknown) node.title = `${plural(unknown, "partition")} cannot be opened, and ${unknown === 1 ? "is" : "are"} not counted`;
     return node;
   };
+  const partitionsCell = ({ offsets, topic_partitions: all }) => (all > offsets
+    ? el("span", { title: "The group has committed no offset in the other partitions of its topics: open it to see how many records they have" }, `${integer(offsets)} of ${integer(all)}`)
+    : integer(offsets));
   const open = (group) => { location.hash = `#groups/${encodeURIComponent(group.group)}`; };
   const table = new Table([
     { head: "Group", class: "name", cell: ({ group }) => visible(group) || "(empty name)" },
     { head: "State", cell: ({ state }) => el("span", { class: `state ${good.has(state) ? "good" : state === "Empty" || state === "Dead" ? "" : "warn"}` }, state) },
     { head: "Lag", class: "wide-cell", hint: "Offsets that are still to be read, in all partitions", cell: lagCell },
     { head: "Members", class: "number", cell: ({ members }) => integer(members) },
-    { head: "Partitions", class: "number", hint: "Partitions with a committed offset", cell: ({ offsets }) => integer(offsets) },
+    { head: "Partitions", class: "number", hint: "Partitions with a committed offset, of all partitions of the group's topics", cell: partitionsCell },
     { head: "Generation", class: "number", cell: ({ generation }) => integer(generation) },
     { head: "Time in state", class: "number", cell: ({ changed_ms }) => (changed_ms ? duration(Math.max(0, live.now() - changed_ms)) : "–") },
   ], { key: ({ group }) => group, caption: "Consumer groups", after: opening(open) });
@@ -98,11 +116,15 @@ async function showGroup(name) {
     const offsets = new Table([
       { head: "Topic", class: "name", cell: ({ topic }) => visible(topic) },
       { head: "Part.", class: "number", cell: ({ partition }) => partition },
-      { head: "Committed", class: "number", cell: ({ committed }) => (committed === null ? "–" : integer(committed)) },
+      { head: "Committed", class: "number", cell: ({ committed }) => (committed === null ? "none" : integer(committed)) },
       { head: "End", class: "number", hint: "High watermark", cell: ({ high_watermark }) => (high_watermark === null ? "–" : integer(high_watermark)) },
-      { head: "Lag", class: "number", cell: ({ lag }) => (lag === null ? "–" : integer(lag)) },
+      { head: "Lag", class: "number", cell: ({ lag, left = null }) => (left !== null ? plural(left, "record") : lag === null ? "–" : integer(lag)) },
     ], { key: ({ topic, partition }) => `${topic} ${partition}`, caption: "Offsets" });
-    offsets.update(group.offsets.slice(0, listed_offsets));
+    const others = await leftOut(group.offsets);
+    const rows = others.length ? [...group.offsets, ...others].sort(inOrder) : group.offsets;
+    offsets.update(rows.slice(0, listed_offsets));
+    const left = others.reduce((sum, each) => sum + (each.left ?? 0), 0);
+    const isWhole = others.every((each) => each.left !== null);
     const more = (all, shown, what) => (all > shown ? el("p", { class: "hint", data: { more: what } }, `and ${integer(all - shown)} more`) : null);
     const member = (each) => el("li", {},
       el("b", {}, visible(each.client || each.member)), each.leader ? el("span", { class: "badge" }, "leader") : null,
@@ -112,8 +134,9 @@ async function showGroup(name) {
     content.append(
       unknown ? el("p", { class: "trouble-line" }, `The lag of ${plural(unknown, "partition")} is not known: the topic's page says whether they can be opened.`) : "",
       el("p", {}, `${group.state}, ${unknown ? "at least " : ""}${plural(lag, "record")} behind`, group.assignor ? `, assigned by ${visible(group.assignor)}` : "", `, since ${fullTime(group.changed_ms)}.`),
+      others.length ? el("p", { class: left ? "trouble-line" : "hint", data: { figure: "left-out" } }, `No offset is committed in ${plural(others.length, "other partition")} of its topics, with ${isWhole ? "" : "at least "}${plural(left, "record")} that ${left === 1 ? "is" : "are"} not counted as behind.`) : "",
       el("section", {}, el("h3", {}, "Members"), group.members.length ? el("ul", { class: "members" }, group.members.slice(0, listed_members).map(member)) : el("p", { class: "none" }, "none"), more(group.members.length, listed_members, "members")),
-      el("section", {}, el("h3", {}, "Offsets"), group.offsets.length ? offsets.node : el("p", { class: "none" }, "none"), more(group.offsets.length, listed_offsets, "offsets")));
+      el("section", {}, el("h3", {}, "Offsets"), rows.length ? offsets.node : el("p", { class: "none" }, "none"), more(rows.length, listed_offsets, "offsets")));
   } catch (error) {
     showError(content, errorText(error));
   }

@@ -19,7 +19,7 @@ export function overdueView(section) {
   const figures = new Figures([
     ["overdue-now", "Overdue", "Due, but not in the log yet"], ["oldest", "Oldest", "How long the oldest of them has been due"],
     ["delivered-rate", "Delivered"], ["delivered-total", "In total", "Delivered since the start of the broker"],
-    ["lag-p50", "Their lag p50", "The time from a record's due time until it was durable in the log, of the records that were delivered in the last five minutes. A record that is overdue counts when it is delivered"], ["lag-p99", "p99"], ["lag-max", "max"],
+    ["lag-p50", "Late p50, last 5 min", "The time from a record's due time until it was durable in the log, of the records that were delivered in the last five minutes. A record that is overdue counts when it is delivered"], ["lag-p99", "Late p99"], ["lag-max", "Late, at most"],
     ["early", "Early", "Deliveries before the due time: there must be none"],
   ]);
   const lagSeries = [
@@ -27,7 +27,7 @@ export function overdueView(section) {
     { name: "p99", colour: "--series-1", read: (point) => point.p99 || null },
     { name: "p50", colour: "--series-0", read: (point) => point.p50 || null },
   ];
-  const lag = new Lines({ label: "Lag of deliveries", series: lagSeries, text: (ms) => milliseconds(ms), isLogarithmic: true, least: 0.1 });
+  const lag = new Lines({ label: "How late deliveries were", series: lagSeries, text: (ms) => milliseconds(ms), isLogarithmic: true, least: 0.1 });
   const overdue = new Lines({ label: "Overdue records", series: [{ name: "overdue", colour: "--series-2", read: (point) => point.overdue, fill: true }], least: 4 });
   const delivered = new Lines({ label: "Deliveries per second", series: [{ name: "delivered", colour: "--series-3", read: (point) => point.delivered, fill: true }], text: (n) => rate(n), least: 4 });
   const keys = el("ul", { class: "legend" });
@@ -40,7 +40,7 @@ export function overdueView(section) {
   const lengths = lengthChoice(draw);
   section.append(figures.node, troubles, lengths.node,
     el("div", { class: "cards three" },
-      card("Lag", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
+      card("Late by", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
       card("Overdue", el("div", { class: "chart-holder" }, overdue.node)),
       card("Delivered per second", el("div", { class: "chart-holder" }, delivered.node))),
     el("div", { class: "list-head" }, el("h2", {}, "Overdue records"), summary), list.node, empty);

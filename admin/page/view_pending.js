@@ -11,7 +11,7 @@ import { openMany } from "./many.js";
 import * as panel from "./panel.js";
 import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
 import { RecordList } from "./records.js";
-import { count, describe, find, isEmpty, parseSearch, spanText } from "./search.js";
+import { count, describe, find, isEmpty, parseSearch, spanText, terms } from "./search.js";
 
 const spans = [
   { span: "minute", title: "Coming minute", bucket: (from) => timeOf(from), tick: (place) => ({ 0: "now", 15: "15 s", 30: "30 s", 45: "45 s" })[place] },
@@ -40,6 +40,14 @@ function sumText(due) {
   return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
 }
 
+// The topics of one picture, those with most records first.
+function totalsText({ counts, other }) {
+  const sum = (row) => row.reduce((a, b) => a + b, 0);
+  const parts = Object.entries(counts).map(([topic, row]) => [visible(topic), sum(row)]).filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]);
+  const rest = other ? sum(other) : 0;
+  return [...parts, ...(rest > 0 ? [["other topics", rest]] : [])].map(([name, count]) => `${name} ${integer(count)}`).join("\n");
+}
+
 // A list that is whole is counted already; a time has a picture as well.
 const hasMoreOrSpan = (search, { hasMore }) => !isEmpty(search) && (hasMore || search.span !== null);
 
@@ -57,6 +65,7 @@ class PendingView {
   #visible = false;
   #refreshed = 0;
   #took = 0;
+  #failed = false;  // The last search got no answer.
   #opened = null;
   #scale = "auto";
   #drawn = null;
@@ -75,7 +84,7 @@ class PendingView {
       return { span, chart, total, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank, log)) };
     });
     this.zoom = this.#makeZoom();
-    this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts" });
+    this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts, with their records of the coming month: each lists them", title: "Records due in the coming month, by topic; a click lists those of the topic" });
     this.sum = el("p", { class: "sum", data: { figure: "sum" } });
     this.scale = el("div", { class: "segmented", role: "group", "aria-label": "Scale of the charts" }, ["auto", "linear", "log"].map((name) =>
       el("button", { type: "button", "aria-pressed": String(name === "auto"), on: { click: () => this.#scaleTo(name) } }, name)));
@@ -166,8 +175,11 @@ class PendingView {
     const hash = `#pending${text ? `?q=${encodeURIComponent(text)}` : ""}`;
     this.#set(text, typed ? typing_ms : 0);
     if (location.hash === hash) return;
-    if (!this.#visible) location.hash = hash;
-    else if (!typed) history.replaceState(null, "", hash);
+    if (!this.#visible) {
+      // The view changes at once: an event that comes after more keys would put the older text back into the box.
+      history.pushState(null, "", hash);
+      window.dispatchEvent(new HashChangeEvent("hashchange"));
+    } else if (!typed) history.replaceState(null, "", hash);
     if (focus) this.head.scrollIntoView({ block: "nearest" });
   }
 
@@ -195,6 +207,7 @@ class PendingView {
   #refreshIfIdle() {
     if (this.#isLooking || this.#search.wrong) return;
     const age = performance.now() - this.#refreshed;
+    if (this.#failed) return age > search_refresh_ms ? this.refresh() : undefined;
     if (age < held_ms && this.list.body.matches(":hover")) return;
     if (isEmpty(this.#search) ? age > refresh_ms : age > search_refresh_ms && this.#took < quick_ms) this.#run(null, true);
   }
@@ -221,12 +234,8 @@ class PendingView {
     }
     if (search.wrong) {
       this.#isLooking = false;
-      // Records of an earlier search would look like the answer to this one.
-      this.list.update([]);
-      setText(this.heading, "Not searched");
-      setText(this.summary, "");
-      for (const node of [this.more, this.empty]) setHidden(node, true);
-      showError(this.problem, search.wrong);
+      this.#failed = false;
+      this.#sayNotSearched(search.wrong);
       return;
     }
     try {
@@ -235,6 +244,7 @@ class PendingView {
         onFound: ({ records, next, complete, hasMore }) => {
           // A quiet refresh shows nothing half done.
           if (abort.signal.aborted || (isQuiet && !complete)) return;
+          this.#failed = false;
           this.#next = next;
           const known = new Set(earlier.map(({ handle }) => handle));
           // A quiet refresh does not take away what was asked for by More.
@@ -252,10 +262,11 @@ class PendingView {
       }
     } catch (error) {
       if (error.name === "AbortError") return;
+      if (abort.signal.aborted) return;
+      // A refresh leaves what it could not read again; the head of the page says since when the broker is away.
       if (!isQuiet) {
-        this.list.update([]);
-        this.#say(search, { next: null, complete: true, hasMore: false }, false);
-        showError(this.problem, errorText(error));
+        this.#failed = true;
+        this.#sayNotSearched(`${errorText(error)} The search is repeated when the broker answers again.`);
       }
     }
     if (this.#abort === abort) {
@@ -263,6 +274,15 @@ class PendingView {
       this.#refreshed = performance.now();
       this.#took = this.#refreshed - begun;
     }
+  }
+
+  // Records of an earlier search, and "none", would look like the answer to this one.
+  #sayNotSearched(why) {
+    this.list.update([]);
+    setText(this.heading, "Not searched");
+    setText(this.summary, "");
+    for (const node of [this.more, this.empty]) setHidden(node, true);
+    showError(this.problem, why);
   }
 
   #say(search, state, isQuiet) {
@@ -302,6 +322,7 @@ class PendingView {
     const past = el("div");
     this.empty.replaceChildren(el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here, except by its id."),
       search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : "",
+      ...search.unknown.map((term) => el("p", { data: { unknown: term } }, `${visible(term)} is not a search term; it was searched as text. The terms are ${terms.map((each) => `${each}:`).join(", ")}.`)),
       /\s/.test(search.words) ? el("p", {}, "The words are searched for as one text, with their spaces.") : "",
       search.words.startsWith("@") ? el("p", {}, "A handle names a record only while it is pending: search for its id.") : "", past);
     const id = search.id ?? search.words;
@@ -342,6 +363,7 @@ class PendingView {
       const data = due.spans.find(({ span }) => span === view.span);
       const known = data && data.counts !== null;
       setText(view.total, known ? integer(data.total) : "");
+      setAttribute(view.total, "title", known ? totalsText(data) : null);
       const isBlank = !known || data.total === 0;
       setHidden(view.blank, !isBlank);
       if (isBlank) setText(view.blank, known ? "nothing due" : "counting…");
@@ -359,7 +381,7 @@ class PendingView {
       view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, isLogarithmic);
       setHidden(view.log, !isLogarithmic || isBlank);
     }
-    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic) })),
+    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: integer(sums.get(topic)), pick: () => this.search(`topic:${topic}`, { focus: true }) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
     setText(this.sum, sumText(due));
   }

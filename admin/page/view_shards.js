@@ -3,23 +3,14 @@
 import { Lines, legend } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
+import { diskTrend, isMemoryShort } from "./health.js";
 import { lastRate, live } from "./live.js";
 import { Figures, card, isDiskShort, lengthChoice, meter, tightest } from "./parts.js";
 
-// A trend is told from so many minutes on, and if the disk would be full within a year.
-const trend_ms = 120_000;
-const far_ms = 365 * 86_400_000;
-// Beyond this part of the limit large requests wait for memory.
-const short_memory = 7 / 8;
-
-// When no records are accepted any more if it goes on as in the last minutes.
-function fullIn(points, reserve) {
-  const known = points.filter(({ free }) => free !== null && free !== undefined);
-  const [first, last] = [known[0], known.at(-1)];
-  if (!first || last.at - first.at < trend_ms) return "no trend yet";
-  const length = duration(last.at - first.at);
-  const left = (last.free - reserve) * (last.at - first.at) / (first.free - last.free);
-  return first.free > last.free && left < far_ms ? `full in about ${duration(Math.max(1000, left))} at the rate of the last ${length}` : `not filling in the last ${length}`;
+// When no records are accepted any more if it goes on as in the last hour.
+function fullIn(trend) {
+  if (!trend) return "no trend yet";
+  return trend.left === null ? `not filling in the last ${duration(trend.length)}` : `full in about ${duration(trend.left)} at the rate of the last ${duration(trend.length)}`;
 }
 
 export function shardsView(section) {
@@ -87,7 +78,7 @@ export function shardsView(section) {
     figures.set("cpu", cpu === null ? "–" : `${Math.round(cpu * 100)} %`);
     figures.set("memory", bytes(process.rss_bytes));
     const { client_memory_bytes: held, client_memory_limit_bytes: most } = status;
-    figures.set("client-memory", `${bytes(held)} of ${bytes(most)}`, held > most * short_memory ? "warn" : "");
+    figures.set("client-memory", `${bytes(held)} of ${bytes(most)}`, isMemoryShort(status) ? "warn" : "");
     figures.set("files", integer(process.open_fds));
     figures.set("journal", lastRate("journal") === null ? "–" : `${bytes(lastRate("journal"))}/s`);
     figures.set("round", storage.journal_round_ms?.count ? milliseconds(storage.journal_round_ms.p99) : "–");
@@ -95,12 +86,15 @@ export function shardsView(section) {
     figures.set("pending-stored", bytes(storage.pending_blob_bytes + storage.pending_table_bytes));
     const isShort = isDiskShort(status);
     figures.set("free", bytes(tightest(storage)?.free_bytes), isShort ? "warn" : "");
+    const trend = diskTrend(live.history, storage.reserve_bytes ?? 0);
     disk.replaceChildren(...storage.file_systems.map(({ directory, free_bytes: free, total_bytes: total }) => {
       const used = total - free;
       const isOfData = directory === status.data;
-      return meter(used, total,
-        `${Math.round(100 * used / Math.max(1, total))} % used${isOfData ? `, ${fullIn(live.history, storage.reserve_bytes ?? 0)}: ${directory} has ${bytes(storage.bytes)}` : `: ${directory}, the logs of partitions`}; ${bytes(free)} of ${bytes(total)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`,
-        free < 2 * (storage.reserve_bytes ?? 0) ? "--warn" : "--series-0");
+      const node = meter(used, total,
+        `${Math.round(100 * used / Math.max(1, total))} % used${isOfData ? `, ${fullIn(trend)}: ${directory} has ${bytes(storage.bytes)}` : `: ${directory}, the logs of partitions`}; ${bytes(free)} of ${bytes(total)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`,
+        free < 2 * (storage.reserve_bytes ?? 0) || (isOfData && trend?.isSoon) ? "--warn" : "--series-0");
+      if (isOfData && trend?.isSoon) node.classList.add("warn");
+      return node;
     }));
     const now = live.now();
     lengths.update();

@@ -7,7 +7,7 @@ import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, fullTime, integer, plural } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
-import { meter, opening, senderOf, stateOf } from "./parts.js";
+import { meter, opening, senderOf, sinceStart, stateOf } from "./parts.js";
 
 // Those with most pending, as in the pictures, have a colour of their own.
 const coloured = 12;
@@ -98,9 +98,12 @@ async function showTopic(name, onKnown) {
     partitions.update(topic.partitions);
     const troubles = topic.partitions.filter((each) => stateOf(each).why);
     const configs = Object.entries(topic.configs ?? {});
+    const quote = (each) => el("blockquote", {}, visible(each.message), el("footer", {},
+      `${each.batches > 1 ? `${integer(each.batches)} batches, the last: ` : ""}partition ${each.partition}, ${fullTime(each.at_ms)}${each.address ? `, from ${senderOf(each)}` : ""}`));
+    // Each sender and message once; else the last one alone.
     const last = (what) => (what?.total ? [
-      el("p", {}, `${integer(what.total)} since the start.`),
-      what.last ? el("blockquote", {}, visible(what.last.message), el("footer", {}, `partition ${what.last.partition}, ${fullTime(what.last.at_ms)}${what.last.address ? `, from ${senderOf(what.last)}` : ""}`)) : null,
+      el("p", {}, `${integer(what.total)} ${live.status ? sinceStart(live.status) : "since the start"}.`),
+      what.senders?.length ? what.senders.map(quote) : what.last ? quote(what.last) : null,
     ] : null);
     const part = (title, nodes) => (nodes ? el("section", {}, el("h3", {}, title), nodes) : null);
     content.append(

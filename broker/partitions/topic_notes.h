@@ -10,6 +10,9 @@
 // notes the refusal once more on the connection's shard, with the client, and the later of the two
 // is shown.
 //
+// Several senders may be refused at the same time, so the handler's notes are also kept by sender
+// and message: the latest of each topic, and of all topics of the shard together.
+//
 // A shard has a note for each topic of which one of its partitions had something to note, and drops
 // it with the topic; a note is of bounded size.
 //
@@ -17,12 +20,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
@@ -45,8 +50,17 @@ struct TopicNote {
     std::string message;
     std::optional<Client> client = std::nullopt;  // Empty: not known.
   };
+  // Batches of one client id, principal and host that were refused with the same message.
+  struct RefusedSender {
+    Refusal last;
+    std::uint64_t batches = 1;
+  };
+  static constexpr std::size_t max_senders = 16;
   std::uint64_t refused = 0;  // Batches.
   std::optional<Refusal> last_refusal;
+  // The latest first, at most max_senders.  Batches whose client did not wait for the answer, and
+  // those of senders that were dropped, count in `refused` only.
+  std::vector<RefusedSender> refused_senders;
   std::uint64_t dead_letters = 0;           // Records.
   std::optional<Refusal> last_dead_letter;  // Without a reason.
   delay::HeaderSlips slips;                 // Slips in accepted batches.
@@ -60,6 +74,8 @@ class TopicNotes {
   // The limits of a message, and of each text about a client, that are kept.
   static constexpr std::size_t max_message_bytes = 1000;
   static constexpr std::size_t max_client_bytes = 255;
+  // The limit of senders of all topics: with their texts they take a quarter of a mebibyte.
+  static constexpr std::size_t max_senders = 128;
 
   explicit TopicNotes(OncePerTopic& slips_logged) : slips_logged_(slips_logged) {}
 
@@ -82,12 +98,22 @@ class TopicNotes {
 
   // Null: there is nothing to note.
   const TopicNote* find(const TopicId& topic) const;
+  // The same with the senders; empty: there is nothing to note.
+  std::optional<TopicNote> copy(const TopicId& topic) const;
   // The topic is deleted.
   void forget(const TopicId& topic);
 
  private:
+  struct Sender {
+    TopicId topic;
+    TopicNote::RefusedSender refused;
+  };
+
+  void note_sender(const TopicId& topic, const TopicNote::Refusal& refusal);
+
   OncePerTopic& slips_logged_;
-  std::unordered_map<TopicId, TopicNote> notes_;
+  std::unordered_map<TopicId, TopicNote> notes_;  // Without their senders.
+  std::list<Sender> senders_;                     // The latest first.
   std::uint64_t slips_total_ = 0;
   std::uint64_t dead_letters_total_ = 0;
   std::map<std::string_view, std::uint64_t> refusals_;  // By reason.

@@ -17,8 +17,8 @@ boost::asio::awaitable<std::vector<TopicNote>> topic_notes(Broker& broker, Shard
     auto copy = [&shard, &topics]() -> boost::asio::awaitable<Noted> {
       Noted noted;
       for (std::size_t place = 0; place < topics.size(); ++place) {
-        if (const TopicNote* note = shard.notes().find(topics[place]))
-          noted.emplace_back(place, *note);
+        if (auto note = shard.notes().copy(topics[place]))
+          noted.emplace_back(place, std::move(*note));
       }
       co_return noted;
     };

@@ -39,6 +39,8 @@ TEST_SUITE("group routes") {
     CHECK(groups[0]["members"] == 0);
     CHECK(groups[0]["offsets"] == 1);
     CHECK(groups[0]["changed_ms"].is_number());
+    // The two others have no offset.
+    CHECK(groups[0]["topic_partitions"] == 3);
   }
 
   TEST_CASE(
@@ -68,6 +70,7 @@ TEST_SUITE("group routes") {
     CHECK(first["committed_at_ms"] == to_ms(admin.world.clock.wall()));
     CHECK(group["offsets"][1]["partition"] == 2);
     CHECK(group["offsets"][1]["lag"] == 0);
+    CHECK(group["topic_partitions"] == 3);
   }
 
   TEST_CASE("asking for an unknown group is an error, and creates nothing") {

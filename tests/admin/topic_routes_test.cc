@@ -92,7 +92,7 @@ TEST_SUITE("topic routes") {
               batch_of(admin.world.clock.wall(), {{"good"}, {"bad", {{"x-delay", delay}}}}));
     };
     CHECK(admin.get_json("/topics/orders")["refused_batches"] ==
-          Json{{"total", 0}, {"last", nullptr}});
+          Json{{"total", 0}, {"last", nullptr}, {"senders", Json::array()}});
     for (PartitionIndex p : {0, 1, 2, 3}) {
       send(p, "soon-" + std::to_string(p));
       admin.world.pass(std::chrono::seconds{1});
@@ -113,17 +113,84 @@ TEST_SUITE("topic routes") {
     CHECK(refused["last"]["client"] == "test");
     CHECK(refused["last"]["principal"] == "User:ANONYMOUS");
     CHECK(refused["last"]["address"] == "127.0.0.1:1");
+    // Each message once, the latest first.
+    REQUIRE(refused["senders"].size() == 5);
+    CHECK(refused["senders"][0]["message"] == message);
+    CHECK(refused["senders"][0]["batches"] == 1);
+    CHECK(refused["senders"][0]["client"] == "test");
+    CHECK(refused["senders"][4]["partition"] == 0);
+    send(1, "9000000000000000");
+    const auto again = admin.get_json("/topics/orders")["refused_batches"]["senders"];
+    REQUIRE(again.size() == 5);
+    CHECK(again[0]["batches"] == 2);
     const auto metrics = admin.get("/metrics").body;
     CHECK(metrics.find("tarry_broker_refused_batches_total{reason=\"unreadable_value\"} 4\n") !=
           std::string::npos);
     CHECK(
-        metrics.find("tarry_broker_refused_batches_total{reason=\"due_time_out_of_range\"} 1\n") !=
+        metrics.find("tarry_broker_refused_batches_total{reason=\"due_time_out_of_range\"} 2\n") !=
         std::string::npos);
     // In the order of the shards, which depends on the topic's id.
     const Json by_reason = admin.get_json("/status")["refused_batches"];
     CHECK(by_reason.size() == 2);
     CHECK(by_reason["unreadable_value"] == 4);
-    CHECK(by_reason["due_time_out_of_range"] == 1);
+    CHECK(by_reason["due_time_out_of_range"] == 2);
+  }
+
+  TEST_CASE(
+      "the senders of refused batches are kept by host and message, a bounded number of them") {
+    Admin admin;
+    create_topic(admin.world, "a", 1);
+    create_topic(admin.world, "b", 1);
+    const auto id_of = [&](const char* name) {
+      return admin.world.shard().topics().find(name)->id;
+    };
+    auto at = admin.world.clock.wall();
+    auto& notes = admin.world.shard().notes();
+    const auto refuse = [&](const TopicId& topic, const std::string& message, const char* address) {
+      at += std::chrono::milliseconds{1};
+      notes.refused_client({topic, 0}, {at, 0, "bad_record", message,
+                                        broker::TopicNote::Client{"id", "User:u", address}});
+    };
+    refuse(id_of("a"), "first", "10.0.0.1:1");
+    refuse(id_of("a"), "first", "10.0.0.2:1");
+    // Another connection of the first one.
+    refuse(id_of("a"), "first", "10.0.0.1:2");
+    const auto senders = [&](const char* name) {
+      return notes.copy(id_of(name)).value().refused_senders;
+    };
+    REQUIRE(senders("a").size() == 2);
+    CHECK(senders("a")[0].batches == 2);
+    CHECK(senders("a")[0].last.client->address == "10.0.0.1:2");
+    CHECK(senders("a")[1].batches == 1);
+    // What two shards know of a sender is one.
+    auto sum = notes.copy(id_of("a")).value();
+    sum.add(notes.copy(id_of("a")).value());
+    REQUIRE(sum.refused_senders.size() == 2);
+    CHECK(sum.refused_senders[0].batches == 4);
+    // The oldest of the topic go, not those of another one.
+    refuse(id_of("b"), "only", "10.0.0.1:1");
+    for (std::size_t i = 0; i < broker::TopicNote::max_senders; ++i)
+      refuse(id_of("a"), "message " + std::to_string(i), "10.0.0.1:1");
+    REQUIRE(senders("a").size() == broker::TopicNote::max_senders);
+    CHECK(senders("a").front().last.message ==
+          "message " + std::to_string(broker::TopicNote::max_senders - 1));
+    CHECK(senders("a").back().last.message == "message 0");
+    CHECK(senders("b").size() == 1);
+    // The limit of all topics.
+    create_topic(admin.world, "c", 1);
+    for (std::size_t topic = 0; topic < broker::TopicNotes::max_senders; ++topic) {
+      TopicId made = id_of("c");
+      made.bytes[0] = static_cast<std::uint8_t>(topic);
+      made.bytes[1] = static_cast<std::uint8_t>(~made.bytes[1]);
+      refuse(made, "m", "10.0.0.1:1");
+    }
+    CHECK(senders("a").empty());
+    CHECK(senders("b").empty());
+    const auto gone = id_of("a");
+    refuse(gone, "again", "10.0.0.1:1");
+    CHECK(senders("a").size() == 1);
+    admin.remove("/topics/a");
+    CHECK_FALSE(notes.copy(gone).has_value());
   }
 
   TEST_CASE("the client of a refused batch is cut, and a deleted topic forgets it") {

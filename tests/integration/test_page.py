@@ -214,6 +214,9 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         assert page.text('[data-figure="pending"]') == "0"
+        page.wait(lambda: page.text("#health") == "Healthy", "that all is well")
+        # Lag is of groups; deliveries are late.
+        assert "late p99, last 5 min" in page.text(".figures") and "lag" not in page.text(".figures")
         for count in (0, 10):
             if count:
                 with broker.client() as client:
@@ -417,6 +420,9 @@ def _(ctx):
         page.finds(f"recurring:yes topic:{topic}", [handle["daily"]])
         page.finds(f"recurring:no topic:{topic}", [handle["order-4711"], handle["order-4712"]])
         page.finds("no such thing", [])
+        page.finds(f"topc:{topic}", [])
+        page.says('[data-unknown="topc:"]', "topc: is not a search term; it was searched as text.")
+        page.finds(f'topic:{topic} due:>2h', [handle["order-4711"], handle["daily"]])
         page.finds("order-4711", [handle["order-4711"]])
         page.open_record(handle["order-4711"])
         when = page.one('[data-field="due"] time')
@@ -454,8 +460,14 @@ def _(ctx):
         page.says("#panel", "will never be delivered")
         assert not page.shown('[data-field="error"]')
 
-        # The token is known now, and stays in the page's memory.
+        # The token is known now, and stays in the page's memory.  A key and Enter change nothing by themselves.
         page.open_record(handle["two"])
+        for key in "cd":
+            page.keys(key)
+            page.wait(lambda: page.js("return document.activeElement.dataset.dismiss !== undefined"), "the focus on the way back")
+            page.keys(keyboard().ENTER)
+            page.wait(lambda: not page.shown('[data-action="confirm"]'), "no question")
+        assert "two" in handles_by_id(broker, topic)
         page.act("move")
         assert not page.shown("input[name=token]")
         page.type("input[name=due]", "sometime")
@@ -472,6 +484,11 @@ def _(ctx):
         with broker.client() as client:
             eventually(lambda: client.end_offset(topic) == 2, "the delivery")
         page.says("#panel", "offset 1")
+        page.says("#panel .due-relative", "Delivered; it was due")
+        command = page.text("#panel .command code")
+        assert re.fullmatch(rf"tarry consume {re.escape(topic)} -p 0 --from 1 -n 1 -b [\d.]+:\d+", command), command
+        read = subprocess.run([broker.binary, *command.split()[1:], "--timeout", "20s"], capture_output=True, text=True)
+        assert read.returncode == 0 and "three" in read.stdout, read
         page.wait(lambda: page.text('[data-figure="pending"]') == "1", "one is left")
         # The pictures too: what is left was moved out of the coming hour.
         page.wait(lambda: [page.text(f'[data-span="{span}"] .card-figure') for span in ("hour", "day")] == ["0", "1"], "the pictures", within=3)
@@ -480,6 +497,8 @@ def _(ctx):
         page.open(page.js("return location.hash"))
         page.says("#panel .outcome", "It was delivered: ")
         page.says("#panel .outcome", ", at offset 1 of partition 0.")
+        page.says("#panel .due-relative", "Delivered; it was due")
+        assert page.text("#panel .command code").startswith(f"tarry consume {topic} -p 0 --from 1 -n 1"), page.text("#panel .command")
         page.search("one")
         page.says(f'[data-past="{topic}"]', f"“one” of {topic} was cancelled: ")
         page.click(f'[data-past="{topic}"] a')
@@ -489,7 +508,32 @@ def _(ctx):
             client.schedule(topic, "one")
         page.open(f"#pending/{topic}/{handle['one']}/one")
         page.says("#panel .outcome", "another record with its id is")
-        page.says("#panel .history", "the next record with this id")
+        page.says("#panel .history", "an earlier record with this id")
+        assert [line.split()[0] for line in page.text("#panel .history").split("\n") if re.match("scheduled|cancelled", line)] == ["scheduled", "cancelled", "scheduled"]
+
+
+@case("the history of a recurring record begins with its last delivery, and says that the first ones are not kept")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.produce(topic, [wire.record("tick", key="k", x_delay="100ms", x_every="300ms", x_count=20, x_schedule_id="tick")])
+        client.produce(topic, [wire.record("bell", key="k", x_delay="1h", x_every="1d", x_schedule_id="bell")])
+        eventually(lambda: client.end_offset(topic) == 20, "the deliveries")
+    with page_of(broker) as page:
+        page.expected.append("404")
+        page.open(f"#pending/{topic}/tick")
+        page.says('#panel [data-figure="cut"]', "Earlier events are not kept")
+        lines = page.js("return [...document.querySelectorAll('#panel .history li')].map((each) => each.textContent)")
+        assert "at offset 19" in lines[0] and "at offset 4" in lines[15] and len(lines) == 17, lines
+        assert not any("with this id" in line for line in lines), lines
+        page.go(f"pending/{topic}/bell")
+        page.says("#panel .history", "scheduled")
+        assert not page.all('#panel [data-figure="cut"]')
+        # Its row has the rule, and who moves it is told what becomes of the series.
+        page.says('[data-view="pending"] [data-handle] .id', "every 1d")
+        page.act("move")
+        page.says(".confirmation", "Only its next delivery moves")
 
 
 @case("if reading needs the token, the page asks for it once and then has a cookie, which cannot change anything")
@@ -504,6 +548,7 @@ def _(ctx):
     with page_of(broker) as page:
         page.expected.append("401")
         page.load()
+        page.says("#dialog", "Reading needs a token here: the text of admin.read.token to look, or of admin.token")
         page.confirm("wrong-" + "0" * 40)
         page.says('[data-field="error"]', "wrong")
         assert not page.has_figures()
@@ -512,6 +557,9 @@ def _(ctx):
         page.open(f"#pending/{topic}/{handle}")
         assert page.js("return document.cookie") == ""
         page.act("cancel")
+        page.one("input[name=token]")
+        page.confirm((broker.data / "admin.read.token").read_text().strip())
+        page.says('[data-field="error"]', "This token may only read, so nothing was changed.")
         page.one("input[name=token]")
         assert page.js("return fetch(`/delayed/${arguments[0]}/${arguments[1]}`, { method: 'DELETE' }).then((answer) => answer.status)", topic, handle) == 401
         page.confirm(token_of(broker))
@@ -539,6 +587,7 @@ def _(ctx):
         page.click("#panel input[value=cancel]")
         page.one('[data-action="preview"]').click()
         page.wait(lambda: page.text('[data-figure="matched"]') == "125", "the number")
+        assert page.js("return document.activeElement.contains(document.querySelector('#panel [data-figure=matched]')) && document.activeElement.matches('#panel .preview *')")
         assert page.js("return [...document.querySelectorAll('#panel .first-ones code')].map((each) => each.textContent)") == [f"many-{n}-{tail}" for n in range(100)]
         assert page.text('[data-figure="more"]').startswith("and 25 more")
         assert page.js("const code = document.querySelector('#panel .first-ones code'); return code.scrollWidth <= code.clientWidth + 1 || getComputedStyle(code).textOverflow !== 'ellipsis'")
@@ -632,6 +681,8 @@ def _(ctx):
         page.confirm(token_of(broker))
         page.says("#panel .outcome", "2 records cancelled.")
         assert sorted(row["partition"] for row in broker.pending(topic)) == [0, 0, 1, 1]
+        # The outcome has the focus, where a screen reader goes on.
+        assert page.js("return document.activeElement.className") == "outcome"
         # Words go to the name that has no pattern yet.
         many(f"topic:{topic} id:x-* customer-1", "2 records: “customer-1”")
         assert (value("id"), value("key"), can_preview()) == ("x-*", "*customer-1*", True)
@@ -642,7 +693,7 @@ def _(ctx):
         page.click('[data-action="without"]')
         assert not page.all('[data-field="lost"]') and can_preview()
         preview(4)
-        many(f"topic:{topic} id:x-* due:>30d", "Not searched")
+        many(f"topic:{topic} id:x-* due:sometime", "Not searched")
         page.says('[data-field="lost"]', "cannot be read")
         assert not can_preview()
         many("-0", "3 records: “-0”")
@@ -731,7 +782,7 @@ def _(ctx):
 
         def colours(view):
             page.go(view)
-            return page.js("""return Object.fromEntries([...document.querySelectorAll(arguments[0])].map((each) => [each.textContent, getComputedStyle(each.querySelector('.swatch')).backgroundColor]))""",
+            return page.js("""return Object.fromEntries([...document.querySelectorAll(arguments[0])].map((each) => [(each.querySelector('.legend-name') ?? each).textContent, getComputedStyle(each.querySelector('.swatch')).backgroundColor]))""",
                            "[data-view=pending] .legend li" if view == "pending" else "[data-view=topics] td.name")
 
         page.wait(lambda: topics[3] in colours("pending"), "its colour")
@@ -742,10 +793,18 @@ def _(ctx):
         page.wait(lambda: len(colours("pending")) == 7, "seven topics")
         all_of_them = colours("pending")
         assert all_of_them[topics[3]] == first[topics[3]]
+        places = sorted(page.js("return [...document.querySelectorAll('[data-view=pending] .legend .swatch')].map((each) => Number(each.style.background.match(/\\d+/)[0]))"))
+        assert all((after - before) % 24 >= 2 for before, after in zip(places, [*places[1:], places[0]])), places  # No two neighbouring hues.
+        # Each has the number of its records; those of the hour are at the picture's total.
+        count = lambda topic: page.text(f'[data-view="pending"] .legend [data-topic="{topic}"] .legend-value')
+        page.wait(lambda: [count(topic) for topic in topics] == ["2", "3", "4", "6", "6", "7", "8"], "the counts")
+        page.wait(lambda: f"{topics[6]} 8\n{topics[5]} 7\n" in page.js("return document.querySelector('[data-span=day] .card-figure').title"), "the counts of the day")
         assert len(set(all_of_them.values())) == 7, all_of_them
         page.wait(lambda: {topic: colours("topics").get(topic) for topic in topics} == all_of_them, "the same colours in the list of topics")
         page.open()
         page.wait(lambda: colours("pending") == all_of_them, "the same colours after a reload")
+        page.click(f'[data-view="pending"] .legend [data-topic="{topics[0]}"]')
+        page.wait(lambda: len(page.handles()) == 2 and page.js("return document.querySelector('input[type=search]').value") == f"topic:{topics[0]}", "the records of that topic")
         page.js("localStorage.clear()")
 
 
@@ -826,6 +885,8 @@ def _(ctx):
         page.says("#panel", f"Partition 0 {why}.")
         assert "failed" in page.text("#panel tbody tr")
         page.go("pending")
+        page.says('#health [data-thing="overdue"]', "1 overdue, the oldest for ")
+        page.says('#health [data-thing="groups"]', "group billing has no members and is 1 record behind")
         # What is overdue has one line, and what comes next is the first of the list.
         page.says('[data-figure="late"]', "1 overdue, the oldest for ")
         page.wait(lambda: page.handles() == [broker.pending(other)[0]["handle"]], "the list of what comes next")
@@ -953,6 +1014,47 @@ def _(ctx):
         running.wait(20)
 
 
+@case("refused batches of several senders are shown with each sender and message, and their number beside the name of the view")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+    sent = [("sender-one", "soonish"), ("sender-two", "soonish"), ("sender-one", "later"), ("sender-one", "soonish")]
+    for name, delay in sent:
+        with wire.Client(broker.address, client_id=name) as client:
+            assert client.produce(topic, [wire.record("v", x_delay=delay)], check=False).error == 87
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: page.text("#refused") == "4", "the number in the navigation")
+        page.go("clients")
+        page.wait(lambda: len(page.all('[data-part="refusals"] tbody tr')) == 3, "one for each sender and message")
+        rows = page.js("return [...document.querySelectorAll('[data-part=refusals] tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert sorted((row[4].split(",")[0], row[2], re.search(r'"(\w+)"', row[5])[1]) for row in rows) == [
+            ("sender-one", "1", "later"), ("sender-one", "2", "soonish"), ("sender-two", "1", "soonish")], rows
+        page.says('[data-part="refusals"]', "since the start at ")
+        page.go(f"topics/{topic}")
+        page.says("#panel", "4 since the start at ")
+        page.wait(lambda: len(page.all("#panel blockquote")) == 3, "the same in the topic's panel")
+
+
+@case("a group that has an offset in one of three partitions is shown as such, with the records of the two others")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic(), partitions=3)
+        for partition, count in enumerate((4, 3, 2)):
+            client.produce(topic, [wire.record("v") for _ in range(count)], partition)
+    broker.cli("group", "reset", "billing", topic, "--to", "start", "--partition", "0", "--create")
+    with page_of(broker) as page:
+        page.open("#groups")
+        page.wait(lambda: "1 of 3" in page.text('[data-view="groups"] tbody tr'), "one of three partitions")
+        page.click('[data-view="groups"] tbody tr')
+        page.says("#panel", "4 records behind")
+        page.says('[data-figure="left-out"]', "No offset is committed in 2 other partitions of its topics, with 5 records that are not counted as behind.")
+        rows = page.js("return [...document.querySelectorAll('#panel tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+        assert rows == [[topic, "0", "0", "4", "4"], [topic, "1", "none", "3", "3 records"], [topic, "2", "none", "2", "2 records"]], rows
+
+
 @case("a group with more partitions than its panel lists says how many there are besides")
 def _(ctx):
     broker = ctx.broker()
@@ -971,15 +1073,21 @@ def _(ctx):
     broker = ctx.broker()
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     hidden = "a‮gnp.exe"
+    blank = " "
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
         client.schedule(topic, evil, key=evil, value=f"{evil}</pre>", note=evil)
         client.schedule(topic, hidden, key="'\"><b>")
+        client.schedule(topic, blank, key="")
         client.produce(topic, [wire.Record(b"\x00\xff" * 20, b"\xfe\xff", [(b"x-delay", b"1h"), (b"\xff<b>", None)], None)])
     handle = {row["id"]: row["handle"] for row in broker.pending(topic)}
     with page_of(broker) as page:
         page.open()
-        page.wait(lambda: len(page.handles()) == 3, "three records")
+        page.wait(lambda: len(page.handles()) == 4, "four records")
+        row = page.text(f'[data-handle="{handle[blank]}"]')
+        assert "␠" in row and "empty" in row, row
+        page.open_record(handle[blank])
+        assert page.text('[data-field="id"]') == "␠" and page.text('[data-field="key"]') == "empty"
         page.finds("onerror", [handle[evil]])
         assert evil in page.text(f'[data-handle="{handle[evil]}"]')
         page.open_record(handle[evil])
@@ -1047,6 +1155,17 @@ def _(ctx):
             assert not cut, width
 
 
+@case("the page keeps its width when a view becomes longer than the window")
+def _(ctx):
+    with page_of(ctx.broker()) as page:
+        page.open("#groups")
+        assert page.js("return getComputedStyle(document.documentElement).scrollbarGutter") == "stable"
+        width = lambda: page.js("return document.querySelector('main').getBoundingClientRect().width")
+        before = width()
+        page.js("document.querySelector('main').style.minHeight = '3000px'")
+        assert width() == before, (before, width())
+
+
 @case("a search that the page cannot read shows no records of the one before")
 def _(ctx):
     broker = ctx.broker()
@@ -1058,7 +1177,7 @@ def _(ctx):
         page.open()
         page.keys("/", *"key-")
         page.wait(lambda: len(page.handles()) == 3 and "3 records" in page.text(".summary"), "what was found")
-        page.keys(*" due:>30d")
+        page.keys(*" due:sometime")
         page.says('[data-view="pending"]', "Not searched")
         assert page.handles() == []
         # A partition alone would be one of every topic.
@@ -1068,6 +1187,29 @@ def _(ctx):
         page.says('[data-field="error"]', "A partition belongs to a topic")
         assert page.handles() == []
         page.finds(f"topic:{topic} partition:0", list(handles_by_id(broker, topic).values()))
+
+
+@case("what is typed without a pause in another view is searched for whole, and a step back returns to that view")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name in ("order-0104", "order-0105"):
+            client.schedule(topic, name)
+    handle = handles_by_id(broker, topic)
+    with page_of(broker) as page:
+        page.open()
+        # Two in turn, so that no search finds what the one before it has found.
+        for view, name in (("overdue", "order-0105"), ("topics", "order-0104"), ("groups", "order-0105"), ("wheel", "order-0104")):
+            page.go(view)
+            page.one(f'[data-view="{view}"]')
+            page.js("document.activeElement.blur()")
+            page.keys(f"/{name}")
+            page.wait(lambda: page.handles() == [handle[name]] and name in page.text(".list-head"), f"what is found from {view}")
+            assert page.js("return document.querySelector('input[type=search]').value") == name
+            page.js("history.back()")
+            page.one(f'[data-view="{view}"]')
+            assert page.js("return document.querySelector('input[type=search]').value") == ""
 
 
 @case("a bar opens the records that are due then, with their exact number, when in it they are due, and the minute with most")
@@ -1176,6 +1318,15 @@ READ = [
     # An hour of UTC is none of the zone's.
     ("search.spanText(1798113600000, 1798117200000)", "due:2026-12-24T12:00Z..2026-12-24T13:00Z"),
     ("search.parseSpan('2026-12-24T12:00Z..2026-12-24T13:00Z', 0)", {"from": 1798113600000, "to": 1798117200000}),
+    ("format.parseTime('tomorrow  9:00', 0)", {"from": 24 * HOUR + 3 * HOUR + HOUR // 2, "to": 24 * HOUR + 3 * HOUR + HOUR // 2 + 60_000}),
+    ("format.parseTime('tomorrow 25:00', 0)", None), ("format.parseTime('2026-12-24 9:30', 0).from", 1798084800000),
+    ("search.parseSpan('>100d', 5)", {"from": 100 * 24 * HOUR + 5, "to": None}), ("search.parseSpan('>2026-12-24', 0)", {"from": 1798137000000, "to": None}),
+    ("search.parseSpan('<2026-12-24', 0)", {"from": None, "to": 1798050600000}), ("search.parseSpan('>soon', 0)", None),
+    ("['due:tomorrow 9:00', 'due:in 1h', 'due:\"tomorrow 9:00\"..\"tomorrow 10:00\"', 'due:2026-12-24 09:00'].map((text) => search.parseSearch(`${text} x`, 0)).map(({ span, words }) => [span.from, words])",
+     [[(24 + 3) * HOUR + HOUR // 2, "x"], [HOUR - HOUR // 20, "x"], [(24 + 3) * HOUR + HOUR // 2, "x"], [1798083000000, "x"]]),
+    ("search.parseSearch('due:today 47', 0).words", "47"), ("search.parseSearch('due:', 0).words", ""),
+    ("search.parseSearch('due:sometime', 0).wrong.includes('due:2026-12-24T09:00..2026-12-24T10:00')", True),
+    ("search.parseSearch('topc:orders -recurring:yes key:a 18:30 \"value:x\"', 0).unknown", ["topc:", "-recurring:"]),
     ("search.parseSpan('<1h', 5)", {"from": 5, "to": HOUR + 5}),
     ("(({ topic, key, words }) => [topic, key, words])(search.parseSearch('topic:orders key:\"a b\" 47 11', 0))", ["orders", "a b", "47 11"]),
     ("search.parseSearch('topic:orders partition:2', 0).wrong", None),
@@ -1184,12 +1335,15 @@ READ = [
     # A selection has patterns: what no pattern can say is told.
     ("['yes', 'no', 'may'].map((text) => search.parseSearch(`recurring:${text}`, 0)).map(({ recurring, wrong }) => [recurring, wrong !== null])", [[True, False], [False, False], [None, True]]),
     ("many.selectionOf(search.parseSearch('47', 0), []).id", "*47*"),
+    ("(({ topic, partition, id, lost }) => [topic, partition, id, lost === undefined])(many.selectionOf(search.parseSearch('@7Vb', 0), [{ handle: '@7Vb', id: 'a', key: null, topic: 't', partition: 2 }]))", ["t", "2", "a", True]),
+    ("many.selectionOf(search.parseSearch('@7Vb', 0), [{ handle: '@7Vb', id: null, key: 'k', topic: 't', partition: 2 }]).lost !== undefined", True),
+    ("[1798117200000, 1798117205000, 1798117205250].map(format.typedTime)", ["2026-12-24 18:30", "2026-12-24 18:30:05", "2026-12-24 18:30:05.250"]),
     ("many.selectionOf(search.parseSearch('47', 0), [{ id: 'a', key: '47', topic: 't' }]).key", "*47*"),
     ("many.selectionOf(search.parseSearch('2026-12-24', 0), [{ id: 'a', key: null, topic: 't' }]).span.from", 1798050600000),
     ("['@7Vb', 'a*b', 'id:a key:b 47', 'id:a recurring:yes'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True] * 4),
     ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
-    ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"),
+    ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"), ("[' ', '  a b ', ''].map(dom.visible)", ["␠", "␠␠a b␠", ""]),
 ]
 
 
@@ -1200,6 +1354,18 @@ READ += [("['a*', 'a?', '[ab]', '[]]', 'a.b-c', 'a[b', '[]'].map(glob.isPattern)
          # Words are no pattern, so these would become another one than was meant.
          ("many.selectionOf(search.parseSearch('job[3]', 0), []).lost !== undefined", True), ("many.selectionOf(search.parseSearch('job[3', 0), []).id", "*job[3*")]
 
+# What the line of health says: out of service, free bytes, memory, the time of a refusal, members, points, the oldest overdue.
+HEALTH = """health.thingsToSee({ status: { state: 'running', delayed: { overdue: 3 }, out_of_service: %s, storage: { reserve_bytes: 100, file_systems: [{ free_bytes: %d }] },
+ client_memory_bytes: %d, client_memory_limit_bytes: 1000 }, topics: { topics: [{ name: 'a', refused_batches: { last: { at_ms: %d } } }] },
+ groups: { groups: [{ group: 'g/h', members: %d, lag: 1 }] }, history: %s, now: 1e9, oldest: %s }).map(({ text, hash }) => [text, hash])"""
+FILLING = "[{ at: 0, free: 2100 }, { at: %d, free: 1100 }]"
+READ += [(HEALTH % ("[]", 1000, 10, 0, 1, "[]", "null"), []), (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % (HOUR // 2), "4000"), []),
+         (HEALTH % ("[{ topic: 'a/b', partition: 2 }]", 150, 900, 10**9 - 1, 0, "[]", "60000"), [
+             ["3 overdue, the oldest for 1m", "#overdue"], ["partition 2 of a/b is out of service", "#topics/a%2Fb"], ["the disk has only 150 B free", "#shards"],
+             ["clients make the broker hold 900 B of 1000 B", "#shards"], ["group g/h has no members and is 1 record behind", "#groups/g%2Fh"], ["batches for a were refused", "#clients"]]),
+         (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % HOUR, "null"), [["the disk is full in about 1h", "#shards"]]),
+         ("health.diskTrend([{ at: 0, free: 1100 }, { at: 3600000, free: 2100 }], 100).left", None)]
+
 
 @case("times, durations, searches and patterns are read in the page as people write them")
 def _(ctx):
@@ -1209,7 +1375,7 @@ def _(ctx):
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob]) => {
+            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob", "health"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob, health]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])
@@ -1217,7 +1383,7 @@ def _(ctx):
         assert not wrong, wrong
 
 
-@case("the page says that the connection is lost and since when, and continues by itself when the broker is back")
+@case("the page says that the connection is lost and since when, that a search got no answer, and continues by itself when the broker is back")
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
@@ -1228,7 +1394,14 @@ def _(ctx):
         page.open()
         broker.kill()
         page.says("#connection", "The connection was lost at")
+        # No answer is not the answer that there is no such record.
+        page.search("id:b")
+        page.says('[data-view="pending"]', "Not searched")
+        page.says('[data-field="error"]', "The broker does not answer.")
+        assert "No pending record matches" not in page.text('[data-view="pending"]') and "0 records" not in page.text(".list-head")
         broker.start()
         with broker.client() as client:
             client.schedule(topic, "b")
+        page.wait(lambda: page.handles() == [handles_by_id(broker, topic)["b"]], "the search, made again", within=15)
+        assert not page.shown('[data-field="error"]')
         page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)
