@@ -31,6 +31,11 @@ constexpr milliseconds between_removals{10};
 // copy of sixteen megabytes takes some milliseconds.
 constexpr std::size_t written_here = std::size_t{1} << 20;
 
+// The most that waits for its turn; a client may give up its connection, and with it what that
+// owes, while its record waits.
+constexpr std::size_t max_storing = 1'000;
+constexpr std::size_t max_storing_bytes = std::size_t{64} << 20;
+
 // As many shares may be of clients that have no groups and no members any more.
 constexpr std::size_t spare_shares = 1000;
 
@@ -69,6 +74,7 @@ Groups::Groups(ShardContext& shard)
       sweep_shares_at_(spare_shares),
       shares_charge_(shard.ledger(), nullptr),
       members_charge_(shard.ledger(), nullptr),
+      storing_charge_(shard.ledger(), nullptr),
       unused_timer_([this] { remove_unused(); }) {
   nobodys_->is_nobodys = true;
 }
@@ -130,21 +136,45 @@ bool Groups::stopping() const {
   return shard_.stopping();
 }
 
+bool Groups::is_storing(const Group& group) const {
+  return std::ranges::any_of(storing_,
+                             [&](const Storing& each) { return each.group.get() == &group; });
+}
+
 void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   Storing next{groups_.find(group.id())->second,
                std::make_shared<const Buffer>(encode_group(record)),
                std::make_shared<Stored>(std::move(then))};
-  // All behind a long one wait too: the journal has a group's records in the order of its states.
-  if (storing_.empty() && next.value->size() <= written_here) return write(next);
+  const std::size_t bytes = next.value->size();
+  // Behind one of its own that waits it waits too: the journal has a group's records in the order
+  // of its states.
+  if (bytes <= written_here && !is_storing(group)) return write(next);
+  if (storing_.size() >= max_storing || storing_charge_.bytes() + bytes > max_storing_bytes) {
+    shard_.log_not_stored.warn(
+        shard_.clock().mono(), "broker",
+        fmt::format("group {} cannot be stored: {} records of groups, with {} bytes, are on their "
+                    "way to the journal",
+                    printable(group.id()), storing_.size(), storing_charge_.bytes()));
+    // In a later turn: a group is never called back inside store().
+    return asio::post(shard_.executor(), [weak = std::weak_ptr(next.group), then = next.then] {
+      if (const auto alive = weak.lock()) (*then)(ErrorCode::coordinator_not_available);
+    });
+  }
   if (storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
   storing_.push_back(std::move(next));
+  storing_charge_.add(bytes);
 }
 
 void Groups::write_next() {
   if (storing_.empty()) return;
-  const Storing next = std::move(storing_.front());
-  storing_.pop_front();
-  if (!storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
+  if (storing_.size() > 1) asio::post(shard_.executor(), [this] { write_next(); });
+  write_stored(storing_.begin());
+}
+
+void Groups::write_stored(std::deque<Storing>::iterator at) {
+  const Storing next = std::move(*at);
+  storing_.erase(at);
+  storing_charge_.set(storing_charge_.bytes() - next.value->size());
   try {
     write(next);
   } catch (const std::bad_alloc&) {
@@ -424,7 +454,12 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
   // What was stored before is in the journal before: a restart would bring the group back.
-  while (!storing_.empty()) write_next();
+  for (;;) {
+    const auto before = std::ranges::find_if(
+        storing_, [&](const Storing& each) { return each.group.get() == &group; });
+    if (before == storing_.end()) break;
+    write_stored(before);
+  }
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});
   transaction.on_durable([this, id = group.id()] {

@@ -158,6 +158,8 @@ class Groups final : private GroupHost {
   };
   void write(const Storing& next);
   void write_next();
+  bool is_storing(const Group& group) const;
+  void write_stored(std::deque<Storing>::iterator at);
   void check_unused();
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
@@ -170,8 +172,9 @@ class Groups final : private GroupHost {
   Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
+  Charge storing_charge_;  // The records that wait in storing_.
   ById groups_;
-  std::deque<Storing> storing_;  // Groups' records that have their place in the journal soon.
+  std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.
   std::vector<std::string> unused_;

@@ -666,6 +666,40 @@ TEST_SUITE("groups") {
     CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
   }
 
+  TEST_CASE("a short record of a group does not wait for the megabytes of another one") {
+    World world = small_world(1);
+    const auto wide = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(wide.error_code == ErrorCode::none);
+    const auto other = world.call<JoinGroupResponse>(join_request("other"), 3);
+    REQUIRE(other.error_code == ErrorCode::none);
+    const auto sync = [](const char* group, const JoinGroupResponse& joined,
+                         const std::string& assignment) {
+      SyncGroupRequest request;
+      request.group_id = group;
+      request.member_id = joined.member_id;
+      request.generation_id = joined.generation_id;
+      request.assignments.push_back({joined.member_id, as_bytes(assignment)});
+      return request;
+    };
+    const std::string megabytes(3 << 20, 'a'), few("b");
+    world.runs_at_once = false;
+    const auto long_sync = sync("wide", wide, megabytes);
+    const auto short_sync = sync("other", other, few);
+    const auto first = world.begin(long_sync, 3);
+    // The request goes on in here when the pool has copied its assignments, and its record waits
+    // for a turn of its own.
+    world.background().step();
+    const auto& journal = world.shard().journal();
+    const Lsn before = journal.end_lsn();
+    const auto second = world.begin(short_sync, 3);
+    CHECK(journal.end_lsn() - before > 0);
+    CHECK(journal.end_lsn() - before < 4'096);
+    world.runs_at_once = true;
+    world.run();
+    CHECK(world.read<SyncGroupResponse>(*first, 3).error_code == ErrorCode::none);
+    CHECK(world.read<SyncGroupResponse>(*second, 3).error_code == ErrorCode::none);
+  }
+
   TEST_CASE("a group of 500 members rebalances in one round of the journal") {
     World world;
     std::vector<std::shared_ptr<World::Pending>> joins;
