@@ -341,10 +341,11 @@ class BucketTier {
   };
   std::optional<Loading> loading_;  // Empty: there is none.
   bool flushing_ = false;
-  bool no_room_ = false;          // For a flush.
-  bool load_waits_ = false;       // For memory.
-  bool evicted_to_load_ = false;  // What could leave memory for the next piece has left.
-  bool dealt_last_ = false;       // The last piece of work was a part of something large.
+  bool no_room_ = false;     // For a flush.
+  bool load_waits_ = false;  // For memory.
+  std::optional<storage::Bucket>
+      evicted_to_load_;      // What could leave memory for its next piece has left.
+  bool dealt_last_ = false;  // The last piece of work was a part of something large.
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::optional<storage::Bucket> write_next_;  // A checkpoint's next home to be looked at.
   bool rows_due_ = false;                      // And then what belongs to no home.

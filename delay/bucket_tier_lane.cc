@@ -127,10 +127,12 @@ bool BucketTier::begin_piece(const Bucket& id) {
   const std::size_t piece = load_bytes(id);
   const auto has_room = [&] { return used() + piece <= spill_from() || memory() <= piece; };
   // All near records of its chunks may have been delivered.
-  if (!std::exchange(evicted_to_load_, false) && !has_room()) {
+  if (std::exchange(evicted_to_load_, std::nullopt) != id && !has_room()) {
     homes_.begin_eviction(id);
-    evicted_to_load_ = evict();
-    if (evicted_to_load_) return true;
+    if (evict()) {
+      evicted_to_load_ = id;
+      return true;
+    }
   }
   load_waits_ = !has_room();
   if (load_waits_) return false;

@@ -327,6 +327,7 @@ void Intake::discard(AcceptedBatch accepted) {
   // These end here, on this thread.
   accepted.give_back_ = {};
   accepted.charge_ = {};
+  accepted.reservation_.end();
   try {
     background_.run_and_then(
         [gone = std::make_unique<AcceptedBatch>(std::move(accepted))]() mutable { gone.reset(); },

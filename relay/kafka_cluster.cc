@@ -238,7 +238,7 @@ Result<> KafkaCluster::connect() {
                 fmt::format("--brokers {}: no answer within {} s ({})", printable(options_.brokers),
                             options_.start_limit.count() / 1'000, topics.error().message));
   }
-  if (const auto renewed = producers_.renew(); !renewed) return renewed;
+  if (const auto renewed = producers_.renew(options_.first_limit); !renewed) return renewed;
   rows_.reset(rd_kafka_queue_new(reader_.get()));
   rd_kafka_poll_set_consumer(group_.get());
   polled_queue_.reset(rd_kafka_queue_get_consumer(group_.get()));

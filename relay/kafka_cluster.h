@@ -92,7 +92,7 @@ class KafkaCluster final : public Cluster {
   TransactionResult send(std::span<const ProducerRecord> records) override;
   Result<> settle(const std::string& owner) override { return producers_.settle(owner); }
   const std::string& owner() const override { return options_.owner; }
-  Result<> renew() override { return producers_.renew(); }
+  Result<> renew() override { return producers_.renew(options_.renewal_limit); }
 
  private:
   explicit KafkaCluster(KafkaOptions options);

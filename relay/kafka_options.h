@@ -30,6 +30,9 @@ struct KafkaOptions {
   std::chrono::milliseconds transaction_limit{8'000};
   std::chrono::milliseconds abort_limit{3'000};  // After it.
   std::chrono::milliseconds renewal_limit{5'000};
+  // For the first producers: a new cluster makes the coordinator of transactions when one asks for
+  // it, and says NOT_COORDINATOR meanwhile.
+  std::chrono::milliseconds first_limit{30'000};
   // For producers to end with the process.
   std::chrono::milliseconds closing_limit{5'000};
 };

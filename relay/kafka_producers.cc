@@ -15,8 +15,6 @@ namespace {
 
 constexpr unsigned index_bits = 24;  // The bits of a record's number in its transaction.
 
-constexpr milliseconds pause_between_tries{20};
-
 // librdkafka takes a null pointer for null, and an empty buffer may have one.
 struct Part {
   void* data = nullptr;
@@ -170,27 +168,16 @@ Result<KafkaClient> KafkaProducers::open_producer(const std::string& transaction
   });
 }
 
-// A cluster whose coordinator moves, or that has just begun to have one, says NOT_COORDINATOR to
-// its first producers, and librdkafka leaves it to us to ask again.
-KafkaError KafkaProducers::init_transactions(rd_kafka_t* producer, Deadline deadline) {
-  for (;;) {
-    KafkaError error(rd_kafka_init_transactions(producer, deadline.left_ms()));
-    const bool can_pass = error && rd_kafka_error_is_retriable(error.get()) != 0;
-    if (!can_pass || deadline.is_over()) return error;
-    rd_kafka_poll(producer, in_ms(pause_between_tries));
-  }
-}
-
-Result<> KafkaProducers::renew() {
+Result<> KafkaProducers::renew(milliseconds limit) {
   known_topics_.clear();
   turn_ = 0;
-  const Deadline deadline(options_.renewal_limit);
+  const Deadline deadline(limit);
   for (std::size_t i = 0; i < producers_.size(); ++i) {
     give_up(std::move(producers_[i]));
     const auto id = fmt::format("{}-{}", options_.owner, i);
     auto opened = open_producer(id);
     if (!opened) return std::unexpected(opened.error());
-    const KafkaError error = init_transactions(opened->get(), deadline);
+    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
     if (error) {
       give_up(std::move(*opened));
       return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
@@ -498,7 +485,7 @@ Result<> KafkaProducers::settle(const std::string& owner) {
     const auto id = fmt::format("{}-{}", owner, i);
     auto opened = open_producer(id);
     if (!opened) return std::unexpected(opened.error());
-    const KafkaError error = init_transactions(opened->get(), deadline);
+    const KafkaError error(rd_kafka_init_transactions(opened->get(), deadline.left_ms()));
     give_up(std::move(*opened));
     if (error) return fail(Errc::io, error_text(error.get(), "transactional.id " + id));
   }

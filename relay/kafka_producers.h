@@ -28,6 +28,7 @@
 // our code.
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -67,14 +68,13 @@ class KafkaProducers {
                              const rd_kafka_consumer_group_metadata_t* group);
   TransactionResult send(std::span<const ProducerRecord> records);
   Result<> settle(const std::string& owner);
-  Result<> renew();
+  Result<> renew(std::chrono::milliseconds limit);
 
  private:
   struct Reports;  // The outcome of each record of one transaction.
   class Deadline;
 
   Result<KafkaClient> open_producer(const std::string& transactional_id);
-  static KafkaError init_transactions(rd_kafka_t* producer, Deadline deadline);
   void give_up(KafkaClient client);
   void on_report(const rd_kafka_message_t& message);
   void learn_topics(rd_kafka_t* producer, std::span<const ProducerRecord> records,

@@ -226,7 +226,8 @@ awaitable<void> Orders::carry_out(const Order& order, std::vector<OrderTarget>& 
 awaitable<void> Orders::look(const PendingQuery& query) {
   std::vector<OrderTarget> wanted;
   for (const auto& each : member_.status().partitions)
-    if (each.stage == Stage::owned && query.wants(each.source)) wanted.push_back({each.source, ""});
+    if ((each.stage == Stage::owned || each.stage == Stage::reading) && query.wants(each.source))
+      wanted.push_back({each.source, ""});
   // What others own they look at themselves, when they are asked for their parts.
   if (wanted.empty()) co_return;
   std::vector<OrderTarget*> all;

@@ -311,7 +311,7 @@ void TakeOver::taken_over(AssignedPartition& assigned, MonoTime mono) {
   if (std::exchange(assigned.is_taken_over, true)) return;
   const auto took = ms_between(assigned.since, mono);
   assigned.take_over_ms = took;
-  log_info("relay", "{}: owned after {} ms with {} pending", assigned.partition.source().text(),
+  log_info("relay", "{}: taken over after {} ms with {} pending", assigned.partition.source().text(),
            took, assigned.partition.pending().size());
 }
 

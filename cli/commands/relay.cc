@@ -86,13 +86,17 @@ Result<std::shared_ptr<ssl_ctx_st>> certificate_in(const std::string& keystore, 
 }
 
 void renew_certificate(const std::string& keystore, relay::Relay& member, WallTime now) {
-  log_info("relay", "SIGHUP: the certificates are read again; options are read only at a start");
-  if (keystore.empty()) return;
+  if (keystore.empty())
+    return log_info("relay", "SIGHUP: there is no certificate to read (--admin-tls-keystore)");
   auto made = certificate_in(keystore, now);
   const Result<> used =
       made ? member.use_certificate(std::move(*made)) : Result<>(std::unexpected(made.error()));
-  if (!used)
-    log_error("relay", "the admin keeps its current certificate: {}", used.error().message);
+  if (used) {
+    log_info("relay", "SIGHUP: the admin has read its certificate and its authorities again");
+  } else {
+    log_error("relay", "SIGHUP: the admin keeps its certificate and its authorities: {}",
+              used.error().message);
+  }
 }
 
 int run(const RelayCommand& command) {

@@ -441,6 +441,18 @@ TEST_CASE("an order for a record that has expired is refused, however overdue th
   CHECK(summary(work) == "gone:0");
 }
 
+TEST_CASE("a record that is moved into the past is due when it is moved, and not late since then") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "1h"}, {"x-schedule-id", "a"}}));
+  one.commit(after(0), false);
+  const Order move{.kind = Order::Kind::move, .name = "a", .due = std::chrono::hours(-3)};
+  const std::vector given{&move};
+  const Work work = one.partition.plan(after(30), true, one.limits, given);
+  REQUIRE(work.answers.size() == 1);
+  REQUIRE(work.answers[0].told.has_value());
+  CHECK(work.answers[0].told->due == after(30));
+}
+
 TEST_CASE("a store that may lack a tombstone, or is of another topic, is emptied and read anew") {
   using std::chrono::minutes;
   MemoryRows store;
