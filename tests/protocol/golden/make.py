@@ -53,6 +53,7 @@ def jars():
     for jar in (*JARS, f"org.apache.kafka:kafka-clients:{arguments.kafka}"):
         name, version = jar.split(":")[1:]
         if not (folder / f"{name}-{version}.jar").exists():
+            print(f"make.py: fetching {name} {version}", file=sys.stderr)
             subprocess.run(["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={jar}",
                             f"-DoutputDirectory={folder}"], check=True, stdout=sys.stderr)
     return folder
