@@ -205,7 +205,8 @@ TEST_CASE("broken headers of rounds and files are bridged too, over several file
   auto found = journal.inspect();
   CHECK(journal.seen.size() == 39);
   REQUIRE(found.run("kept"));
-  for (const auto& finding : journal.inspect().findings()) FAIL_CHECK(finding.problem);
+  const auto inspected = journal.inspect();
+  for (const auto& finding : inspected.findings()) FAIL_CHECK(finding.problem);
   CHECK(journal.recovered(0).size() + journal.recovered(1).size() == 40);
 }
 
@@ -222,7 +223,8 @@ TEST_CASE("a journal in which the header of a file is all that is broken loses n
   for (const auto& finding : found.findings()) CHECK(finding.can_repair());
   CHECK(journal.seen.size() == 40);
   REQUIRE(found.run("kept"));
-  for (const auto& finding : journal.inspect().findings()) FAIL_CHECK(finding.problem);
+  const auto inspected = journal.inspect();
+  for (const auto& finding : inspected.findings()) FAIL_CHECK(finding.problem);
   CHECK(journal.recovered(0).size() + journal.recovered(1).size() == 40);
 }
 
@@ -304,7 +306,8 @@ TEST_CASE("a repair of a journal that is killed at any call is completed by the 
     journal.disk.cut_power();
     auto again = journal.inspect();
     REQUIRE(again.run("kept"));
-    for (const auto& finding : journal.inspect().findings()) FAIL_CHECK(finding.problem);
+    const auto inspected = journal.inspect();
+    for (const auto& finding : inspected.findings()) FAIL_CHECK(finding.problem);
     CHECK(journal.recovered(1).size() == 6);
   }
   CHECK(kills > 5);

@@ -394,7 +394,8 @@ TEST_CASE("a broken batch costs nothing if a start has saved its records") {
     for (const Offset first : one.saved) append_bytes(bytes, log.batch(first));
     log.put(path, bytes);
     log.facts.saved = {path};
-    for (const auto& finding : log.inspect().findings())
+    const auto inspected = log.inspect();
+    for (const auto& finding : inspected.findings())
       CHECK(finding.lost_from == finding.lost_until);
     log.repair();
     auto opened = log.open();
