@@ -70,19 +70,18 @@ std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due
 std::string elsewhere_text(const std::string& topic, const std::string& id,
                            std::vector<PartitionIndex> pending_in, PartitionIndex went_to) {
   std::ranges::sort(pending_in);  // The admin has them by due time.
+  std::erase(pending_in, went_to);
+  if (pending_in.empty()) return {};
   std::string others;
-  std::size_t count = 0;
-  for (const auto partition : pending_in) {
-    if (partition == went_to) continue;
-    ++count;
+  for (const auto partition : pending_in)
     others += (others.empty() ? "" : ", ") + std::to_string(partition);
-  }
-  if (others.empty()) return {};
+  const bool is_one = pending_in.size() == 1;
+  // Without -p the command would also cancel the record that was just sent.
   return fmt::format(
       "{}: this went to partition {}, and the id is pending in {} {} too, which it does not "
-      "change; "
-      "`tarry delayed cancel {} {}` works in all of them",
-      cell(id), went_to, count == 1 ? "partition" : "partitions", others, cell(topic), cell(id));
+      "change; `tarry delayed cancel {} {} -p {}` cancels {}",
+      cell(id), went_to, is_one ? "partition" : "partitions", others, cell(topic), cell(id),
+      pending_in.front(), is_one ? "that one" : "the first of these");
 }
 
 std::string elsewhere_note(BrokerOptions options, const std::string& topic, const std::string& id,
