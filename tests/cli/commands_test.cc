@@ -232,6 +232,24 @@ TEST_CASE("an unknown option names the command, the option that was meant, and w
   }
 }
 
+TEST_CASE(
+    "ids may stand behind --, and a word too many there is told with what the command takes") {
+  const std::string nobody = "127.0.0.1:1";
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"delayed", "cancel", "t", "--admin", nobody, "--", "-x"},
+           {"delayed", "deliver", "t", "--admin", nobody, "--", "-x"},
+           {"delayed", "move", "t", "--by", "1h", "--admin", nobody, "--", "-x"}}) {
+    check_refused(words, "-x: nothing listens at 127.0.0.1:1", 1);
+  }
+  check_refused({"topic", "create", "t", "--", "-x"},
+                "topic create: -x: there is no place for this word: tarry topic create NAME");
+  check_refused({"topic", "list", "--", "-x"}, "topic list: -x: there is no place for this word");
+  // A selection has no ids, so they are not required.
+  check_refused({"delayed", "cancel", "t"}, "cancel: give ids, - to read them");
+  check_refused({"delayed", "cancel", "t", "--id", "x*", "--admin", nobody},
+                "nothing listens at 127.0.0.1:1", 1);
+}
+
 TEST_CASE("an unknown command names the one that was meant, also if another program calls it so") {
   const Program program;
   for (const auto& [word, said] : std::vector<std::pair<std::string, std::string>>{
