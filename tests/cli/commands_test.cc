@@ -268,6 +268,7 @@ TEST_CASE("an unknown command names the one that was meant, also if another prog
   // `ls` is `list`: what is wrong here is its option, or that nobody listens.
   check_refused({"topic", "ls", "--timeout", "0"}, "--timeout");
   check_refused({"group", "ls", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  CHECK(run({"help", "topic", "ls"}).status == 0);
 }
 
 TEST_CASE(
