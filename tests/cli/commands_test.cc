@@ -284,6 +284,10 @@ TEST_CASE(
   check_refused({"produce", "t", "-v", "x", "--until", "+1h", "-H", "X-Every=1h", "-b",
                  "127.0.0.1:1", "--timeout", "300ms"},
                 "127.0.0.1:1", 1);
+  // A broker may have other names for the headers.
+  check_refused({"produce", "t", "-v", "x", "--times", "3", "-H", "my-every=1h", "-b",
+                 "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
   check_refused({"delayed", "move", "t", "id"}, "--at T or --by D");
   check_refused({"delayed", "move", "t", "id", "--at", "now", "--by", "1h"}, "--at T or --by D");
   check_refused({"delayed", "move", "t", "id", "--at", "yesterday"}, "yesterday");
