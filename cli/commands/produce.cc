@@ -91,9 +91,9 @@ const CLI::Validator is_header_to_send(
       if (word.empty() || word[0] == '=')
         return fmt::format("\"{}\" has an empty name; give NAME=VALUE", printable(word));
       const std::string meant = meant_header(word);
-      return meant.empty()
-                 ? std::string()
-                 : fmt::format("{} has no =; write {}", printable(word), printable(meant));
+      return meant.empty() ? std::string()
+                           : fmt::format("{} has no = after the name; write {}", printable(word),
+                                         printable(meant));
     },
     "");
 

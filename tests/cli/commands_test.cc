@@ -151,7 +151,9 @@ TEST_CASE("a wrong word of tarry produce or consume is status 2, and the error n
   check_refused({"produce", "t", "--id", std::string(250, 'x')}, "250");
   check_refused({"produce", "t", "--id", "x", "-v", "a", "-v", "b"}, "--id");
   check_refused({"produce", "t", "--id", "x", "--whole", "a", "b"}, "--id");
-  check_refused({"produce", "t", "-H", "x-delay:1h"}, "x-delay:1h has no =; write x-delay=1h");
+  check_refused({"produce", "t", "-H", "x-delay:1h"},
+                "x-delay:1h has no = after the name; write x-delay=1h");
+  check_refused({"produce", "t", "-H", "x-schedule-id:a=b"}, "write x-schedule-id=a=b");
   check_refused({"produce", "t", "-H", "X-Schedule-Id: a:b"}, "write X-Schedule-Id=a:b");
   check_refused({"produce", "t", "-H", "=5s"}, "\"=5s\" has an empty name");
   check_refused({"produce", "t", "-H", ""}, "\"\" has an empty name");
