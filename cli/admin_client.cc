@@ -332,7 +332,9 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
                                       "serve` running?",
                                       address_));
   }
-  if (talk.error == http::error::end_of_stream || talk.error == asio::error::connection_reset) {
+  // A reset in the middle of an answer is that of an admin.
+  if (talk.error == http::error::end_of_stream ||
+      (talk.error == asio::error::connection_reset && !talk.parser.got_some())) {
     return fail(Errc::io, fmt::format("the admin at {}: it ended the connection without an answer: "
                                       "is it Kafka's port? --admin takes the admin's, -b takes "
                                       "Kafka's",

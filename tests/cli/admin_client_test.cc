@@ -250,6 +250,32 @@ TEST_SUITE("admin client") {
     CHECK(answer.error().message.find("is it Kafka's port?") != std::string::npos);
   }
 
+  TEST_CASE("a connection that is reset in the middle of an answer is not called Kafka's") {
+    const Data data;
+    std::uint16_t port = 0;
+    const int socket = bound_socket(port);
+    REQUIRE(::listen(socket, 8) == 0);
+    std::thread resetting([socket] {
+      const int connection = ::accept(socket, nullptr, nullptr);
+      char bytes[4096];
+      static_cast<void>(::recv(connection, bytes, sizeof bytes, 0));
+      const std::string begun = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{";
+      ::send(connection, begun.data(), begun.size(), MSG_NOSIGNAL);
+      // Without a linger time the end is a reset, and what was sent before stays readable.
+      const linger at_once{1, 0};
+      ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      ::close(connection);
+    });
+    AdminClient admin({fmt::format("127.0.0.1:{}", port), 5s, false, data.path + "/nowhere"});
+    const auto answer = admin.get("/status");
+    resetting.join();
+    ::close(socket);
+    REQUIRE_FALSE(answer.has_value());
+    CAPTURE(answer.error().message);
+    CHECK(answer.error().message.find(fmt::format("the admin at 127.0.0.1:{}: ", port)) == 0);
+    CHECK(answer.error().message.find("is it Kafka's port?") == std::string::npos);
+  }
+
   TEST_CASE(
       "where nobody listens the error comes at once, or after the timeout when waiting was asked "
       "for") {
