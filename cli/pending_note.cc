@@ -90,8 +90,9 @@ std::string elsewhere_note(BrokerOptions options, const std::string& topic, cons
   options.timeout_given = false;
   if (!parse_host_port(options.admin)) return {};
   AdminClient admin(admin_settings(options));
-  // As choose_admin() has it: without a name for the broker there is nothing to compare.
-  if (options.brokers_given && !is_of_same_broker(admin, options)) return {};
+  // The defaults of both addresses belong together; one that was given may name another broker.
+  if ((options.brokers_given || options.admin_given) && !is_of_same_broker(admin, options))
+    return {};
   const auto body =
       admin.get(fmt::format("/delayed/{}/{}", percent_encoded(topic), percent_encoded(id)));
   const Json found = body ? parse_json(*body) : Json();

@@ -18,6 +18,7 @@
 #include <fmt/core.h>
 
 #include "base/token_proof.h"
+#include "cli/pending_note.h"
 #include "tests/cli/bound_socket.h"
 
 namespace tarry::cli {
@@ -217,6 +218,20 @@ TEST_SUITE("admin client") {
     CHECK(refused.error().message.find("was not sent the token") != std::string::npos);
     CHECK(greedy.received().find(token) == std::string::npos);
     ::unsetenv("TARRY_ADMIN_TOKEN");
+  }
+
+  TEST_CASE("the note about other partitions believes no admin that was named for another broker") {
+    const Data data;
+    // Its status has no cluster id, so it is not known to be the broker's.
+    Server server([](const std::string&) { return ok(R"({"partitions": [0, 1]})"); });
+    BrokerOptions options;
+    options.admin = server.address();
+    CHECK(elsewhere_note(options, "t", "a", 1).contains("pending in partition 0 too"));
+    options.admin_given = true;
+    CHECK(elsewhere_note(options, "t", "a", 1).empty());
+    options.admin_given = false;
+    options.brokers_given = true;
+    CHECK(elsewhere_note(options, "t", "a", 1).empty());
   }
 
   TEST_CASE("a missing token is an error with its place and advice") {
