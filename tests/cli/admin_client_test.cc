@@ -265,6 +265,23 @@ TEST_SUITE("admin client") {
     CHECK(answer.error().message.find("is it Kafka's port?") != std::string::npos);
   }
 
+  TEST_CASE("requests to an admin that never answers end together at their deadline") {
+    const Data data;
+    std::uint16_t port = 0;
+    const int socket = bound_socket(port);
+    REQUIRE(::listen(socket, 8) == 0);
+    const auto start = std::chrono::steady_clock::now();
+    AdminClient admin({.address = fmt::format("127.0.0.1:{}", port),
+                       .timeout = 20s,
+                       .data = data.path + "/nowhere",
+                       .deadline = start + 100ms});
+    for (int request = 0; request < 3; ++request) CHECK_FALSE(admin.get("/status").has_value());
+    const auto took = std::chrono::steady_clock::now() - start;
+    ::close(socket);
+    CHECK(took >= 99ms);
+    CHECK(took < 10s);
+  }
+
   TEST_CASE("a connection that is reset in the middle of an answer is not called Kafka's") {
     const Data data;
     std::uint16_t port = 0;
