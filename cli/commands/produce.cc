@@ -103,7 +103,7 @@ constexpr const char* several_of_one_id =
 
 // What the broker would refuse in the words of headers that nobody typed; empty: nothing.
 std::string wrong_schedule(const ProduceOptions& options) {
-  // Any header may recur: the broker can have names of its own for those of schedules.
+  // Any header may be one of these: the broker can have names of its own for them.
   const bool has_cron = options.cron || !options.headers.empty();
   const bool recurs = has_cron || options.every;
   if (options.until && !recurs)
