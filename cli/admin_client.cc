@@ -310,7 +310,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   // An answer by lines may take longer than the timeout, as long as something comes within it.
   for (std::size_t before = 1; !ended && before != talk.pieces;) {
     before = talk.pieces;
-    io.run_for(settings_.timeout);
+    io.run_for(time_left());
   }
   if (!ended) {
     return fail(Errc::io, fmt::format("no answer from the admin at {} within {}", address_,
@@ -332,7 +332,9 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
                                       "serve` running?",
                                       address_));
   }
-  if (talk.error == http::error::end_of_stream || talk.error == asio::error::connection_reset) {
+  // A reset in the middle of an answer is that of an admin.
+  if (talk.error == http::error::end_of_stream ||
+      (talk.error == asio::error::connection_reset && !talk.parser.got_some())) {
     return fail(Errc::io, fmt::format("the admin at {}: it ended the connection without an answer: "
                                       "is it Kafka's port? --admin takes the admin's, -b takes "
                                       "Kafka's",
@@ -341,6 +343,14 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   if (talk.error)
     return fail(Errc::io, fmt::format("the admin at {}: {}", address_, talk.error.message()));
   return Answer{talk.parser.get().result_int(), std::move(talk.parser.get().body())};
+}
+
+std::chrono::milliseconds AdminClient::time_left() const {
+  using std::chrono::milliseconds;
+  if (!settings_.deadline) return settings_.timeout;
+  const auto left = std::chrono::duration_cast<milliseconds>(*settings_.deadline -
+                                                             std::chrono::steady_clock::now());
+  return std::min(settings_.timeout, std::max(left, milliseconds{0}));
 }
 
 Result<std::string> AdminClient::body_of(Result<Answer> answer) const {

@@ -45,6 +45,8 @@ struct AdminSettings {
   bool waits_for_start = false;
   std::optional<std::string> data{};  // The broker's data directory, for the token in it.
   std::string ca{};  // A file of authorities in PEM, for an admin with TLS; empty: the system's.
+  // Ends the waits of all requests together; empty: each has its timeout.
+  std::optional<std::chrono::steady_clock::time_point> deadline{};
 };
 
 class AdminClient {
@@ -80,6 +82,8 @@ class AdminClient {
   Result<Answer> ask_for_change(Asked asked);
   Result<std::string> body_of(Result<Answer> answer) const;
   Result<std::string> token();
+  // The timeout, or what is left of it until the deadline.
+  std::chrono::milliseconds time_left() const;
 
   const AdminSettings settings_;
   const std::string address_;         // The address of the settings, printable.

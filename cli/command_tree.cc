@@ -68,8 +68,9 @@ FoundCommand find_command(const CLI::App& program, const std::vector<std::string
   FoundCommand found{&program, 0};
   for (; found.used < words.size(); ++found.used) {
     const auto below = commands_of(*found.command);
-    const auto next = std::ranges::find(
-        below, words[found.used], [](const CLI::App* command) { return command->get_name(); });
+    // By aliases too: `ls` is `list`.
+    const auto next = std::ranges::find_if(
+        below, [&](const CLI::App* command) { return command->check_name(words[found.used]); });
     if (next == below.end()) break;
     found.command = *next;
   }

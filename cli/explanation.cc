@@ -130,7 +130,7 @@ Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic
 
 std::string meant_header(std::string_view word) {
   const auto colon = word.find(':');
-  if (colon == word.npos || word.contains('=')) return {};
+  if (colon == word.npos || word.substr(0, colon).contains('=')) return {};
   const std::string_view name = word.substr(0, colon);
   if (!delay::is_taken_out(name) && !equals_ignoring_case(name, delay::header::schedule_id))
     return {};

@@ -38,7 +38,7 @@ using RecordHeaders = std::vector<std::pair<std::string, std::optional<std::stri
 // The record has these headers and arrives `at`.
 Explanation explain(const RecordHeaders& headers, const delay::TopicDelay& topic, WallTime at);
 
-// The header NAME=VALUE that was meant by a word such as "x-delay:1h", which has no '='; empty:
+// The header NAME=VALUE that was meant by a word such as "x-delay:1h", with ':' for the '='; empty:
 // what is before the colon is no name of a header that schedules.
 std::string meant_header(std::string_view word);
 

@@ -205,15 +205,30 @@ CLI::App* add_group(CLI::App& program, Chosen& chosen, const std::string& name,
                     const std::string& help) {
   auto* group = program.add_subcommand(name, help);
   group->require_subcommand(0, 1);
+  // The number of unknown words before the command.
+  const auto words_before = std::make_shared<std::size_t>(0);
   // Takes any word, so that the callback can name the choices; CLI11 would only say that the word
   // was not expected.  Set here and not earlier, or the group's commands would inherit it.
-  group->preparse_callback([group](std::size_t) { group->allow_extras(); });
-  group->callback([group, name, &chosen] {
+  group->preparse_callback([group, words_before](std::size_t) {
+    group->allow_extras();
+    for (auto* command : group->get_subcommands([](CLI::App*) { return true; })) {
+      command->preparse_callback(
+          [group, words_before](std::size_t) { *words_before = group->remaining().size(); });
+    }
+  });
+  group->callback([group, name, words_before, &chosen] {
     const auto words = group->remaining();
-    if (words.empty() && !group->get_subcommands().empty()) return;
-    const std::string why =
-        words.empty() ? fmt::format("{}: a command is missing: {}", name, choices_of(*group))
-                      : unknown_command_text(*group, words.front());
+    const auto commands = group->get_subcommands();
+    if (words.empty() && !commands.empty()) return;
+    std::string why;
+    if (words.empty()) {
+      why = fmt::format("{}: a command is missing: {}", name, choices_of(*group));
+    } else if (commands.empty() || *words_before > 0) {
+      why = unknown_command_text(*group, words.front());
+    } else {
+      // A command that has all of its words leaves those behind -- to its group.
+      why = no_place_text(*commands.front(), words.front());
+    }
     chosen.run = [why] { return usage_error(why); };
   });
   return group;

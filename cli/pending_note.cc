@@ -1,6 +1,7 @@
 #include "cli/pending_note.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -22,12 +23,23 @@ namespace tarry::cli {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+AdminSettings admin_settings_until(const BrokerOptions& options,
+                                   steady_clock::time_point deadline) {
+  auto settings = admin_settings(options);
+  settings.deadline = deadline;
+  return settings;
+}
 
 // The admin's address may be the default, and that of another broker.
-bool is_of_same_broker(AdminClient& admin, const BrokerOptions& options) {
+bool is_of_same_broker(AdminClient& admin, const BrokerOptions& options,
+                       steady_clock::time_point deadline) {
   const auto of_admin = run_of(admin);
   if (!of_admin) return false;
-  auto kafka = KafkaAdmin::open(options.kafka());
+  auto settings = options.kafka();
+  settings.deadline = deadline;
+  auto kafka = KafkaAdmin::open(settings);
   if (!kafka) return false;
   const auto of_kafka = run_of(*kafka, *of_admin);
   return of_kafka && *of_kafka == *of_admin;
@@ -36,8 +48,10 @@ bool is_of_same_broker(AdminClient& admin, const BrokerOptions& options) {
 std::string ask_for_pending(const BrokerOptions& options, const std::string& topic) {
   // Nothing that goes wrong here is an error of the command, which has read what there was.
   if (!parse_host_port(options.admin)) return {};
-  AdminClient admin(admin_settings(options));
-  if (!is_of_same_broker(admin, options)) return {};
+  // One for all steps, each of which could take the whole timeout.
+  const auto deadline = steady_clock::now() + options.timeout;
+  AdminClient admin(admin_settings_until(options, deadline));
+  if (!is_of_same_broker(admin, options, deadline)) return {};
   const auto of_topic = [&](const char* path) {
     const auto body = admin.get(fmt::format("{}topic={}", path, percent_encoded(topic)));
     return body ? parse_json(*body) : Json();
@@ -70,19 +84,18 @@ std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due
 std::string elsewhere_text(const std::string& topic, const std::string& id,
                            std::vector<PartitionIndex> pending_in, PartitionIndex went_to) {
   std::ranges::sort(pending_in);  // The admin has them by due time.
+  std::erase(pending_in, went_to);
+  if (pending_in.empty()) return {};
   std::string others;
-  std::size_t count = 0;
-  for (const auto partition : pending_in) {
-    if (partition == went_to) continue;
-    ++count;
+  for (const auto partition : pending_in)
     others += (others.empty() ? "" : ", ") + std::to_string(partition);
-  }
-  if (others.empty()) return {};
+  const bool is_one = pending_in.size() == 1;
+  // Without -p the command would also cancel the record that was just sent.
   return fmt::format(
       "{}: this went to partition {}, and the id is pending in {} {} too, which it does not "
-      "change; "
-      "`tarry delayed cancel {} {}` works in all of them",
-      cell(id), went_to, count == 1 ? "partition" : "partitions", others, cell(topic), cell(id));
+      "change; `tarry delayed cancel {} {} -p {}` cancels {}",
+      cell(id), went_to, is_one ? "partition" : "partitions", others, cell(topic), cell(id),
+      pending_in.front(), is_one ? "that one" : "the first of these");
 }
 
 std::string elsewhere_note(BrokerOptions options, const std::string& topic, const std::string& id,
@@ -90,9 +103,13 @@ std::string elsewhere_note(BrokerOptions options, const std::string& topic, cons
   options.timeout = std::min(options.timeout, PendingNote::max_wait);
   options.timeout_given = false;
   if (!parse_host_port(options.admin)) return {};
-  AdminClient admin(admin_settings(options));
-  // As choose_admin() has it: without a name for the broker there is nothing to compare.
-  if (options.brokers_given && !is_of_same_broker(admin, options)) return {};
+  const auto deadline = steady_clock::now() + options.timeout;
+  AdminClient admin(admin_settings_until(options, deadline));
+  // The defaults of both addresses belong together; one that was given may name another broker.
+  if ((options.brokers_given || options.admin_given) &&
+      !is_of_same_broker(admin, options, deadline)) {
+    return {};
+  }
   const auto body =
       admin.get(fmt::format("/delayed/{}/{}", percent_encoded(topic), percent_encoded(id)));
   const Json found = body ? parse_json(*body) : Json();

@@ -12,8 +12,9 @@
 //
 // It belongs to one `consume`.  One thread, besides its own.
 //
-// elsewhere_note() is the line of `produce --id`, by the same rules: a cancellation that goes to
-// another partition than the pending record is accepted and cancels nothing.
+// elsewhere_note() is the line of `produce --id`, by the same rules, but without a comparison if
+// neither address was given: a cancellation that goes to another partition than the pending record
+// is accepted and cancels nothing.
 
 #include <chrono>
 #include <future>

@@ -163,12 +163,18 @@ std::string parse_error_text(const CLI::App& program, const CLI::ParseError& err
   const CLI::App& command = read_command(program);
   if (&command == &program) return error.what();
   auto words = command.remaining();
+  // Behind "--" a word is no option, whatever it begins with.
+  const auto options_end = std::ranges::find(words, std::string_view("--"));
+  const auto option = std::ranges::find_if(words.begin(), options_end, is_option);
+  if (option != options_end) return unknown_option_text(command, *option);
   std::erase(words, "--");
-  const auto option = std::ranges::find_if(words, is_option);
-  if (option != words.end()) return unknown_option_text(command, *option);
   if (!is_about_words || words.empty()) return error.what();
+  return no_place_text(command, words.front());
+}
+
+std::string no_place_text(const CLI::App& command, const std::string& word) {
   return fmt::format("{}: {}: there is no place for this word: {}", words_to(command),
-                     printable(words.front()), synopsis_of(command));
+                     printable(word), synopsis_of(command));
 }
 
 std::string unknown_command_text(const CLI::App& above, const std::string& word) {

@@ -23,6 +23,9 @@ std::string parse_error_text(const CLI::App& program, const CLI::ParseError& err
 // theirs.
 std::string unknown_command_text(const CLI::App& above, const std::string& word);
 
+// The error for a word that is one more than `command` takes.
+std::string no_place_text(const CLI::App& command, const std::string& word);
+
 // "create, list, describe"
 std::string choices_of(const CLI::App& group);
 

@@ -50,10 +50,13 @@ int list(const DelayedOptions& options) {
   // wanted at once.
   const auto listed = for_each_pending(*admin, options, "", take, [&] { table.print(out); });
   if (!listed) return out.end(failure(listed.error().message));
-  // An empty list is an answer, but the beginning of an id is a common slip.
-  if (is_empty && options.glob && options.glob->find_first_of("*?[") == std::string::npos) {
-    complain(fmt::format("no id is {}; --id is a pattern of the whole id, as in '{}*'",
-                         cell(*options.glob), cell(*options.glob)));
+  // An empty list is an answer, but the beginning of an id is a common slip.  With another
+  // condition the id may be pending and not meet it.
+  if (is_empty && options.glob && !options.from && !options.to && !options.key_glob &&
+      options.glob->find_first_of("*?[") == std::string::npos) {
+    complain(fmt::format(
+        "no pending record has the id {}; --id is a pattern of the whole id, as in '{}*'",
+        cell(*options.glob), cell(*options.glob)));
   }
   return out.end(done);
 }

@@ -273,7 +273,9 @@ void add_delayed_control(const AddDelayed& add) {
         ->add_option("ID", options->ids,
                      "Schedule ids, or handles, which begin with @; - reads them from standard "
                      "input, one per line")
-        ->expected(0, CLI::detail::expected_max_vector_size)
+        // Not required, because a selection needs none; with a least number of 0 CLI11 would not
+        // take the ids that stand behind --.
+        ->expected(1, CLI::detail::expected_max_vector_size)
         ->check(is_id_or_handle);
     add_selection(*command, *options);
     add_partition(*command, *options);

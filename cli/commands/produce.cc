@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -16,7 +15,6 @@
 
 #include <fmt/core.h>
 
-#include "base/ascii_case.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/time_text.h"
@@ -36,7 +34,6 @@
 #include "cli/record_format.h"
 #include "cli/schedule_summary.h"
 #include "cli/time_word.h"
-#include "delay/header_names.h"
 #include "delay/schedule.h"
 
 namespace tarry::cli {
@@ -94,9 +91,9 @@ const CLI::Validator is_header_to_send(
       if (word.empty() || word[0] == '=')
         return fmt::format("\"{}\" has an empty name; give NAME=VALUE", printable(word));
       const std::string meant = meant_header(word);
-      return meant.empty()
-                 ? std::string()
-                 : fmt::format("{} has no =; write {}", printable(word), printable(meant));
+      return meant.empty() ? std::string()
+                           : fmt::format("{} has no = after the name; write {}", printable(word),
+                                         printable(meant));
     },
     "");
 
@@ -104,16 +101,11 @@ constexpr const char* several_of_one_id =
     "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
 
-bool has_header(const ProduceOptions& options, std::string_view name) {
-  return std::ranges::any_of(options.headers, [name](const std::string& word) {
-    return equals_ignoring_case(std::string_view(word).substr(0, word.find('=')), name);
-  });
-}
-
 // What the broker would refuse in the words of headers that nobody typed; empty: nothing.
 std::string wrong_schedule(const ProduceOptions& options) {
-  const bool has_cron = options.cron || has_header(options, delay::header::cron);
-  const bool recurs = has_cron || options.every || has_header(options, delay::header::every);
+  // Any header may be one of these: the broker can have names of its own for them.
+  const bool has_cron = options.cron || !options.headers.empty();
+  const bool recurs = has_cron || options.every;
   if (options.until && !recurs)
     return fmt::format("--until {}: needs --every or --cron", printable(*options.until));
   if (options.times && !recurs)

@@ -23,6 +23,9 @@ using std::chrono::steady_clock;
 // How long a lost broker is waited for, each time it is asked whether it is back.
 constexpr milliseconds lost_probe_timeout{200};
 
+// The wait after a deadline, because librdkafka may take 0 for its own default.
+constexpr milliseconds min_timeout{1};
+
 // A wait for the answer after a login; doubled each time, so that a broker far away can answer, and
 // a login that fails is noticed soon.
 constexpr milliseconds first_login_patience{20};
@@ -129,10 +132,17 @@ Result<KafkaConnectionPtr> KafkaConnection::open(rd_kafka_type_t type,
   return connection;
 }
 
+milliseconds KafkaConnection::timeout() const {
+  if (!settings_.deadline) return settings_.timeout;
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(*settings_.deadline - steady_clock::now());
+  return std::min(settings_.timeout, std::max(left, min_timeout));
+}
+
 // librdkafka would try a wrong password again and again until the timeout, and each try is a failed
 // login to the broker.
 Result<> KafkaConnection::wait_for_login() {
-  const auto until = steady_clock::now() + settings_.timeout;
+  const auto until = steady_clock::now() + timeout();
   for (auto patience = first_login_patience;; patience *= 2) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
     if (left <= milliseconds{0}) return timeout_error();

@@ -58,7 +58,8 @@ class KafkaConnection {
 
   rd_kafka_t* client() { return client_; }
   const KafkaSettings& settings() const { return settings_; }
-  std::chrono::milliseconds timeout() const { return settings_.timeout; }
+  // The settings' timeout, or what is left of it until their deadline.
+  std::chrono::milliseconds timeout() const;
 
   // Runs callbacks that are due; waits for the first one.
   void poll(std::chrono::milliseconds wait = std::chrono::milliseconds{0});

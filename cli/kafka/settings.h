@@ -4,6 +4,7 @@
 // waits for them.
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ struct KafkaSettings {
   // Waits for a broker that is starting.  Without it, brokers on loopback that refuse connections
   // are an error at once.
   bool waits_for_start = false;
+  // Ends the waits of all questions together; empty: each has its timeout.
+  std::optional<std::chrono::steady_clock::time_point> deadline{};
 };
 
 // "@FILE" in the place of a property: the properties of a file, a line each, as librdkafka's own

@@ -18,6 +18,7 @@
 #include <fmt/core.h>
 
 #include "base/token_proof.h"
+#include "cli/pending_note.h"
 #include "tests/cli/bound_socket.h"
 
 namespace tarry::cli {
@@ -219,6 +220,20 @@ TEST_SUITE("admin client") {
     ::unsetenv("TARRY_ADMIN_TOKEN");
   }
 
+  TEST_CASE("the note about other partitions believes no admin that was named for another broker") {
+    const Data data;
+    // Its status has no cluster id, so it is not known to be the broker's.
+    Server server([](const std::string&) { return ok(R"({"partitions": [0, 1]})"); });
+    BrokerOptions options;
+    options.admin = server.address();
+    CHECK(elsewhere_note(options, "t", "a", 1).contains("pending in partition 0 too"));
+    options.admin_given = true;
+    CHECK(elsewhere_note(options, "t", "a", 1).empty());
+    options.admin_given = false;
+    options.brokers_given = true;
+    CHECK(elsewhere_note(options, "t", "a", 1).empty());
+  }
+
   TEST_CASE("a missing token is an error with its place and advice") {
     const Data data;
     Server server([](const std::string&) { return ok("{}"); });
@@ -248,6 +263,49 @@ TEST_SUITE("admin client") {
     ::close(socket);
     REQUIRE_FALSE(answer.has_value());
     CHECK(answer.error().message.find("is it Kafka's port?") != std::string::npos);
+  }
+
+  TEST_CASE("requests to an admin that never answers end together at their deadline") {
+    const Data data;
+    std::uint16_t port = 0;
+    const int socket = bound_socket(port);
+    REQUIRE(::listen(socket, 8) == 0);
+    const auto start = std::chrono::steady_clock::now();
+    AdminClient admin({.address = fmt::format("127.0.0.1:{}", port),
+                       .timeout = 20s,
+                       .data = data.path + "/nowhere",
+                       .deadline = start + 100ms});
+    for (int request = 0; request < 3; ++request) CHECK_FALSE(admin.get("/status").has_value());
+    const auto took = std::chrono::steady_clock::now() - start;
+    ::close(socket);
+    CHECK(took >= 99ms);
+    CHECK(took < 10s);
+  }
+
+  TEST_CASE("a connection that is reset in the middle of an answer is not called Kafka's") {
+    const Data data;
+    std::uint16_t port = 0;
+    const int socket = bound_socket(port);
+    REQUIRE(::listen(socket, 8) == 0);
+    std::thread resetting([socket] {
+      const int connection = ::accept(socket, nullptr, nullptr);
+      char bytes[4096];
+      static_cast<void>(::recv(connection, bytes, sizeof bytes, 0));
+      const std::string begun = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{";
+      ::send(connection, begun.data(), begun.size(), MSG_NOSIGNAL);
+      // Without a linger time the end is a reset, and what was sent before stays readable.
+      const linger at_once{1, 0};
+      ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      ::close(connection);
+    });
+    AdminClient admin({fmt::format("127.0.0.1:{}", port), 5s, false, data.path + "/nowhere"});
+    const auto answer = admin.get("/status");
+    resetting.join();
+    ::close(socket);
+    REQUIRE_FALSE(answer.has_value());
+    CAPTURE(answer.error().message);
+    CHECK(answer.error().message.find(fmt::format("the admin at 127.0.0.1:{}: ", port)) == 0);
+    CHECK(answer.error().message.find("is it Kafka's port?") == std::string::npos);
   }
 
   TEST_CASE(

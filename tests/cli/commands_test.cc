@@ -151,7 +151,9 @@ TEST_CASE("a wrong word of tarry produce or consume is status 2, and the error n
   check_refused({"produce", "t", "--id", std::string(250, 'x')}, "250");
   check_refused({"produce", "t", "--id", "x", "-v", "a", "-v", "b"}, "--id");
   check_refused({"produce", "t", "--id", "x", "--whole", "a", "b"}, "--id");
-  check_refused({"produce", "t", "-H", "x-delay:1h"}, "x-delay:1h has no =; write x-delay=1h");
+  check_refused({"produce", "t", "-H", "x-delay:1h"},
+                "x-delay:1h has no = after the name; write x-delay=1h");
+  check_refused({"produce", "t", "-H", "x-schedule-id:a=b"}, "write x-schedule-id=a=b");
   check_refused({"produce", "t", "-H", "X-Schedule-Id: a:b"}, "write X-Schedule-Id=a:b");
   check_refused({"produce", "t", "-H", "=5s"}, "\"=5s\" has an empty name");
   check_refused({"produce", "t", "-H", ""}, "\"\" has an empty name");
@@ -224,9 +226,30 @@ TEST_CASE("an unknown option names the command, the option that was meant, and w
            {{"topic", "list", "-t", "x"}, "-t: there is no such option (`tarry topic list --help`"},
            {{"delayed", "list", "-n", "5"}, "did you mean --limit?"},
            {{"delayed", "list", "--frobnicate"}, "option (`tarry delayed list --help` shows all)"},
-           {{"topic", "list", "more"}, "topic list: more: there is no place for this word"}}) {
+           {{"topic", "list", "more"}, "topic list: more: there is no place for this word"},
+           // Behind -- nothing is an option.
+           {{"consume", "--", "t", "-o"}, "consume: -o: there is no place for this word"},
+           {{"consume", "-o", "--", "t", "-c"}, "consume: -o: there is no such option"}}) {
     check_refused(words, said);
   }
+}
+
+TEST_CASE(
+    "ids may stand behind --, and a word too many there is told with what the command takes") {
+  const std::string nobody = "127.0.0.1:1";
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"delayed", "cancel", "t", "--admin", nobody, "--", "-x"},
+           {"delayed", "deliver", "t", "--admin", nobody, "--", "-x"},
+           {"delayed", "move", "t", "--by", "1h", "--admin", nobody, "--", "-x"}}) {
+    check_refused(words, "-x: nothing listens at 127.0.0.1:1", 1);
+  }
+  check_refused({"topic", "create", "t", "--", "-x"},
+                "topic create: -x: there is no place for this word: tarry topic create NAME");
+  check_refused({"topic", "list", "--", "-x"}, "topic list: -x: there is no place for this word");
+  // A selection has no ids, so they are not required.
+  check_refused({"delayed", "cancel", "t"}, "cancel: give ids, - to read them");
+  check_refused({"delayed", "cancel", "t", "--id", "x*", "--admin", nobody},
+                "nothing listens at 127.0.0.1:1", 1);
 }
 
 TEST_CASE("an unknown command names the one that was meant, also if another program calls it so") {
@@ -247,6 +270,7 @@ TEST_CASE("an unknown command names the one that was meant, also if another prog
   // `ls` is `list`: what is wrong here is its option, or that nobody listens.
   check_refused({"topic", "ls", "--timeout", "0"}, "--timeout");
   check_refused({"group", "ls", "-b", "127.0.0.1:1", "--timeout", "300ms"}, "127.0.0.1:1", 1);
+  CHECK(run({"help", "topic", "ls"}).status == 0);
 }
 
 TEST_CASE(
@@ -260,6 +284,10 @@ TEST_CASE(
   check_refused({"produce", "t", "--delay", "999999999d"},
                 "--delay 999999999d: the record would be");
   check_refused({"produce", "t", "-v", "x", "--until", "+1h", "-H", "X-Every=1h", "-b",
+                 "127.0.0.1:1", "--timeout", "300ms"},
+                "127.0.0.1:1", 1);
+  // A broker may have other names for the headers.
+  check_refused({"produce", "t", "-v", "x", "--times", "3", "-H", "my-every=1h", "-b",
                  "127.0.0.1:1", "--timeout", "300ms"},
                 "127.0.0.1:1", 1);
   check_refused({"delayed", "move", "t", "id"}, "--at T or --by D");

@@ -451,7 +451,7 @@ def _(ctx):
     assert broker.cli(*words, "-p", "1", "--delay", "1h").stderr == ""
     missed = broker.cli(*words, "-p", "2", *cancel)
     assert missed.stdout == "1 cancellation accepted\n", missed
-    one_line(missed, 0, "mine: this went to partition 2", "pending in partition 1", f"tarry delayed cancel {topic} mine")
+    one_line(missed, 0, "mine: this went to partition 2", "pending in partition 1", f"tarry delayed cancel {topic} mine -p 1`")
     assert broker.cli(*words, "-p", "2", *cancel, "--admin", "127.0.0.1:1").stderr == "", "nobody answers there"
     assert broker.cli(*words, "-p", "1", "--delay", "2h").stderr == "", "it has replaced the record"
     one_line(broker.cli(*words, "-p", "0", "--delay", "2h"), 0, "this went to partition 0", "partition 1")

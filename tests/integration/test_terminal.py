@@ -231,7 +231,11 @@ def _(ctx):
     assert "trace" not in broker.cli("delayed", "get", topic, "never", check=False).stderr
     one_line(broker.cli("delayed", "cancel", topic, "twi*", check=False), 1, "twi*: ", "a pattern goes in --id")
     slip = broker.cli("delayed", "list", topic, "--id", "twi")
-    one_line(slip, 0, "no id is twi; --id is a pattern of the whole id, as in 'twi*'")
+    one_line(slip, 0, "no pending record has the id twi; --id is a pattern of the whole id, as in 'twi*'")
+    # The id is pending, and only another condition leaves it out.
+    for more in (["--from", "+2d"], ["--to", "now"], ["--key", "none"]):
+        later = broker.cli("delayed", "list", topic, "--id", "twice", *more)
+        assert later.stdout == later.stderr == "", (more, later)
     assert slip.stdout == "" and broker.cli("delayed", "list", topic, "--id", "no*").stderr == ""
     moved = broker.cli("delayed", "move", topic, "twice", "--by", "1h", check=False)
     rows = [row.split("\t") for row in moved.stdout.splitlines()]
