@@ -167,7 +167,7 @@ std::string parse_error_text(const CLI::App& program, const CLI::ParseError& err
   const auto option = std::ranges::find_if(words, is_option);
   if (option != words.end()) return unknown_option_text(command, *option);
   if (!is_about_words || words.empty()) return error.what();
-  return fmt::format("{}: {}: there is no place for this word: {}", words_to(command),
+  return fmt::format("{}: {}: unexpected argument; usage: {}", words_to(command),
                      printable(words.front()), synopsis_of(command));
 }
 
