@@ -42,7 +42,7 @@ inline boost::asio::awaitable<void> wait_for_turn(Context& context) {
   constexpr std::chrono::milliseconds longest{10'000};
   for (std::chrono::milliseconds waited{0}; context.makes_large_answer; waited += look_again) {
     if (waited >= longest || !co_await context.pauses->wait(look_again))
-      throw Refused{503, "another answer as large as this one is being made: ask again"};
+      throw Refused{503, "another large answer is being prepared; try again"};
   }
 }
 

@@ -123,12 +123,11 @@ void DiskStatus::report(MetricSink& sink) const {
 
 void ClientMemory::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_client_memory_bytes",
-              "Memory that clients make the broker hold: requests, their decoded form and unread "
-              "answers."},
+              "Memory used for clients: requests, their decoded form and unread answers."},
              used_bytes);
   sink.gauge({"tarry_broker_client_memory_limit_bytes",
-              "The setting tarry.memory.bytes, the limit of that memory: close to it the "
-              "connections that hold the most are closed."},
+              "The limit of that memory (tarry.memory.bytes): near it, the connections that use "
+              "the most are closed."},
              limit_bytes);
 }
 

@@ -134,8 +134,8 @@ Finding check_deliveries(const Json& status) {
   if (overdue > 0 && oldest && at - *oldest > long_overdue) {
     return {
         "deliveries", at - *oldest > stuck_overdue ? Level::problem : Level::warning,
-        fmt::format("{} overdue, the first since {}; `tarry delayed list --to now` shows them, "
-                    "and the broker's log why they are not delivered",
+        fmt::format("{} overdue, the oldest for {}; `tarry delayed list --to now` lists them, and "
+                    "the broker's log says why",
                     counted(overdue, "record is", "records are"), rough_duration(at - *oldest))};
   }
   if (lag > late_ms) {
@@ -165,11 +165,11 @@ Finding check_served(const Json& status) {
   const auto wanted = number_at(status, "/wanted_connections");
   if (served >= wanted) {
     return {"open files", Level::ok,
-            fmt::format("the limit is enough for {} connections", grouped(served))};
+            fmt::format("the limit allows {} connections", grouped(served))};
   }
   return {"open files", Level::warning,
-          fmt::format("the limit is enough for {} connections, not max.connections={}; raise it if "
-                      "you need so many connections (`ulimit -n`, LimitNOFILE=)",
+          fmt::format("the limit allows {} connections, but max.connections is {}; raise it if you "
+                      "need that many (`ulimit -n`, LimitNOFILE=)",
                       grouped(served), wanted)};
 }
 

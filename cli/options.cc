@@ -172,10 +172,9 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
       ->check(is_timeout)
       ->take_last();
   // librdkafka itself checks a property, so that a wrong one is wrong usage and no failure later.
-  add_repeated(
-      command, "-X", options.properties,
-      "Sets a property of librdkafka, or those of a file with a KEY=VALUE in each line; the "
-      "file $TARRY_CLIENT_CONFIG is read first")
+  add_repeated(command, "-X", options.properties,
+               "Sets a librdkafka property, or all those in FILE, one KEY=VALUE a line; the file "
+               "$TARRY_CLIENT_CONFIG is read first")
       ->option_text("KEY=VALUE|@FILE")
       ->check(validator([](std::string_view word) {
         return is_properties_file(word) ? std::string() : check_key_value(word);

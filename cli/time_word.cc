@@ -99,9 +99,9 @@ Result<WallTime> parse_time_word(std::string_view word) {
   const std::string text = as_rfc3339(word);
   if (auto time = parse_time(text)) return time;
   if (parse_duration(word)) {
-    return fail(Errc::invalid, fmt::format("\"{}\" is a duration and not a time; write +{} for a "
-                                           "time that is so far from now",
-                                           printable(word), printable(word)));
+    return fail(Errc::invalid,
+                fmt::format("\"{}\" is a duration, not a time; write +{} for that long from now",
+                            printable(word), printable(word)));
   }
   // The broker's own text has the word as it was typed, and examples.
   std::string reason = parse_time(word).error().message;

@@ -112,7 +112,7 @@ class TopText {
 
   std::string overdue_since() const {
     if (now_.overdue == 0 || !now_.next_due || *now_.next_due >= now_.at) return {};
-    return " since " + rough_duration(now_.at - *now_.next_due);
+    return " for " + rough_duration(now_.at - *now_.next_due);
   }
   // The time until the first record that is not overdue.
   std::string next() const {

@@ -173,7 +173,7 @@ std::string parse_error_text(const CLI::App& program, const CLI::ParseError& err
 }
 
 std::string no_place_text(const CLI::App& command, const std::string& word) {
-  return fmt::format("{}: {}: there is no place for this word: {}", words_to(command),
+  return fmt::format("{}: {}: unexpected argument; usage: {}", words_to(command),
                      printable(word), synopsis_of(command));
 }
 

@@ -27,7 +27,7 @@ ScheduleErrors refuse(ScheduleErrors::Kind kind, std::string message,
 
 // The advice for a batch that would be refused however little is pending: some clients split one
 // that is too large, and all would send this one again for ever.
-constexpr auto send_fewer = "send fewer of them in one batch";
+constexpr auto send_fewer = "send smaller batches";
 
 // Too many records of the topic are pending; nothing, if there is room for the batch.
 std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const TopicDelay& topic,
@@ -37,8 +37,8 @@ std::optional<ScheduleErrors> above_limit(const BatchSchedules& schedules, const
   constexpr auto reason = "delay_max_pending";
   if (more > *topic.max_pending) {
     return refuse(ScheduleErrors::Kind::too_many,
-                  fmt::format("the batch has {} delayed records, and the topic may have {} pending "
-                              "ones (tarry.delay.max.pending); {}",
+                  fmt::format("the batch has {} delayed records, but the topic may have only {} "
+                              "pending (tarry.delay.max.pending); {}",
                               more, *topic.max_pending, send_fewer),
                   reason);
   }

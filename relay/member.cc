@@ -109,12 +109,12 @@ std::set<Source> Member::pause(MonoTime mono) {
       assigned.resumed_at = mono;
       log_debug("relay", "{}: it is read again", source.text());
     } else if (assigned.takes_in()) {
-      log_debug("relay", "{}: nothing is read from it until transactions have taken in {} bytes",
+      log_debug("relay", "{}: reading is paused until transactions have taken in {} bytes",
                 source.text(), bytes);
     } else {
       log_warn("relay",
-               "{}: nothing is read from it until it is taken over: {} bytes have arrived that "
-               "cannot be taken in yet",
+               "{}: reading is paused until the take-over: {} bytes have arrived that cannot be "
+               "taken in yet",
                source.text(), bytes);
     }
   }

@@ -32,8 +32,8 @@ Result<> check(const RelayOptions& options) {
   for (const char c : options.source) {
     if (c == '*' || c == '?' || is_topic_name(std::string("a") + c)) continue;
     return fail(Errc::invalid,
-                fmt::format("--source {}: a pattern has * for any characters, ? for one, and the "
-                            "characters of topic names (A-Z a-z 0-9 . _ -); {} is none of them",
+                fmt::format("--source {}: a pattern may have only *, ? and the characters of topic "
+                            "names (A-Z a-z 0-9 . _ -), not {}",
                             printable(options.source), printable(std::string(1, c))));
   }
   if (!options.instance.empty() &&

@@ -262,7 +262,7 @@ void TakeOver::free_log(AssignedPartition& assigned, MonoTime mono) {
     const std::lock_guard lock(parts_.guard);
     assigned.waits = fmt::format(
         "{}: a transaction of {} stays open though its producers were fenced; see "
-        "kafka-transactions find-hanging",
+        "kafka-transactions.sh find-hanging",
         assigned.partition.source().text(), assigned.last_owner);
   }
   // From its end on: it may take so long that the next step would settle again, and only that.
@@ -311,8 +311,8 @@ void TakeOver::taken_over(AssignedPartition& assigned, MonoTime mono) {
   if (std::exchange(assigned.is_taken_over, true)) return;
   const auto took = ms_between(assigned.since, mono);
   assigned.take_over_ms = took;
-  log_info("relay", "{}: taken over after {} ms with {} pending", assigned.partition.source().text(),
-           took, assigned.partition.pending().size());
+  log_info("relay", "{}: taken over after {} ms with {} pending",
+           assigned.partition.source().text(), took, assigned.partition.pending().size());
 }
 
 // Why an end is not reached: a producer's transaction that is open in the source hides what is
@@ -323,8 +323,8 @@ std::string TakeOver::hidden_by_transaction(const AssignedPartition& assigned) {
   const auto stable = parts_.questions.stable_source_end(source);
   if (!stable || *stable >= assigned.target) return {};
   return fmt::format(
-      "{}: a transaction of a producer is open in it at {}, so what is behind that cannot be read; "
-      "see kafka-transactions find-hanging",
+      "{}: a producer's transaction is open at offset {}, so later records cannot be read; see "
+      "kafka-transactions.sh find-hanging",
       source.text(), *stable);
 }
 

@@ -15,7 +15,7 @@ namespace {
 // together, no more often than this.
 constexpr std::chrono::milliseconds look_together{100};
 constexpr std::string_view unread =
-    "it has not been read to where it ended; a transaction of a producer may be open in it";
+    "it has not been read to its end; a producer's transaction may be open in it";
 constexpr std::size_t max_ready = 1'000;  // The limit of one partition in one transaction.
 
 std::unexpected<Error> not_done(const WaitingOrders::WaitingOrder& order, Errc code,

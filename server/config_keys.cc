@@ -206,13 +206,12 @@ std::vector<ConfigKey> group_keys() {
        "The shortest session timeout that a consumer may ask for.",
        broker_time(&BrokerConfig::group_min_session_timeout, 1)},
       {"tarry.group.max.bytes", "16777216", "bytes", ConfigType::long_,
-       "The limit of bytes in the subscriptions of a group's members together, and of those in "
-       "their assignments; the broker refuses more. Each has at most a quarter of "
-       "tarry.journal.max.bytes.",
+       "The largest size of the subscriptions of a group's members together, and likewise of their "
+       "assignments. Each is also limited to a quarter of tarry.journal.max.bytes.",
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
-       "The largest number of consumer groups. A user (or an address, without logins) may have as "
-       "many as are left for all others.",
+       "The largest number of consumer groups. No user (or address, without logins) may have more "
+       "than it leaves free.",
        broker_number(&BrokerConfig::max_groups, 1, 10'000'000)},
   };
 }
@@ -238,8 +237,8 @@ std::vector<ConfigKey> offset_keys() {
               })},
       {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
        "The memory that committed offsets of all groups may take on one shard; the broker refuses "
-       "commits above it, new groups when offsets and names take that much, and both of a user (or "
-       "an address, without logins) that has as much as is left for all others.",
+       "commits above it, and new groups when offsets and group names exceed it. No user (or "
+       "address, without logins) may use more than it leaves free.",
        broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
   };
 }

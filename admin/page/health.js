@@ -47,7 +47,7 @@ export function thingsToSee({ status, topics, groups, history, now, oldest }) {
   const trend = diskTrend(history, reserve);
   if (least < 2 * reserve) add("disk", `the disk has only ${bytes(least)} free`, "#shards");
   else if (trend?.isSoon) add("disk", `the disk is full in about ${duration(trend.left)}`, "#shards");
-  if (isMemoryShort(status)) add("memory", `clients make the broker hold ${bytes(status.client_memory_bytes)} of ${bytes(status.client_memory_limit_bytes)}`, "#shards");
+  if (isMemoryShort(status)) add("memory", `clients use ${bytes(status.client_memory_bytes)} of ${bytes(status.client_memory_limit_bytes)} memory`, "#shards");
   const left = (groups?.groups ?? []).filter(({ members, lag }) => members === 0 && lag > 0);
   if (left.length) {
     add("groups", oneOrMany(left, ({ group, lag }) => `group ${visible(group)} has no members and is ${plural(lag, "record")} behind`, (all) => `${integer(all.length)} groups without members are behind`),

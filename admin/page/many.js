@@ -32,7 +32,7 @@ export function openMany(search, records, onChange) {
 export function selectionOf(search, records) {
   const { words } = search;
   if (search.wrong) return { ...search, lost: `The search cannot be read, so it is not known which records are meant. ${search.wrong}` };
-  if (search.recurring !== null) return { ...search, lost: `The search has recurring:${search.recurring ? "yes" : "no"}, which is not among the conditions below: a selection is of all records, whether they recur or not.` };
+  if (search.recurring !== null) return { ...search, lost: `The search has recurring:${search.recurring ? "yes" : "no"}, which a selection cannot express: it takes recurring and other records alike.` };
   if (!words) return search;
   const lost = (why) => ({ ...search, lost: `The search has “${visible(words)}”, which is not among the conditions below: ${why}` });
   // An id is of one record in its partition.
@@ -47,7 +47,7 @@ export function selectionOf(search, records) {
   if (span) return { ...search, span };
   // Words that find nothing select nothing.
   const name = most ?? (records.length ? null : free.find((each) => each !== "topic"));
-  if (!name) return lost("each of them has one pattern, and the search has two for the same.");
+  if (!name) return lost("each of them takes one pattern, and the search has two for one.");
   const others = records.length - count(name);
   return { ...search, [name]: `*${words}*`, fewer: others ? `Only records whose ${name} contains “${visible(words)}” are selected; the search finds others, too: ${integer(others)} of those that it lists.` : null };
 }

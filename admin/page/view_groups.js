@@ -134,7 +134,7 @@ async function showGroup(name) {
     content.append(
       unknown ? el("p", { class: "trouble-line" }, `The lag of ${plural(unknown, "partition")} is not known: the topic's page says whether they can be opened.`) : "",
       el("p", {}, `${group.state}, ${unknown ? "at least " : ""}${plural(lag, "record")} behind`, group.assignor ? `, assigned by ${visible(group.assignor)}` : "", `, since ${fullTime(group.changed_ms)}.`),
-      others.length ? el("p", { class: left ? "trouble-line" : "hint", data: { figure: "left-out" } }, `No offset is committed in ${plural(others.length, "other partition")} of its topics, with ${isWhole ? "" : "at least "}${plural(left, "record")} that ${left === 1 ? "is" : "are"} not counted as behind.`) : "",
+      others.length ? el("p", { class: left ? "trouble-line" : "hint", data: { figure: "left-out" } }, `No offset is committed in ${plural(others.length, "other partition")} of its topics: ${isWhole ? "" : "at least "}${plural(left, "record")} there ${left === 1 ? "is" : "are"} not counted in the lag.`) : "",
       el("section", {}, el("h3", {}, "Members"), group.members.length ? el("ul", { class: "members" }, group.members.slice(0, listed_members).map(member)) : el("p", { class: "none" }, "none"), more(group.members.length, listed_members, "members")),
       el("section", {}, el("h3", {}, "Offsets"), rows.length ? offsets.node : el("p", { class: "none" }, "none"), more(rows.length, listed_offsets, "offsets")));
   } catch (error) {

@@ -19,7 +19,7 @@ export function overdueView(section) {
   const figures = new Figures([
     ["overdue-now", "Overdue", "Due, but not in the log yet"], ["oldest", "Oldest", "How long the oldest of them has been due"],
     ["delivered-rate", "Delivered"], ["delivered-total", "In total", "Delivered since the start of the broker"],
-    ["lag-p50", "Late p50, last 5 min", "The time from a record's due time until it was durable in the log, of the records that were delivered in the last five minutes. A record that is overdue counts when it is delivered"], ["lag-p99", "Late p99"], ["lag-max", "Late, at most"],
+    ["lag-p50", "Late p50, last 5 min", "For records delivered in the last five minutes: the time from the due time until the record was durable in the log. Overdue records count when they are delivered"], ["lag-p99", "Late p99"], ["lag-max", "Late, at most"],
     ["early", "Early", "Deliveries before the due time: there must be none"],
   ]);
   const lagSeries = [

@@ -15,9 +15,9 @@ function fullIn(trend) {
 
 export function shardsView(section) {
   const figures = new Figures([
-    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"], ["client-memory", "For clients", "The memory that clients make the broker hold, and its limit, tarry.memory.bytes: close to it the connections that hold the most are closed"],
+    ["requests", "Requests"], ["connections", "Clients", "Client connections, and the limit"], ["cpu", "Processor", "100 % is one core"], ["memory", "Memory", "The resident memory of the process"], ["client-memory", "For clients", "The memory used for clients, and its limit (tarry.memory.bytes): near it, the connections that use the most are closed"],
     ["files", "Open files"], ["journal", "Journal"], ["round", "Journal round p99", "Write and sync"], ["stored", "Data directory", "The size of all its files, of which pending records are a part"], ["pending-stored", "Pending on disk", "The size of the store's compressed files. They include cancelled records whose space is not freed yet, but not the records that only the journal has"],
-    ["free", "Free on disk", "On the file system that has the fewest free bytes, of those with the data directory and log.dirs"],
+    ["free", "Free on disk", "On the file system of the data directory or of log.dirs, whichever has less"],
   ]);
   const disk = el("div", { class: "disk" });
   const bytesSeries = [

@@ -900,11 +900,10 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& 
   const std::size_t wanted = bytes_of(request);
   const std::size_t bytes = members_.bytes() - freed + wanted;
   if (bytes > max_bytes()) {
-    host_.lines().limits.warn(
-        mono(), "broker",
-        fmt::format("group {}: a member is refused, with it the subscriptions of all members would "
-                    "have {} bytes; the limit is {} ({})",
-                    printable(id_), bytes, max_bytes(), max_bytes_setting()));
+    host_.lines().limits.warn(mono(), "broker",
+                              fmt::format("group {}: a member is refused: all subscriptions "
+                                          "together would take {} bytes; the limit is {} ({})",
+                                          printable(id_), bytes, max_bytes(), max_bytes_setting()));
     return ErrorCode::group_max_size_reached;
   }
   if (!has_room(payer(terms), wanted, freed)) return ErrorCode::coordinator_not_available;

@@ -77,8 +77,8 @@ struct GroupOffsets::State {
     if (more == 0) return budget.bytes + all <= limit ? "" : "all of which is taken";
     if (all <= budget.room_of(payer, limit)) return "";
     return budget.bytes + all > OffsetBudget::for_new(limit)
-               ? "an eighth of which is kept for offsets that are committed again"
-               : "of which a client may have as much as it leaves for all others";
+               ? "and an eighth of it is kept for repeated commits"
+               : "and no client may use more than it leaves free";
   }
 };
 
@@ -165,8 +165,8 @@ std::expected<Lsn, ErrorCode> GroupOffsets::commit(Commits commits,
   if (const auto bound = state_->bound_of(*payer, bytes, more, limit); !bound.empty()) {
     budget_.full.error(
         shard_.clock().mono(), "broker",
-        fmt::format("committed offsets take {} bytes in shard {}, {} of them those of one client; "
-                    "the limit is {} (tarry.group.offsets.bytes), {}: a commit of group {} with {} "
+        fmt::format("committed offsets take {} bytes in shard {}, {} of them for one client; the "
+                    "limit is {} (tarry.group.offsets.bytes), {}: a commit of group {} with {} "
                     "bytes is refused, and others will be, until offsets expire or are deleted",
                     budget_.bytes, shard_.index(), payer->offset_bytes, limit, bound,
                     printable(state_->group), bytes));

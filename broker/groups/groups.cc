@@ -94,15 +94,15 @@ bool Groups::has_member_room(const Group& group, const GroupShare& share, std::s
   if (has_room && more <= shard_.ledger().room()) return true;
   lines_.limits.error(
       shard_.clock().mono(), "broker",
-      fmt::format(
-          "group {}: members that take {} bytes more are refused; the members of all groups "
-          "take {} bytes in shard {}, {} of them those of one client; {}",
-          printable(group.id()), more, members_charge_.bytes(), shard_.index(), share.member_bytes,
-          has_room ? std::string("requests and answers take the rest of what clients may "
-                                 "have (tarry.memory.bytes)")
-                   : fmt::format("the limit is {} (a part of tarry.memory.bytes), of which "
-                                 "a client may have as much as it leaves for all others",
-                                 limit)));
+      fmt::format("group {}: no room for {} more bytes of member data; the members of all groups "
+                  "take {} bytes in shard {}, {} of them for one client; {}",
+                  printable(group.id()), more, members_charge_.bytes(), shard_.index(),
+                  share.member_bytes,
+                  has_room ? std::string("requests and answers take the rest of what clients may "
+                                         "have (tarry.memory.bytes)")
+                           : fmt::format("the limit is {} (a part of tarry.memory.bytes), and no "
+                                         "client may use more of it than it leaves free",
+                                         limit)));
   return false;
 }
 
@@ -333,11 +333,10 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
   if (share->groups >= left) {
     lines_.limits.error(
         shard_.clock().mono(), "broker",
-        fmt::format("shard {} has {} groups, {} of them of {}, who may have as many as are left "
-                    "for all others; the limit is {} in all shards (tarry.max.groups): new groups "
-                    "are refused",
-                    shard_.index(), groups_.size(), share->groups, printable(owner),
-                    config().max_groups));
+        fmt::format(
+            "shard {} has {} groups, {} of them from {}, which may have no more than it leaves "
+            "free; the limit is {} for all shards (tarry.max.groups): new groups are refused",
+            shard_.index(), groups_.size(), share->groups, printable(owner), config().max_groups));
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
   // Names stay as long as offsets do, and find room beside them.
@@ -345,12 +344,12 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
   if (GroupEntry::name_bytes(id) > offset_budget_.room_for_names(*share, bytes_limit)) {
     lines_.limits.error(
         shard_.clock().mono(), "broker",
-        fmt::format("names of groups and committed offsets take {} bytes in shard {}, {} of them "
-                    "those of {}, who may have as much as is left for all others; the limit is {} "
-                    "(tarry.group.offsets.bytes), an eighth of which is kept for offsets that are "
-                    "committed again: the new group {} is refused",
-                    offset_bytes(), shard_.index(), share->offset_bytes + share->name_bytes,
-                    printable(owner), bytes_limit, printable(id)));
+        fmt::format(
+            "group names and committed offsets take {} bytes in shard {}, {} of them for {}, which "
+            "may use no more than it leaves free; the limit is {} (tarry.group.offsets.bytes), of "
+            "which an eighth is kept for repeated commits: the new group {} is refused",
+            offset_bytes(), shard_.index(), share->offset_bytes + share->name_bytes,
+            printable(owner), bytes_limit, printable(id)));
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
   return &make(id, std::move(share));

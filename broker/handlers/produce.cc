@@ -244,7 +244,7 @@ void note_no_dead_letters(const RequestContext& context, const ProduceItem& item
   const auto name = dead_letter_topic(item.topic);
   (void)authorize_topic(context, *item.no_dead_letters, name);
   item.answer->error_message =
-      fmt::format("{}: for its bad records the user also needs {} on the topic {}",
+      fmt::format("{}: for dead letters the user also needs {} on the topic {}",
                   item.result.message, broker::name(*item.no_dead_letters), printable(name));
 }
 

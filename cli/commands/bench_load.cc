@@ -162,9 +162,9 @@ int status_of_sent(const BenchLoad& load, const FlowResult& flow, std::uint64_t 
                    const RunEnd& end) {
   const bool is_behind = !end.interrupted && unsent > 0;
   if (is_behind) {
-    complain(fmt::format(
-        "{} not sent: the broker takes fewer than {} a second, or this machine sends fewer",
-        counted(unsent, "record", "records"), grouped(static_cast<std::uint64_t>(load.plan.rate))));
+    complain(fmt::format("{} not sent: the broker or this machine cannot keep up with {} a second",
+                         counted(unsent, "record", "records"),
+                         grouped(static_cast<std::uint64_t>(load.plan.rate))));
   }
   if (flow.refused == 0) return is_behind ? failed : done;
   return failure(fmt::format("{} not accepted, the first of them: {}",
@@ -284,7 +284,7 @@ int measure_and_show(const SendOptions& options, const DelayedBenchOptions& benc
 int run_e2e(const SendOptions& options) {
   const std::uint64_t rate = options.load.rate.value_or(default_e2e_rate);
   if (rate == 0) {
-    return usage_error("--rate: without a rate the time would be that in a queue; give 1 or more");
+    return usage_error("--rate 0 would measure the time in the producer's queue; give 1 or more");
   }
   const auto records = planned_records(options.load, rate);
   if (!records) return usage_error(records.error());
@@ -352,14 +352,14 @@ int run_consume_bench(const ReadOptions& options) {
 void add_send_options(CLI::App& command, SendOptions& options, const char* rate_help) {
   command
       .add_option("--topic", options.topic,
-                  "Sends to this topic, which is made if it is missing (default: makes a topic and "
-                  "deletes it at the end)")
+                  "The topic, created if it does not exist (default: creates one and deletes it at "
+                  "the end)")
       ->option_text("TOPIC")
       ->check(is_topic)
       ->take_last();
   command
       .add_option("--partitions", options.partitions,
-                  "Partitions of a topic that is made (default 1)")
+                  "Partitions if the topic is created (default 1)")
       ->option_text("N")
       ->check(is_count)
       ->take_last();

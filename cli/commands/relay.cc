@@ -209,7 +209,7 @@ void add_relay(CLI::App& program, Chosen& chosen) {
   add("--admin", command->admin, "HOST:PORT",
       "The address of this member's admin over HTTP, port 0: a free port (default 127.0.0.1:8081)");
   add("--admin-loopback-reads", command->loopback_reads, "open|token",
-      "token: the admin wants a token for reading on loopback, too (default open)");
+      "token: reading on loopback needs a token, too (default open)");
   add("--admin-tls-keystore", command->keystore, "FILE",
       "A PEM file with the admin's private key and certificates: the admin serves HTTPS only, and "
       "asks the other members so");
@@ -221,8 +221,8 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "The address at which the other members reach this member's admin (default: that of "
       "--admin)");
   add_repeated(*app, "-X", command->relay.properties,
-               "Sets a property of librdkafka, such as those for SASL and TLS, or those of a file "
-               "with a KEY=VALUE in each line")
+               "Sets a librdkafka property, such as those for SASL and TLS, or all those in FILE, "
+               "one KEY=VALUE a line")
       ->option_text("KEY=VALUE|@FILE");
   add_examples(*app,
                {"tarry relay --brokers kafka-1:9092,kafka-2:9092 --data /var/lib/tarry-relay",

@@ -176,9 +176,8 @@ std::unexpected<Error> KafkaProducer::give_up() {
   } else if (const auto limit = max_pending()) {
     // A broker that tells the topic's configs is there: it answers, and takes nothing.
     error =
-        fail(Errc::io, fmt::format("{} took none of the last {} records within {}; it may have "
-                                   "{} pending records (tarry.delay.max.pending), and there "
-                                   "may be no room for these",
+        fail(Errc::io, fmt::format("{} accepted none of the last {} records within {}; its limit "
+                                   "of {} pending records (tarry.delay.max.pending) may be reached",
                                    name_text(rd_kafka_topic_name(topic_.get())), sent_ - reported_,
                                    format_duration(connection_->timeout()), *limit));
   }
@@ -214,9 +213,8 @@ std::string KafkaProducer::failure_reason(const rd_kafka_message_t& message) {
   if (!is_unexplained) return reason;
   if (const auto limit = max_pending(); limit && sent_ > *limit) {
     reason += fmt::format(
-        "; {} records were sent, and {} may have {} pending ones "
-        "(tarry.delay.max.pending)",
-        sent_, name_text(rd_kafka_topic_name(topic_.get())), *limit);
+        "; {} records were sent, but {} may have only {} pending (tarry.delay.max.pending)", sent_,
+        name_text(rd_kafka_topic_name(topic_.get())), *limit);
   }
   return reason;
 }

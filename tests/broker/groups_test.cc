@@ -516,7 +516,7 @@ TEST_SUITE("groups") {
     CHECK(commit(world, name_of(0), "a", 1, 2) == ErrorCode::none);
     CapturedLog log;
     CHECK(commit(world, name_of(10), "a", 0, 1) == ErrorCode::coordinator_not_available);
-    CHECK(log.count("names of groups and committed offsets take") == 1);
+    CHECK(log.count("group names and committed offsets take") == 1);
   }
 
   TEST_CASE("a group whose first commit is refused is dropped, however large the commit") {

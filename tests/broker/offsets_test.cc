@@ -212,7 +212,7 @@ TEST_SUITE("offsets") {
     GroupOffsets::Commits commits;
     commits.emplace_back(place(f.world, "a"), at(f.world, 1, std::string(45'000, 'm')));
     CHECK(f.offsets->commit(std::move(commits)).error() == ErrorCode::coordinator_not_available);
-    CHECK(log.count("of which a client may have as much as it leaves for all others") == 1);
+    CHECK(log.count("and no client may use more than it leaves free") == 1);
   }
 
   TEST_CASE("a simple consumer's offset expires a retention after its own commit") {

@@ -175,7 +175,7 @@ TEST_CASE("a broker that refuses, is late or was early is distinguished from a h
   CHECK(level_of(stuck("1700000560000"), "deliveries") == Level::warning);
   CHECK(level_of(stuck("1700000000000"), "deliveries") == Level::problem);
   CHECK(finding_of(stuck("1700000000000"), "deliveries")
-            ->text.starts_with("3 records are overdue, the first since 10m"));
+            ->text.starts_with("3 records are overdue, the oldest for 10m"));
 
   CHECK(level_of(check_status(R"({"state":"running","delayed":{"early_total":1}})"),
                  "deliveries") == Level::problem);

@@ -226,9 +226,9 @@ TEST_CASE("an unknown option names the command, the option that was meant, and w
            {{"topic", "list", "-t", "x"}, "-t: there is no such option (`tarry topic list --help`"},
            {{"delayed", "list", "-n", "5"}, "did you mean --limit?"},
            {{"delayed", "list", "--frobnicate"}, "option (`tarry delayed list --help` shows all)"},
-           {{"topic", "list", "more"}, "topic list: more: there is no place for this word"},
+           {{"topic", "list", "more"}, "topic list: more: unexpected argument; usage: "},
            // Behind -- nothing is an option.
-           {{"consume", "--", "t", "-o"}, "consume: -o: there is no place for this word"},
+           {{"consume", "--", "t", "-o"}, "consume: -o: unexpected argument; usage: "},
            {{"consume", "-o", "--", "t", "-c"}, "consume: -o: there is no such option"}}) {
     check_refused(words, said);
   }

@@ -72,7 +72,7 @@ TEST_CASE("the error for a time names the part that is missing or that no clock 
            {"2026-13-01T10:00:00Z", "no month 13"},
            {"2026-12-24T25:00:00Z", "no hour 25"},
            {"2026-12-24T18:60Z", "no minute 60"},
-           {"1h", "\"1h\" is a duration and not a time; write +1h"},
+           {"1h", "\"1h\" is a duration, not a time; write +1h"},
            {"noon", "\"noon\" is not a time; write 2026-11-21T10:00:00+01:00"}}) {
     const auto time = parse_time_word(word);
     REQUIRE(!time);

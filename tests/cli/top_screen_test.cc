@@ -109,10 +109,10 @@ TEST_CASE("overdue records and the next due time are shown, and why figures are 
   now.next_due = noon - 3s;
   now.due = {{"orders", "order\n1", "", noon + 5min}};
   const auto text = top_text(now, nullptr, {0, 0, true, "no answer"});
-  CHECK(text.find("pending 12 345, overdue 1 since 3s, next in 5m") != std::string::npos);
+  CHECK(text.find("pending 12 345, overdue 1 for 3s, next in 5m") != std::string::npos);
   CHECK(text.find("order\\n1") != std::string::npos);
   now.due.clear();
-  CHECK(top_text(now, nullptr, {}).find("overdue 1 since 3s, next -") != std::string::npos);
+  CHECK(top_text(now, nullptr, {}).find("overdue 1 for 3s, next -") != std::string::npos);
   CHECK(top_text(now, nullptr, {}).find("nothing else is pending") != std::string::npos);
   CHECK(text.find("\x1b[31mno answer\x1b[0m") != std::string::npos);
   CHECK(top_text(now, nullptr, {0, 0, false, "no answer"}).find('\x1b') == std::string::npos);

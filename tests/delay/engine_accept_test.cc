@@ -200,8 +200,8 @@ TEST_SUITE("accept") {
       CHECK(too_many.error().kind == ScheduleErrors::Kind::too_many);
       CHECK(too_many.error().reason == "delay_max_pending");
       CHECK(too_many.error().message ==
-            "the batch has 3 delayed records, and the topic may have 2 pending ones "
-            "(tarry.delay.max.pending); send fewer of them in one batch");
+            "the batch has 3 delayed records, but the topic may have only 2 pending "
+            "(tarry.delay.max.pending); send smaller batches");
     }
   }
 

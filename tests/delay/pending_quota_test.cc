@@ -61,7 +61,7 @@ TEST_SUITE("pending quotas") {
     host.terms = records_at_most(3);
     CHECK(quota_refusal(host.produce(orders, delayed_records(4)), too_many) ==
           "user alice may have 3 pending records (quota pending_records), and the batch alone adds "
-          "4; send fewer of them in one batch");
+          "4; send smaller batches");
     CHECK(quota_refusal(host.produce(orders, delayed_records(4, "id")), too_many) != "taken");
     host.terms = {.principal = alice, .max_bytes = 10, .user = "alice"};
     CHECK(quota_refusal(host.produce(orders, delayed_records(1, "id")), too_many)

@@ -1050,7 +1050,7 @@ def _(ctx):
         page.wait(lambda: "1 of 3" in page.text('[data-view="groups"] tbody tr'), "one of three partitions")
         page.click('[data-view="groups"] tbody tr')
         page.says("#panel", "4 records behind")
-        page.says('[data-figure="left-out"]', "No offset is committed in 2 other partitions of its topics, with 5 records that are not counted as behind.")
+        page.says('[data-figure="left-out"]', "No offset is committed in 2 other partitions of its topics: 5 records there are not counted in the lag.")
         rows = page.js("return [...document.querySelectorAll('#panel tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
         assert rows == [[topic, "0", "0", "4", "4"], [topic, "1", "none", "3", "3 records"], [topic, "2", "none", "2", "2 records"]], rows
 
@@ -1362,7 +1362,7 @@ FILLING = "[{ at: 0, free: 2100 }, { at: %d, free: 1100 }]"
 READ += [(HEALTH % ("[]", 1000, 10, 0, 1, "[]", "null"), []), (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % (HOUR // 2), "4000"), []),
          (HEALTH % ("[{ topic: 'a/b', partition: 2 }]", 150, 900, 10**9 - 1, 0, "[]", "60000"), [
              ["3 overdue, the oldest for 1m", "#overdue"], ["partition 2 of a/b is out of service", "#topics/a%2Fb"], ["the disk has only 150 B free", "#shards"],
-             ["clients make the broker hold 900 B of 1000 B", "#shards"], ["group g/h has no members and is 1 record behind", "#groups/g%2Fh"], ["batches for a were refused", "#clients"]]),
+             ["clients use 900 B of 1000 B memory", "#shards"], ["group g/h has no members and is 1 record behind", "#groups/g%2Fh"], ["batches for a were refused", "#clients"]]),
          (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % HOUR, "null"), [["the disk is full in about 1h", "#shards"]]),
          ("health.diskTrend([{ at: 0, free: 1100 }, { at: 3600000, free: 2100 }], 100).left", None)]
 

@@ -343,7 +343,7 @@ def _(ctx):
     figures, = json_lines(broker.cli("top", "--json", "--every", "200ms"))
     assert [each["name"] for each in figures["due"]] == ["the-next"] and figures["overdue"] == 2 and "appended_per_s" in figures, figures
     shown = broker.cli("top", "--once", "--every", "200ms").stdout
-    assert re.search(r"^pending 3, overdue 2 since \d+s, next in 59m$", shown, re.M), shown
+    assert re.search(r"^pending 3, overdue 2 for \d+s, next in 59m$", shown, re.M), shown
 
 
 @case("tarry doctor distinguishes a healthy broker from one that cannot start, and changes nothing")

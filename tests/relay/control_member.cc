@@ -65,7 +65,7 @@ class LamedCluster final : public Cluster {
         stateless_(rd_kafka_consumer_group_metadata_new(options_.rules.group.c_str())) {
     // The other ones have the names of the cluster's own.
     options_.owner += "-lamed";
-    if (control_ == "no-fencing" && !producers_.renew()) std::exit(1);
+    if (control_ == "no-fencing" && !producers_.renew(options_.first_limit)) std::exit(1);
     auto opened = open_client(
         RD_KAFKA_CONSUMER, {"bootstrap.servers=" + options_.brokers,
                             "isolation.level=read_committed", "group.id=" + options_.rules.group});
@@ -129,7 +129,7 @@ class LamedCluster final : public Cluster {
     return control_ == "no-fencing" ? options_.owner : kafka_.owner();
   }
   Result<> renew() override {
-    return control_ == "no-fencing" ? producers_.renew() : kafka_.renew();
+    return control_ == "no-fencing" ? producers_.renew(options_.renewal_limit) : kafka_.renew();
   }
 
  private:

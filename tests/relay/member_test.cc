@@ -683,7 +683,7 @@ TEST_CASE(
   one.steps(400);
   CHECK(one.in("o") == "");
   CHECK(one.member.status().stalled.starts_with(
-      "o.delayed-0: a transaction of a producer is open in it at 2"));
+      "o.delayed-0: a producer's transaction is open at offset 2"));
   one.kafka.decide(open, KafkaModel::State::committed);
   one.steps(50);
   CHECK(one.in("o") == "c b");
@@ -1168,7 +1168,7 @@ TEST_CASE("an order waits for a producer's open transaction, and says so when it
   const int open = one.kafka.begin("of a producer");
   one.kafka.append({"o.delayed", 0}, one.record("x", {{"x-delay", "1h"}}), open);
   one.send(source, "y", {{"x-delay", "1h"}, {"x-schedule-id", "iy"}});
-  CHECK(one.order(source, {Order::Kind::cancel, "iy"}).contains("a transaction of a producer"));
+  CHECK(one.order(source, {Order::Kind::cancel, "iy"}).contains("a producer's transaction"));
   one.kafka.decide(open, KafkaModel::State::aborted);
   CHECK(one.order(source, {Order::Kind::cancel, "iy"}) == "done");
   CHECK(one.member.status().pending() == 0);
