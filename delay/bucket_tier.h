@@ -253,8 +253,7 @@ class BucketTier {
     bool exact = true;
   };
   std::optional<Earliest> earliest() const;
-  // step() should be called, to give memory to the disk; when it is at it, it wakes the host
-  // itself.
+  // Memory is short and no work is running: call step().  Running work wakes the host itself.
   bool is_short() const { return !is_at_work() && !no_room_ && wants_to_spill(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }

@@ -21,7 +21,8 @@ void report_tier(const BucketTier::Stats& tier, MetricSink& sink) {
                 "Records that were removed before they were written to the disk."},
                tier.spared);
   sink.counter(
-      {"tarry_delay_came_near_total", "Records that were loaded because their due time came near."},
+      {"tarry_delay_came_near_total",
+       "Records handed to the wheel because their due time came near, from disk or from memory."},
       tier.downgrades);
   sink.counter(
       {"tarry_delay_pulled_back_total",

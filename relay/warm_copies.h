@@ -57,7 +57,7 @@ class WarmCopies {
   WarmCopies(Cluster& cluster, storage::SortedRows& store, const Rules& rules, std::mutex& guard)
       : cluster_(cluster), store_(store), rules_(rules), guard_(guard) {}
 
-  // Any thread: those of the next step, in place of those before.
+  // Any thread.  Replaces the wanted copies, from the next step on.
   void want(std::vector<Source> sources);
 
   void follow(const Turn& turn);

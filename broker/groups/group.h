@@ -45,8 +45,9 @@
 //     commit (offsets.commit.timeout.ms): neither depends on the members.
 //   - A member with a parked JoinGroup counts as joined, until its client disconnects.
 //
-// A GroupRecord survives a restart: the last generation that became Stable, with all its members.
-// Their sessions begin anew, and a member continues with its generation.
+// A GroupRecord survives a restart: the last generation whose assignments reached the journal, with
+// all its members, or the group when it became Empty.  The members' sessions begin anew, and a
+// member continues with its generation.
 //
 // Belongs to Groups; everything runs on its shard's thread.  A group never waits: requests that it
 // cannot answer yet are kept with their members (DelayedJoin, DelayedSync).
@@ -121,8 +122,8 @@ class Group : public GroupWaits {
   struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;
-    std::string_view owner;             // The client that the group may count for.
-    std::shared_ptr<GroupShare> share;  // That client's, which Groups looks up.
+    std::string_view owner;             // The client whose GroupShare the group may count in.
+    std::shared_ptr<GroupShare> share;  // That one, which Groups looks up.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };
