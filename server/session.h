@@ -80,7 +80,7 @@
 #include "broker/context/ledger.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
-#include "server/arrival.h"
+#include "server/connection_handoff.h"
 #include "server/frame.h"
 #include "server/peer_watch.h"
 #include "server/session_context.h"
@@ -91,7 +91,7 @@ namespace tarry::server {
 
 class Session final : public std::enable_shared_from_this<Session>, private broker::Debtor {
  public:
-  Session(SessionContext& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
+  Session(SessionContext& owner, boost::asio::ip::tcp::socket socket, ConnectionHandoff handoff);
   ~Session() override;
 
   void start();
