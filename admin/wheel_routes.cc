@@ -142,7 +142,7 @@ std::uint64_t way_between_places(const std::vector<broker::ShardStatus>& shards)
   std::uint64_t steps = 0;
   for (const auto& shard : shards) {
     const auto& tier = shard.delay.tier;
-    steps += tier.written + tier.loads + tier.disk_downgrades + tier.freed_bytes;
+    steps += tier.written + tier.loads + tier.dealt_steps + tier.freed_bytes;
     for (const auto& level : tier.levels) steps += level.to_disk + level.loaded;
   }
   return steps;
@@ -224,7 +224,7 @@ boost::asio::awaitable<Json> wheel_page_json(Context& context) {
     add_to(memory, tier.levels);
     records += tier.records;
     chunks += tier.chunks;
-    came_near += tier.downgrades;
+    came_near += tier.came_near;
     bytes += shard.delay.bytes;
   }
   LevelTable levels(now);

@@ -1,6 +1,9 @@
 #pragma once
 
-// Metrics: a folder states once what it counts, and every page of figures is made from that.
+// Metrics: a figure is declared once, and every page of figures is made from that.
+//
+// A shard's figure is declared beside the struct that holds it; figures by topic, user or group
+// are declared in admin/metrics_routes.cc, from broker/views/metric_series.
 //
 //   struct JournalStats {                     // Plain fields: the code that counts says ++syncs.
 //     std::uint64_t syncs = 0;
@@ -14,8 +17,8 @@
 //                                                              '--> JsonFields: /status, /purgatory
 //
 // A statement has Prometheus' name, which ends in the unit, its help text, and the name of the
-// field in JSON where that differs.  The sinks are the admin's.  They add up the reports that
-// have the same name and labels: so the shards become one figure, or, under a label, one for each.
+// field in JSON where that differs.  The sinks are in web/.  They add up the reports that have the
+// same name and labels: so the shards become one figure, or, under a label, one for each.
 //
 // Invariants
 //   - Counting is a plain increment of a field; names, labels and sums are made when someone asks.

@@ -231,8 +231,8 @@ class Buckets {
     return fmt::format(
         "tier {} MiB, {} chunks; written {}, spared {}, near {}, loads {}, dealt {}; blobs {} MiB, "
         "tables {} MiB, RocksDB {} MiB",
-        stats.memory_bytes >> 20, stats.chunks, stats.written, stats.spared, stats.downgrades,
-        stats.loads, stats.disk_downgrades, sizes.blob_bytes >> 20, sizes.table_bytes >> 20,
+        stats.memory_bytes >> 20, stats.chunks, stats.written, stats.spared, stats.came_near,
+        stats.loads, stats.dealt_steps, sizes.blob_bytes >> 20, sizes.table_bytes >> 20,
         store_->memory_bytes() >> 20);
   }
 

@@ -541,8 +541,7 @@ void Broker::look_at_disk() {
   }
   const bool is_wrong = lost || space.least < static_cast<std::uint64_t>(disk_reserve_.load());
   const bool is_news = std::exchange(disk_was_wrong_, is_wrong) || is_wrong;
-  const std::string_view logs = identity().log_directory;
-  const bool has_other_logs = !logs.starts_with(data) || !logs.substr(data.size()).starts_with('/');
+  const bool has_other_logs = !storage::is_within(identity().log_directory, data);
   if (!is_news && !has_other_logs) return;
   for (auto& shard : shards_) {
     asio::post(shard->executor(), [shard = shard.get(), space, lost, is_news] {

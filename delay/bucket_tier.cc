@@ -168,7 +168,7 @@ std::optional<WallTime> BucketTier::next_load() const {
 
 bool BucketTier::step(WallTime now) {
   if (lane_.has_failed()) return false;
-  stats_.downgrades +=
+  stats_.came_near +=
       horizon_.hand_over(options_.step_entries, dropped_, hooks_.near, hooks_.near_soon);
   dropped_.search(options_.step_entries);
   forget_unneeded();

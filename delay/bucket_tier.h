@@ -13,7 +13,7 @@
 // A record is *near* if its key is before the horizon: it is in memory, and the engine's wheel has
 // its locator.  The horizon runs some time ahead of the clock.  A record behind it is *far*: in a
 // tail until a checkpoint or a spent budget writes it, and then on disk alone.  Loading moves the
-// horizon ahead, piece by piece; an hour that does not fit is downgraded on disk first
+// horizon ahead, piece by piece; an hour that does not fit is dealt on disk first
 // (BucketStore::next_piece()).  When memory is short the horizon moves back, and what is behind it
 // is upgraded to the disk.
 //
@@ -228,19 +228,19 @@ class BucketTier {
 
   struct Stats {
     std::size_t memory_bytes = 0;
-    std::size_t chunks = 0;             // Chunks in memory.
-    std::size_t records = 0;            // In memory.
-    std::size_t homes = 0;              // Hours and months that are known.
-    std::size_t dropped_topics = 0;     // Those of which somebody may still have records.
-    std::uint64_t written = 0;          // Records that went to disk,
-    std::uint64_t spared = 0;           //   and that were gone before.
-    std::uint64_t downgrades = 0;       // Records that came near.
-    std::uint64_t pulled_back = 0;      // Times that the horizon was.
-    std::uint64_t disk_downgrades = 0;  // Steps of dealing on disk.
-    std::uint64_t loads = 0;            // Pieces.
-    std::uint64_t freed_bytes = 0;      // On disk, of what was gone before its time came near.
-    std::uint64_t homes_seen = 0;       // In search of those that are to be written or forgotten.
-    std::uint64_t looked_for = 0;       // Entries and marks that loads have looked at.
+    std::size_t chunks = 0;          // Chunks in memory.
+    std::size_t records = 0;         // In memory.
+    std::size_t homes = 0;           // Hours and months that are known.
+    std::size_t dropped_topics = 0;  // Those of which somebody may still have records.
+    std::uint64_t written = 0;       // Records that went to disk,
+    std::uint64_t spared = 0;        //   and that were gone before.
+    std::uint64_t came_near = 0;     // Records that came near.
+    std::uint64_t pulled_back = 0;   // Times that the horizon was.
+    std::uint64_t dealt_steps = 0;   // Steps of dealing on disk.
+    std::uint64_t loads = 0;         // Pieces.
+    std::uint64_t freed_bytes = 0;   // On disk, of what was gone before its time came near.
+    std::uint64_t homes_seen = 0;    // In search of those that are to be written or forgotten.
+    std::uint64_t looked_for = 0;    // Entries and marks that loads have looked at.
     Levels levels;
   };
   Stats stats() const;
@@ -253,8 +253,7 @@ class BucketTier {
     bool exact = true;
   };
   std::optional<Earliest> earliest() const;
-  // step() should be called, to give memory to the disk; when it is at it, it wakes the host
-  // itself.
+  // Memory is short and no work is running: call step().  Running work wakes the host itself.
   bool is_short() const { return !is_at_work() && !no_room_ && wants_to_spill(); }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }

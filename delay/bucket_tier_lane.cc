@@ -158,7 +158,7 @@ std::size_t BucketTier::load_bytes(const Bucket& id) const {
 
 void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   if (!piece.loaded) {
-    ++stats_.disk_downgrades;
+    ++stats_.dealt_steps;
     dealt_last_ = true;
     homes_.split(id, std::min(finer(piece.level), BucketLevel::tick));
     return;
@@ -194,7 +194,7 @@ void BucketTier::begin_deal(const Bucket& month) {
   lane_.run<Dealt>(
       [&store = store_, owner = owner_, month]() -> Result<Dealt> {
         Dealt out;
-        const auto more = store.downgrade(owner, month, {});
+        const auto more = store.deal(owner, month, {});
         if (!more) return std::unexpected(more.error());
         out.more = *more;
         if (out.more) return out;
@@ -205,7 +205,7 @@ void BucketTier::begin_deal(const Bucket& month) {
         return out;
       },
       [this, month](const Dealt& dealt) {
-        ++stats_.disk_downgrades;
+        ++stats_.dealt_steps;
         dealt_last_ = true;
         if (dealt.more) return;
         homes_.left_disk(month);

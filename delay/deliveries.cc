@@ -164,7 +164,7 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
     return queues_.put_back(entry);
   }
   Run run{record->key.due, std::nullopt};
-  if (!body->recurrence.empty() && !take_turn_of(filling, *record, body->recurrence, run))
+  if (!body->recurrence.empty() && !plan_run_of(filling, *record, body->recurrence, run))
     return queues_.erase(entry);
   append_delivered(*filling.batch,
                    delivered_time(filling.topic.timestamp, run.due, body->original, filling.wall),
@@ -194,10 +194,10 @@ bool Deliveries::begin_batch(Filling& filling, records::Codec codec, std::size_t
   return true;
 }
 
-// Sets what a recurring record's turn is; false: there is no delivery now, and what becomes of the
-// record is in `filling`, or logged.
-bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& record,
-                              Bytes recurrence, Run& run) {
+// Sets what a recurring record's next run is; false: there is no delivery now, and what becomes of
+// the record is in `filling`, or logged.
+bool Deliveries::plan_run_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
+                             Run& run) {
   auto parsed = Recurrence::parse(recurrence, TimeZones::of_system());
   if (!parsed) {
     // Like anything damaged, it stays where it is, for the operator.
@@ -207,15 +207,15 @@ bool Deliveries::take_turn_of(Filling& filling, const storage::PendingView& reco
     waiters_.answer(record.key.sequence, std::unexpected(parsed.error()));
     return false;
   }
-  const auto turn =
-      parsed->turn(record.key.due, context_.time.running_since(), filling.topic.missed);
-  if (turn.deliver) run.due = *turn.deliver;
-  if (turn.left_out && turn.deliver) ++context_.totals.left_out_total;
-  if (turn.next) {
-    parsed->take(turn);
-    run.again = Again{*turn.next, with_recurrence(record.record, *parsed)};
+  const auto planned =
+      parsed->plan_run(record.key.due, context_.time.running_since(), filling.topic.missed);
+  if (planned.deliver) run.due = *planned.deliver;
+  if (planned.left_out && planned.deliver) ++context_.totals.left_out_total;
+  if (planned.next) {
+    parsed->take(planned);
+    run.again = Again{*planned.next, with_recurrence(record.record, *parsed)};
   }
-  if (turn.deliver) return true;
+  if (planned.deliver) return true;
   if (run.again) {
     storage::PendingRecord later = record.owned();
     later.record = std::move(run.again->record);

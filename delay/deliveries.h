@@ -142,8 +142,8 @@ class Deliveries {
   void add_to(Filling& filling, NearEntry& entry,
               const std::optional<storage::PendingView>& record);
   bool begin_batch(Filling& filling, records::Codec codec, std::size_t record_size);
-  bool take_turn_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
-                    Run& run);
+  bool plan_run_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
+                   Run& run);
   void note(Delivery& delivery, NearEntry& entry, const storage::PendingView& record, Run run,
             WallTime at);
   std::size_t send(Filling& filling);

@@ -21,15 +21,16 @@ void report_tier(const BucketTier::Stats& tier, MetricSink& sink) {
                 "Records that were removed before they were written to the disk."},
                tier.spared);
   sink.counter(
-      {"tarry_delay_came_near_total", "Records that were loaded because their due time came near."},
-      tier.downgrades);
+      {"tarry_delay_came_near_total",
+       "Records handed to the wheel because their due time came near, from disk or from memory."},
+      tier.came_near);
   sink.counter(
       {"tarry_delay_pulled_back_total",
        "How many times records near their due time left the memory again because it was short."},
       tier.pulled_back);
   sink.counter(
       {"tarry_delay_disk_downgrades_total", "Steps that moved chunks on disk to finer buckets."},
-      tier.disk_downgrades);
+      tier.dealt_steps);
   sink.counter({"tarry_delay_loads_total", "Pieces of buckets that were loaded from the disk."},
                tier.loads);
 }

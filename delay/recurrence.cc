@@ -131,38 +131,38 @@ std::optional<WallTime> Recurrence::nth_last(WallTime after, WallTime before,
   return run && *run > after ? run : std::nullopt;
 }
 
-Recurrence::Turn Recurrence::turn(WallTime due, WallTime running_since,
-                                  const MissedPolicy& policy) const {
+Recurrence::NextRun Recurrence::plan_run(WallTime due, WallTime running_since,
+                                         const MissedPolicy& policy) const {
   // A run that was moved ahead of its time still counts as that run; one that was moved behind
   // others takes their place.
   const WallTime here = std::max(run_, due);
-  Turn turn{due, std::nullopt, false};
+  NextRun planned{due, std::nullopt, false};
   WallTime last = here;  // The next times come after it.
   if (due < running_since) {
     if (policy.runs == MissedRuns::skip) {
-      turn.deliver.reset();
-      turn.left_out = true;
+      planned.deliver.reset();
+      planned.left_out = true;
       last = std::max(here, running_since - milliseconds{1});
     } else {
       // A broker that was down for a year owes a record each minute: all that are owed would bury
       // its consumers, so `all` is bounded as well.
       const std::uint32_t kept = policy.runs == MissedRuns::all ? std::max(policy.max, 1u) : 1;
       if (const auto oldest = nth_last(here, running_since, kept)) {
-        turn.deliver = last = *oldest;
-        turn.left_out = true;
+        planned.deliver = last = *oldest;
+        planned.left_out = true;
       }
     }
   }
   // A run that was left out does not count: who asks for ten deliveries gets ten.
-  const bool was_last = turn.deliver && end_.count && delivered_ + 1 >= *end_.count;
-  if (!was_last) turn.next = next_after(last);
-  return turn;
+  const bool was_last = planned.deliver && end_.count && delivered_ + 1 >= *end_.count;
+  if (!was_last) planned.next = next_after(last);
+  return planned;
 }
 
-void Recurrence::take(const Turn& turn) {
-  TARRY_ASSERT(turn.next.has_value(), "a recurrence that has ended is not kept");
-  if (turn.deliver) ++delivered_;
-  run_ = *turn.next;
+void Recurrence::take(const NextRun& planned) {
+  TARRY_ASSERT(planned.next.has_value(), "a recurrence that has ended is not kept");
+  if (planned.deliver) ++delivered_;
+  run_ = *planned.next;
 }
 
 std::vector<WallTime> Recurrence::upcoming(std::size_t limit) const {

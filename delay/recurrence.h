@@ -11,8 +11,8 @@
 // moved.  When the run is delivered, the record is due again: same sequence number, same handle,
 // next due time.
 //
-//   pending, due 09:00 --turn()--> deliver 09:00; next 10:00 --take()--> pending, due 10:00
-//                                  deliver 18:00; no next    ----------> gone
+//   pending, due 09:00 --plan_run()--> deliver 09:00; next 10:00 --take()--> pending, due 10:00
+//                                      deliver 18:00; no next    ----------> gone
 //
 // Missed runs.  A run is missed if it was due before the engine began to run (`running_since`)
 // and was not delivered.  tarry.delay.missed says what becomes of missed runs:
@@ -23,12 +23,12 @@
 // A run that becomes due while the engine runs is never left out, however late it is delivered.
 // The engine takes `running_since` back when its clock is set back, so that what it accepts then is
 // not taken for missed; a jump ahead that it believes counts as a new beginning.
-// The x-count counts deliveries, so a run that is left out does not count.  A turn looks at one
-// delivery, and needs no other state than the recurrence itself: a crash between two turns of `all`
+// The x-count counts deliveries, so a run that is left out does not count.  A plan looks at one
+// delivery, and needs no other state than the recurrence itself: a crash between two runs of `all`
 // changes nothing.
 //
 // Invariant: every time that is given out is later than those before it, at most x-until
-// and in the years up to 9999.  A turn takes a few steps, whatever the time that has passed; with
+// and in the years up to 9999.  A plan takes a few steps, whatever the time that has passed; with
 // `all` and x-cron at most `max` steps back.
 //
 // Pure; any thread.
@@ -97,17 +97,17 @@ class Recurrence {
   // The first run is at `first`, which need not be one of the rule's own times.
   Recurrence(Rule rule, End end, WallTime first);
 
-  struct Turn {
+  struct NextRun {
     std::optional<WallTime> deliver;  // The due time of the delivery to make now; empty: none.
     std::optional<WallTime> next;     // When the record is due again; empty: it is gone.
     bool left_out = false;            // Missed runs that will not be delivered.
   };
   // The next step for the pending record now that it is due at `due`: the time of its run, or the
   // time to which it was moved.
-  Turn turn(WallTime due, WallTime running_since, const MissedPolicy& policy) const;
+  NextRun plan_run(WallTime due, WallTime running_since, const MissedPolicy& policy) const;
 
-  // Makes this the recurrence of the record that is pending after `turn`, which has a `next`.
-  void take(const Turn& turn);
+  // Makes this the recurrence of the record that is pending after `planned`, which has a `next`.
+  void take(const NextRun& planned);
 
   // The next runs after the pending one as far as the end allows, at most `limit`: for people.
   std::vector<WallTime> upcoming(std::size_t limit) const;

@@ -37,16 +37,15 @@
 //     (questions.h).
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
 //     their source partition, and nothing else.
-//   - From a partition that is paused, because too much has arrived (intake.h), nothing is
-//   delivered
-//     that was due behind its last fetch: a cancellation of it may be in the source.
+//   - From a partition that is paused, because too much has arrived (intake.h), nothing that was
+//     due behind its last fetch is delivered: a cancellation of it may be in the source.
 //   - While nothing can be taken in for lack of room, what is due leaves although its source is not
 //     read.  When there is room, each source is read to its end first.
 //   - Partitions take turns: each transaction begins with the first one that was cut short by the
 //     bound of the last one, but for the one with which that began.
-//   - An order is obeyed when all counts that was acknowledged before it came (waiting_orders.h);
-//     and its answer is given after a commit, which the group would have refused to a member that
-//     has lost the partition.
+//   - An order is carried out once everything acknowledged before it has been taken in
+//     (waiting_orders.h); and its answer is given after a commit, which the group would have
+//     refused to a member that has lost the partition.
 //
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.
@@ -154,11 +153,23 @@ class Member {
   storage::SortedRows& store_;
   const MemberOptions options_;
 
+  // The step's thread alone uses these.
+  std::set<std::pair<std::string, Source>> prepared_targets_;
+  bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
+  bool needs_renewal_ = false;
+  // A transaction, or a send outside one, had a refusal whose record is not known: the next take
+  // few records.
+  bool is_careful_ = false, sends_carefully_ = false;
+  Source first_in_turn_{};
+  bool was_late_ = false;                // The last step had no time for a transaction.
+  MonoTime tended_at_{}, flushed_at_{};  // The store.
+
+  WaitingOrders orders_{options_.waiting_orders};  // Has a lock of its own.
+
   mutable std::mutex mutex_;  // Guards what follows; the step's thread alone changes it.
   Assignment assignment_;
   const PendingView view_{mutex_, assignment_};
   WarmCopies warm_{cluster_, store_, options_.rules, mutex_};
-  std::set<std::pair<std::string, Source>> prepared_targets_;
   HeldTargets held_targets_;
   Intake intake_{options_.arrived_bytes};
   Progress progress_{options_.retry, options_.longest_transact_retry};
@@ -173,14 +184,6 @@ class Member {
                        .assignment = assignment_,
                        .progress = progress_,
                        .commit = [this](const auto& offsets) { return commit(offsets); }}};
-  bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
-  bool needs_renewal_ = false;
-  // A record is refused, and is not known yet; of a transaction, and of what is sent without one.
-  bool is_careful_ = false, sends_carefully_ = false;
-  Source first_in_turn_{};
-  bool was_late_ = false;                // The last step had no time for a transaction.
-  MonoTime tended_at_{}, flushed_at_{};  // The store.
-  WaitingOrders orders_{options_.waiting_orders};
 };
 
 }  // namespace tarry::relay

@@ -369,7 +369,7 @@ OrderResult Partition::move(Offset offset, const PendingRecord& record, const Or
       return fail(Errc::io, fmt::format("its target {} takes no records now", record.target));
     const std::size_t sent = planning.work.records.size();
     deliver(offset, moved, planning);
-    // A recurring record may have no turn now.
+    // A recurring record may have no run now.
     if (planning.work.records.size() > sent) {
       ProducerRecord& out = planning.work.records.back();
       if (out.kind == ProducerRecord::Kind::invalid)
@@ -519,16 +519,16 @@ void Partition::deliver(Offset offset, const PendingRecord& record, PlanState& p
     if (!recurrence)
       return make_invalid(body->record, body->original, offset, recurrence.error().message,
                           planning);
-    const auto turn = recurrence->turn(record.due, running_since_, {});
-    if (turn.next) {
-      recurrence->take(turn);
+    const auto planned = recurrence->plan_run(record.due, running_since_, {});
+    if (planned.next) {
+      recurrence->take(planned);
       change.record = record;
-      change.record->due = *turn.next;
+      change.record->due = *planned.next;
       change.record->body = delay::with_recurrence(record.body, *recurrence);
       if (!record.id.empty()) planning.ids[record.id] = offset;  // It goes on, and keeps its id.
     }
-    if (!turn.deliver) return;
-    due = *turn.deliver;
+    if (!planned.deliver) return;
+    due = *planned.deliver;
   }
   ProducerRecord out{
       .kind = ProducerRecord::Kind::target,

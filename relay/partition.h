@@ -139,8 +139,8 @@ class Partition {
   Partition(const Source& source, const Rules& rules, storage::SortedRows& store)
       : source_(source), rules_(rules), pending_(store, source) {}
 
-  // Where the rows have to be read from that the store does not have.  It is emptied when it may
-  // hold what is gone: after longest_unread, or when the topic is not the one that was read.
+  // The offset of the first row that the store lacks.  The store's part is emptied if it may hold
+  // records that are gone: after longest_unread, or when the topic is not the one that was read.
   // `committed`: the source's offset, if it is known.
   Offset rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed = {});
   // A row of the state topic, in its order.  An error names the row, which is left out.

@@ -270,10 +270,7 @@ void TakeOver::free_log(AssignedPartition& assigned, MonoTime mono) {
 }
 
 void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {
-  const bool was_read =
-      assigned.target >= 0 &&
-      std::max(assigned.partition.arrived_end(), assigned.read_end) >= assigned.target &&
-      !assigned.partition.has_arrived_before(assigned.target);
+  const bool was_read = assigned.target >= 0 && assigned.has_taken(assigned.target);
   // When no record can be taken in for lack of room, only delivery makes room.
   if (!was_read && !(is_full && assigned.target >= 0)) return ask_end(assigned, mono);
   {

@@ -13,8 +13,9 @@
 //     first the committed offset is stable, then the end of the state partition is asked for.
 //   - However often this member stands still, or is held up, it goes on: what was due when an end
 //     was asked for leaves when the source has been read to that end, whatever happens meanwhile.
-//   - A partition is owned when it was surely fetched from before its end was asked for; or unread,
-//     while no record can be taken in: then it is read to its end before it delivers with room.
+//   - A partition is owned once a fetch that surely began before its end was asked for has reached
+//     that end.  While there is no room it may be owned unread; when there is room, it is read to
+//     its end before it delivers.
 //   - Each has its turn to be asked about, however slow the answers are.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.

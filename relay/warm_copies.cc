@@ -31,30 +31,30 @@ std::optional<WarmCopies::Copy> WarmCopies::take(const Source& source) {
 }
 
 // A copy begins again with what the store has after a stall or an outage: it may be too old then.
-void WarmCopies::follow(const Turn& turn) {
+void WarmCopies::follow(const StepTerms& terms) {
   std::set<Source> wanted;
   {
     const std::lock_guard lock(wanted_mutex_);
     wanted = wanted_;
   }
   // The room that is left is for what this member owns.
-  if (!turn.has_room) wanted.clear();
+  if (!terms.has_room) wanted.clear();
   std::vector<Source> dropped;
   for (const auto& [source, copy] : copies_)
-    if (turn.is_disturbed || copy.is_stale || !wanted.contains(source)) dropped.push_back(source);
+    if (terms.is_disturbed || copy.is_stale || !wanted.contains(source)) dropped.push_back(source);
   for (const auto& source : dropped) drop(source);
   for (const auto& source : wanted) {
-    if (turn.assignment.contains(source) || copies_.contains(source)) continue;
+    if (terms.assignment.contains(source) || copies_.contains(source)) continue;
     // The others begin in the next step.
-    if (turn.is_late()) return;
+    if (terms.is_late()) return;
     Retry& retry = starts_[source];
-    if (!retry.may(turn.mono)) continue;
+    if (!retry.may(terms.mono)) continue;
     Copy copy(Partition(source, rules_, store_));
-    if (const auto started = start(source, copy, turn); !started) {
+    if (const auto started = start(source, copy, terms); !started) {
       // Kafka may have taken a while to say nothing: no other is asked in this step.
       log_warn("relay", "{}: the warm copy cannot be read: {}", source.text(),
                started.error().message);
-      return retry.failed(turn.mono, turn.retry, turn.longest_retry);
+      return retry.failed(terms.mono, terms.retry, terms.longest_retry);
     }
     retry.reset();
     const std::lock_guard lock(guard_);
@@ -62,10 +62,10 @@ void WarmCopies::follow(const Turn& turn) {
   }
 }
 
-Result<> WarmCopies::start(const Source& source, Copy& copy, const Turn& turn) {
-  const auto end = turn.state_end(source);
+Result<> WarmCopies::start(const Source& source, Copy& copy, const StepTerms& terms) {
+  const auto end = terms.state_end(source);
   if (!end) return std::unexpected(end.error());
-  const Offset from = copy.partition.rows_from(turn.now, *end);
+  const Offset from = copy.partition.rows_from(terms.now, *end);
   copy.complete_at = copy.partition.pending().place().complete_at;
   return cluster_.start_rows(source, from);
 }

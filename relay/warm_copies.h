@@ -43,7 +43,7 @@ class WarmCopies {
     bool is_stale = false;
   };
   // For a step: what the member may do in it.
-  struct Turn {
+  struct StepTerms {
     bool is_disturbed = false;  // Rows may have been missed.
     bool has_room = true;
     const Assignment& assignment;
@@ -57,10 +57,10 @@ class WarmCopies {
   WarmCopies(Cluster& cluster, storage::SortedRows& store, const Rules& rules, std::mutex& guard)
       : cluster_(cluster), store_(store), rules_(rules), guard_(guard) {}
 
-  // Any thread: those of the next step, in place of those before.
+  // Any thread.  Replaces the wanted copies, from the next step on.
   void want(std::vector<Source> sources);
 
-  void follow(const Turn& turn);
+  void follow(const StepTerms& terms);
   bool contains(const Source& source) const { return copies_.contains(source); }
   // Null: there is none.
   Copy* find(const Source& source);
@@ -74,7 +74,7 @@ class WarmCopies {
   std::size_t bytes() const;
 
  private:
-  Result<> start(const Source& source, Copy& copy, const Turn& turn);
+  Result<> start(const Source& source, Copy& copy, const StepTerms& terms);
 
   Cluster& cluster_;
   storage::SortedRows& store_;

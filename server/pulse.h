@@ -3,8 +3,8 @@
 // Pulse: calls `turn` once in each `interval`, on a thread of its own, which has the name
 // `thread_name`; the first time after one interval.
 //
-// The destructor waits for a turn that is running.  Made and destroyed on one thread, which a turn
-// never is.
+// The destructor waits for a `turn` that is running.  Create and destroy it on the same thread,
+// never inside `turn`.
 
 #include <chrono>
 #include <functional>

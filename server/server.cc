@@ -194,9 +194,9 @@ struct Server::Parts {
   std::size_t connection_limit() const;
   void look_around();
   void run_loop(EventLoop& loop, std::size_t index);
-  void give(std::size_t index, Arrival arrival);
-  void accepted(const Entrance& entrance, Arrival arrival);
-  void give_next(Arrival arrival);
+  void give(std::size_t index, ConnectionHandoff handoff);
+  void accepted(const Entrance& entrance, ConnectionHandoff handoff);
+  void give_next(ConnectionHandoff handoff);
   using TlsContexts = std::vector<std::shared_ptr<const TlsContext>>;
   TlsContexts read_certificates(const std::vector<ListenerConfig>& listeners) const;
   void use_certificates(const TlsContexts& contexts);
@@ -316,9 +316,10 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
     entrance.listener = std::make_unique<Listener>(
         loops[0]->context, clock, std::move(bound[i]), *connections, *entrance.rates,
         [this, &entrance](int descriptor, asio::ip::tcp protocol, std::string peer) {
-          Arrival arrival{.descriptor = descriptor, .protocol = protocol, .peer = std::move(peer)};
-          arrival.origin.listener = entrance.info;
-          accepted(entrance, std::move(arrival));
+          ConnectionHandoff handoff{
+              .descriptor = descriptor, .protocol = protocol, .peer = std::move(peer)};
+          handoff.origin.listener = entrance.info;
+          accepted(entrance, std::move(handoff));
         });
   }
   if (rate_of.empty()) read_rates(config);
@@ -339,16 +340,16 @@ void Server::Parts::set_rates() {
   for (std::size_t i = 0; i < entrances.size(); ++i) entrances[i].rates->set_limit(rate_of[i]);
 }
 
-void Server::Parts::accepted(const Entrance& entrance, Arrival arrival) {
+void Server::Parts::accepted(const Entrance& entrance, ConnectionHandoff handoff) {
   // The connection comes back through give_next() when its handshake is done.
-  if (entrance.tls) return handshakes->begin(std::move(arrival), entrance.tls);
-  give_next(std::move(arrival));
+  if (entrance.tls) return handshakes->begin(std::move(handoff), entrance.tls);
+  give_next(std::move(handoff));
 }
 
-void Server::Parts::give_next(Arrival arrival) {
+void Server::Parts::give_next(ConnectionHandoff handoff) {
   // Atomic: shard 0 comes here, and the threads of the handshakes.
   const auto next = next_shard.fetch_add(1, std::memory_order_relaxed);
-  give(next % loops.size(), std::move(arrival));
+  give(next % loops.size(), std::move(handoff));
 }
 
 // One for each listener; null where it has no TLS or its certificate cannot be used.
@@ -502,15 +503,15 @@ Result<> Server::start() {
   if (std::ranges::any_of(parts.entrances, [](const auto& entrance) { return !!entrance.tls; })) {
     parts.handshakes = std::make_unique<TlsHandshakes>(
         parts.clock, std::max<std::size_t>(1, parts.loops.size() / 2), TlsHandshakeLimits{},
-        [&parts](Arrival arrival) { parts.give_next(std::move(arrival)); },
+        [&parts](ConnectionHandoff handoff) { parts.give_next(std::move(handoff)); },
         [&parts](const std::string& peer) { parts.connections->ended(peer); });
   }
   for (auto& front_end : parts.front_ends) {
     front_end->sessions.on_ended = [&parts](std::string_view peer) {
       parts.connections->ended(peer);
     };
-    front_end->sessions.move_to = [&parts](broker::Shard& there, Arrival arrival) {
-      parts.give(there.index(), std::move(arrival));
+    front_end->sessions.move_to = [&parts](broker::Shard& there, ConnectionHandoff handoff) {
+      parts.give(there.index(), std::move(handoff));
     };
   }
 
@@ -574,12 +575,12 @@ void Server::Parts::run_loop(EventLoop& loop, std::size_t index) {
   }
 }
 
-void Server::Parts::give(std::size_t index, Arrival arrival) {
+void Server::Parts::give(std::size_t index, ConnectionHandoff handoff) {
   Sessions& sessions = front_ends[index]->sessions;
   // Posted also to the thread that this runs on (shard 0 accepts): a connection begins in a turn of
   // its own.
-  asio::post(front_ends[index]->loop.context, [&sessions, arrival = std::move(arrival)]() mutable {
-    sessions.take(std::move(arrival));
+  asio::post(front_ends[index]->loop.context, [&sessions, handoff = std::move(handoff)]() mutable {
+    sessions.take(std::move(handoff));
   });
 }
 

@@ -24,9 +24,9 @@ void ServiceNotices::ready(std::string_view status, Watchdog::Ask ask) {
   pulse_.reset();
   manager_.tell(fmt::format("READY=1\nSTATUS={}", status));
   if (!manager_.listens() || !watchdog_) return;
-  // A sign takes two turns, one to ask and one to tell, so a period has two signs at least.
+  // A sign takes two beats, one to ask and one to tell, so a period has two signs at least.
   pulse_.emplace(std::chrono::duration_cast<std::chrono::milliseconds>(*watchdog_ / 4),
-                 [dog = std::make_shared<Watchdog>(manager_, std::move(ask))] { dog->turn(); });
+                 [dog = std::make_shared<Watchdog>(manager_, std::move(ask))] { dog->beat(); });
 }
 
 void ServiceNotices::stopping(std::string_view why) {

@@ -94,17 +94,17 @@ asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
 
 }  // namespace
 
-Session::Session(SessionContext& owner, asio::ip::tcp::socket socket, Arrival arrival)
+Session::Session(SessionContext& owner, asio::ip::tcp::socket socket, ConnectionHandoff handoff)
     : broker::Debtor(owner.shard.ledger()),
       owner_(owner),
       socket_(std::move(socket)),
-      tls_(std::move(arrival.tls)),
-      connection_(std::move(arrival.peer), std::move(arrival.origin)),
-      unread_(std::move(arrival.unread)),
+      tls_(std::move(handoff.tls)),
+      connection_(std::move(handoff.peer), std::move(handoff.origin)),
+      unread_(std::move(handoff.unread)),
       held_(owner.shard.ledger(), this),
       memory_wait_(first_memory_wait) {
-  connection_.client_software_name = std::move(arrival.software_name);
-  connection_.client_software_version = std::move(arrival.software_version);
+  connection_.client_software_name = std::move(handoff.software_name);
+  connection_.client_software_version = std::move(handoff.software_version);
   if (!connection_.use().since) connection_.use().since = owner_.shard.clock().mono();
   owner_.shard.clients.push_front(connection_);
   next_ = owner_.first;
@@ -689,23 +689,23 @@ bool Session::moved() {
   if (error) return false;
   // Before the descriptor is given away: this shard's watch must not tell of another's session.
   watch_peer(false);
-  Arrival arrival{.descriptor = -1,
-                  .protocol = local.protocol(),
-                  .peer = connection_.peer(),
-                  .origin = connection_.origin(),
-                  .software_name = connection_.client_software_name,
-                  .software_version = connection_.client_software_version};
+  ConnectionHandoff handoff{.descriptor = -1,
+                            .protocol = local.protocol(),
+                            .peer = connection_.peer(),
+                            .origin = connection_.origin(),
+                            .software_name = connection_.client_software_name,
+                            .software_version = connection_.client_software_version};
   // This also ends the wait for the socket, whose callback holds this session.
-  arrival.descriptor = socket_.release(error);
+  handoff.descriptor = socket_.release(error);
   if (error) return false;
-  arrival.tls = std::move(tls_);
-  arrival.unread = std::exchange(unread_, {});
+  handoff.tls = std::move(tls_);
+  handoff.unread = std::exchange(unread_, {});
   // The unread bytes are charged again where the connection goes.
   count_held();
   closed_ = moved_away_ = true;
   idle_.cancel();
   stalled_.cancel();
-  owner_.move_to(*there, std::move(arrival));
+  owner_.move_to(*there, std::move(handoff));
   return true;
 }
 

@@ -80,7 +80,7 @@
 #include "broker/context/ledger.h"
 #include "broker/handlers/table.h"
 #include "broker/shard.h"
-#include "server/arrival.h"
+#include "server/connection_handoff.h"
 #include "server/frame.h"
 #include "server/peer_watch.h"
 #include "server/session_context.h"
@@ -91,7 +91,7 @@ namespace tarry::server {
 
 class Session final : public std::enable_shared_from_this<Session>, private broker::Debtor {
  public:
-  Session(SessionContext& owner, boost::asio::ip::tcp::socket socket, Arrival arrival);
+  Session(SessionContext& owner, boost::asio::ip::tcp::socket socket, ConnectionHandoff handoff);
   ~Session() override;
 
   void start();
@@ -251,7 +251,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   Deadline login_{*this, "the client did not log in within 10 s", true};
   Linger linger_{*this};
 
-  Pause timed_pause_ = Pause::none;          // Or quota, or memory; pause() has the others.
+  // none, quota or memory; pause() computes the other reasons.
+  Pause timed_pause_ = Pause::none;
   std::unique_ptr<PauseTimer> pause_timer_;  // Null: it never had such a pause.
   timing::Tick pause_ends_ = 0;
   std::chrono::milliseconds memory_wait_;  // The next pause for memory.

@@ -15,7 +15,7 @@
 #include "base/log_throttle.h"
 #include "broker/broker.h"
 #include "broker/shard.h"
-#include "server/arrival.h"
+#include "server/connection_handoff.h"
 #include "server/peer_watch.h"
 #include "server/session_limits.h"
 
@@ -64,7 +64,7 @@ struct SessionContext {
   std::move_only_function<void(std::string_view peer)> on_ended;
 
   // Gives a connection to the sessions of another shard; none: all stay.
-  std::move_only_function<void(broker::Shard& there, Arrival arrival)> move_to;
+  std::move_only_function<void(broker::Shard& there, ConnectionHandoff handoff)> move_to;
 
   // A client can cause these lines over and over; this many are enough to identify it.
   static constexpr unsigned lines_per_kind = 20;

@@ -21,19 +21,19 @@ Sessions::~Sessions() {
   TARRY_ASSERT(first == nullptr, "sessions end before what they belong to");
 }
 
-void Sessions::take(Arrival arrival) {
-  // The peer is copied, because the arrival is gone when the session's constructor throws.
-  const auto refused = [this, peer = arrival.peer](const std::string& why) {
+void Sessions::take(ConnectionHandoff handoff) {
+  // The peer is copied, because the handoff is gone when the session's constructor throws.
+  const auto refused = [this, peer = handoff.peer](const std::string& why) {
     not_taken.warn(shard.clock().mono(), "server",
                    fmt::format("a new connection is closed at once: {}", why));
     if (on_ended) on_ended(peer);
   };
   asio::ip::tcp::socket socket(shard.executor());
   boost::system::error_code error;
-  socket.assign(arrival.protocol, arrival.descriptor, error);
+  socket.assign(handoff.protocol, handoff.descriptor, error);
   if (error) {
     // The socket has not taken it over.
-    ::close(arrival.descriptor);
+    ::close(handoff.descriptor);
     return refused(error.message());
   }
   // end() has closed the others already, and nobody would close this one.
@@ -41,7 +41,7 @@ void Sessions::take(Arrival arrival) {
   std::shared_ptr<Session> session;
   SessionContext& shared = *this;  // The base is private, and not known to make_shared().
   try {
-    session = std::make_shared<Session>(shared, std::move(socket), std::move(arrival));
+    session = std::make_shared<Session>(shared, std::move(socket), std::move(handoff));
   } catch (const std::exception& failed) {
     return refused(failed.what());  // From here on the session says itself when it has ended.
   }

@@ -12,7 +12,7 @@
 
 #include "broker/broker.h"
 #include "broker/shard.h"
-#include "server/arrival.h"
+#include "server/connection_handoff.h"
 #include "server/session_context.h"
 #include "server/session_limits.h"
 
@@ -30,7 +30,7 @@ class Sessions : private SessionContext {
   using SessionContext::on_ended;
 
   // A connection that cannot be served is closed, with a line in the log, and counts as ended.
-  void take(Arrival arrival);
+  void take(ConnectionHandoff handoff);
   void close_all(std::string_view reason);
   // Closes them all, and whatever is still on its way here; `then` is called when none is left.
   void end(std::string_view reason, std::move_only_function<void()> then);

@@ -38,10 +38,10 @@ class TlsHandshakes::Worker {
   Worker(const Clock& clock, TlsHandshakeLimits limits, const Done& done, const Failed& failed)
       : clock_(clock), limits_(limits), done_(done), failed_(failed), thread_([this] { run(); }) {}
 
-  void post(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+  void post(ConnectionHandoff handoff, std::shared_ptr<const TlsContext> context) {
     asio::post(context_,
-               [this, arrival = std::move(arrival), context = std::move(context)]() mutable {
-                 begin(std::move(arrival), std::move(context));
+               [this, handoff = std::move(handoff), context = std::move(context)]() mutable {
+                 begin(std::move(handoff), std::move(context));
                });
   }
   void stop() {
@@ -58,14 +58,14 @@ class TlsHandshakes::Worker {
 
  private:
   struct Handshake {
-    Handshake(asio::io_context& io, Arrival its_arrival,
+    Handshake(asio::io_context& io, ConnectionHandoff its_handoff,
               std::shared_ptr<const TlsContext> its_context, MonoTime now)
-        : arrival(std::move(its_arrival)),
+        : handoff(std::move(its_handoff)),
           context(std::move(its_context)),
           socket(io),
           deadline(io),
           begun(now) {}
-    Arrival arrival;
+    ConnectionHandoff handoff;
     std::shared_ptr<const TlsContext> context;
     tcp::socket socket;
     asio::steady_timer deadline;
@@ -82,18 +82,18 @@ class TlsHandshakes::Worker {
     context_.run();
   }
 
-  void begin(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+  void begin(ConnectionHandoff handoff, std::shared_ptr<const TlsContext> context) {
     const auto now = clock_.mono();
     // Only one that had its chance makes room, or a flood would end every handshake.
     if (all_.size() >= limits_.under_way && now - all_.front()->begun >= limits_.chance)
       end(all_.front(),
           fmt::format("{} handshakes are in progress, which is the limit; the oldest is ended",
                       all_.size()));
-    const int descriptor = arrival.descriptor;
+    const int descriptor = handoff.descriptor;
     const auto handshake =
-        std::make_shared<Handshake>(context_, std::move(arrival), std::move(context), now);
+        std::make_shared<Handshake>(context_, std::move(handoff), std::move(context), now);
     boost::system::error_code error;
-    handshake->socket.assign(handshake->arrival.protocol, descriptor, error);
+    handshake->socket.assign(handshake->handoff.protocol, descriptor, error);
     // No socket owns it now.
     if (error) ::close(descriptor);
     // In the list even if it fails at once, because end() takes it out.
@@ -127,7 +127,7 @@ class TlsHandshakes::Worker {
   }
 
   void step(const Pointer& handshake) {
-    auto& tls = handshake->arrival.tls;
+    auto& tls = handshake->handoff.tls;
     // Made when the client has sent something: until then it costs its socket alone.
     if (!tls) {
       tls = std::make_unique<TlsSession>(handshake->context, handshake->socket.native_handle());
@@ -137,7 +137,7 @@ class TlsHandshakes::Worker {
       // A port that is only looked at is nothing to tell.
       if (stepped.error().code == Errc::stopped) {
         log_debug("server", "connection from {} ended in its TLS handshake",
-                  handshake->arrival.peer);
+                  handshake->handoff.peer);
         return drop(handshake->place);
       }
       if (tls->is_client_refused()) return refuse(handshake, stepped.error().message);
@@ -147,13 +147,13 @@ class TlsHandshakes::Worker {
     if (*stepped == TlsSession::Step::needs_write) return wait(handshake, tcp::socket::wait_write);
     auto principal = tls->principal();
     if (!principal) return refuse(handshake, principal.error().message);
-    Arrival arrival = std::move(handshake->arrival);
-    arrival.origin.tls_principal = std::move(*principal);
+    ConnectionHandoff handoff = std::move(handshake->handoff);
+    handoff.origin.tls_principal = std::move(*principal);
     boost::system::error_code error;
     // Released, not closed: a session takes the descriptor over.
-    arrival.descriptor = handshake->socket.release(error);
+    handoff.descriptor = handshake->socket.release(error);
     remove(handshake);
-    done_(std::move(arrival));
+    done_(std::move(handoff));
   }
 
   // Clients that stop in the middle have lines of their own, beside all that speak no TLS.
@@ -161,26 +161,26 @@ class TlsHandshakes::Worker {
     (is_late ? late_ : failed_log_)
         .warn(clock_.mono(), "server",
               fmt::format(
-                  "connection from {} to the listener {} ended: {}", handshake->arrival.peer,
-                  handshake->arrival.origin.listener ? handshake->arrival.origin.listener->name
+                  "connection from {} to the listener {} ended: {}", handshake->handoff.peer,
+                  handshake->handoff.origin.listener ? handshake->handoff.origin.listener->name
                                                      : std::string(),
                   why));
     drop(handshake->place);
   }
   // By its certificate.
   void refuse(const Pointer& handshake, const std::string& why) {
-    const auto& arrival = handshake->arrival;
+    const auto& handoff = handshake->handoff;
     refused_.warn(
         clock_.mono(), "audit",
-        fmt::format("a connection from {} on listener {} is refused: {}", arrival.peer,
-                    arrival.origin.listener ? arrival.origin.listener->name : std::string(), why));
+        fmt::format("a connection from {} on listener {} is refused: {}", handoff.peer,
+                    handoff.origin.listener ? handoff.origin.listener->name : std::string(), why));
     drop(handshake->place);
   }
   void drop(std::list<Pointer>::iterator place) {
     const Pointer handshake = std::move(*place);  // remove() takes the place away.
-    const std::string peer = handshake->arrival.peer;
+    const std::string peer = handshake->handoff.peer;
     // Before the socket is closed, whose descriptor another connection may get at once.
-    handshake->arrival.tls.reset();
+    handshake->handoff.tls.reset();
     boost::system::error_code ignored;
     handshake->socket.close(ignored);
     remove(handshake);
@@ -220,10 +220,10 @@ TlsHandshakes::~TlsHandshakes() {
   stop();
 }
 
-void TlsHandshakes::begin(Arrival arrival, std::shared_ptr<const TlsContext> context) {
+void TlsHandshakes::begin(ConnectionHandoff handoff, std::shared_ptr<const TlsContext> context) {
   // In turn: a handshake costs about the same whoever the client is.
   const auto index = next_.fetch_add(1, std::memory_order_relaxed) % workers_.size();
-  workers_[index]->post(std::move(arrival), std::move(context));
+  workers_[index]->post(std::move(handoff), std::move(context));
 }
 
 void TlsHandshakes::stop() {

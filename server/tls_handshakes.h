@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "server/arrival.h"
+#include "server/connection_handoff.h"
 #include "server/tls_context.h"
 
 namespace tarry::server {
@@ -38,8 +38,8 @@ struct TlsHandshakeLimits {
 
 class TlsHandshakes {
  public:
-  // The arrival has its TlsSession and the principal of its certificate.
-  using Done = std::function<void(Arrival arrival)>;
+  // The handoff has its TlsSession and the principal of its certificate.
+  using Done = std::function<void(ConnectionHandoff handoff)>;
   using Failed = std::function<void(const std::string& peer)>;
 
   TlsHandshakes(const Clock& clock, std::size_t threads, TlsHandshakeLimits limits, Done done,
@@ -47,7 +47,7 @@ class TlsHandshakes {
   ~TlsHandshakes();  // stop()
 
   // Takes the socket over.
-  void begin(Arrival arrival, std::shared_ptr<const TlsContext> context);
+  void begin(ConnectionHandoff handoff, std::shared_ptr<const TlsContext> context);
   // Ends those that are under way, and the threads.  Nothing is called back after it.
   void stop();
 

@@ -25,7 +25,7 @@ std::optional<Number> whole_number(std::string_view text) {
 
 }  // namespace
 
-void Watchdog::turn() {
+void Watchdog::beat() {
   if (answered_) {
     // A shard has not answered the last question: no sign of life, and no second question.
     if (!answered_->load()) return;

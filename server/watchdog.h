@@ -5,10 +5,10 @@
 // One is sent only after every thread that serves clients has answered, so that the manager
 // restarts a broker of which a part hangs.
 //
-//   a turn:    ask ──> each shard answers
+//   a beat:    ask ──> each shard answers
 //   the next:  all have answered: WATCHDOG=1, and ask again; else nothing
 //
-// Shards only set a flag: the manager is told on the thread that takes the turns (pulse.h).
+// Shards only set a flag: the manager is told on the thread of the beats (pulse.h).
 
 #include <sys/types.h>
 
@@ -31,7 +31,7 @@ class Watchdog {
   // `all_answered` may be called on any thread, and after the Watchdog's end.
   Watchdog(ServiceManager manager, Ask ask) : manager_(std::move(manager)), ask_(std::move(ask)) {}
 
-  void turn();
+  void beat();
 
  private:
   const ServiceManager manager_;

@@ -2,8 +2,8 @@
 
 // WheelDriver: the one Asio timer of a shard.
 //
-// It sleeps until the wheel's next bucket is due, advances the wheel, and sleeps again; while
-// nothing is pending it does not run at all.  A deadline that is scheduled earlier than what it
+// It sleeps until the wheel's next bucket is due, advances the wheel, and sleeps again; while no
+// deadline is scheduled it does not run at all.  A deadline that is scheduled earlier than what it
 // sleeps for wakes it (the wheel says so).  A step is bounded: the rest of it is posted behind the
 // shard's other work.
 //

@@ -12,8 +12,8 @@
 //                                of sequence numbers, so that they can be read one after the other
 //
 // They are the upper levels of the timing wheel: a record goes into the coarsest bucket that its
-// distance allows, and is downgraded as its time comes near.  Every span is a multiple of the next
-// one, so a bucket of a finer level lies in exactly one of each coarser level.
+// distance allows, and is dealt to finer buckets as its time comes near.  Every span is a multiple
+// of the next one, so a bucket of a finer level lies in exactly one of each coarser level.
 //
 // A record's *home* is the month or the hour that it is accounted in: positions in the journal,
 // marks of removed records and counters belong to homes.  Chunks may lie in any level.

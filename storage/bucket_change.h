@@ -120,7 +120,7 @@ struct LoadedChunk {
 
 // The result of next_piece().
 struct Piece {
-  bool loaded = false;  // If not, it has downgraded a part of what is too large: call it again.
+  bool loaded = false;  // If not, it has dealt a part of what is too large: call it again.
   // The records before `until` are those that were asked for: all of `chunks` that lie before it,
   // and those in chunks that the caller has.
   PendingKey until;

@@ -121,8 +121,8 @@ std::uint64_t bytes_of_rows(const std::vector<ChunkRow>& rows) {
 
 }  // namespace
 
-Result<bool> BucketStore::downgrade(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
-                                    PendingKey from) {
+Result<bool> BucketStore::deal(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
+                               PendingKey from) {
   TARRY_ASSERT(bucket.level != BucketLevel::run, "no bucket is finer than a run");
   const BucketTables& in = *tables_;
   std::vector<BucketTables::OwnedKey> sources;
@@ -272,7 +272,7 @@ PendingKey stream(std::vector<ChunkRow>& rows, const Bucket& bucket, PendingKey 
 
 Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, PendingKey from,
                                       std::size_t max_bytes, const ChunkKeys& have) {
-  TARRY_ASSERT(home.level == BucketLevel::hour, "a month is downgraded before it is loaded");
+  TARRY_ASSERT(home.level == BucketLevel::hour, "a month is dealt before it is loaded");
   const BucketTables& in = *tables_;
   const WallTime at = std::max(from.due, home.start);
   Piece piece;
@@ -300,7 +300,7 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
     }
     if (own) {
       // One step at a time: the caller asks again.
-      if (auto dealt = downgrade(owner, bucket, have, from); !dealt)
+      if (auto dealt = deal(owner, bucket, have, from); !dealt)
         return std::unexpected(dealt.error());
       return piece;
     }

@@ -3,7 +3,7 @@
 // BucketStore: the upper levels of the overflow wheel, on disk: pending records in chunks of
 // buckets of due time.
 //
-//   a shard's tails --write()--> chunks of its homes --downgrade()--> chunks of finer buckets
+//   a shard's tails --write()--> chunks of its homes --deal()--> chunks of finer buckets
 //                                     |                                     |
 //                          find(), page(), counts()                   next_piece()
 //                                                                 the next ones by due time
@@ -116,16 +116,16 @@ class BucketStore {
   // --- The way down.
 
   // Loads what is due from `from` on in `home`, not more than about `max_bytes` of chunks, or, if
-  // that is not possible, downgrades a part of what is too large.  `have` are chunks that the
-  // caller has in memory, which are neither read nor downgraded.  A record that is due before
-  // `from` in other chunks is gone, marked already or not: a downgrade leaves it out, so that no
+  // that is not possible, deals a part of what is too large.  `have` are chunks that the
+  // caller has in memory, which are neither read nor dealt.  A record that is due before
+  // `from` in other chunks is gone, marked already or not: deal() leaves it out, so that no
   // chunk is left behind that nobody will load again, and that would outlive its marks.
   Result<Piece> next_piece(const Owner& owner, const Bucket& home, PendingKey from,
                            std::size_t max_bytes, const ChunkKeys& have);
   // Deals about step_bytes of the chunks of `bucket` to those of the next level; false: there is
   // nothing more in it.  Entries before `from` are gone, as above.
-  Result<bool> downgrade(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
-                         PendingKey from = {WallTime::min(), 0});
+  Result<bool> deal(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
+                    PendingKey from = {WallTime::min(), 0});
   // Deals about step_bytes of the chunks of `home` that belong to another number of shards; false:
   // there are no more.  Called by any shard, before it reads in a foreign home.
   using OwnerOf = std::function<std::uint16_t(const TopicPartition&)>;

@@ -7,8 +7,8 @@
 //   [ 3 ][ 4 ][ 5 ]                 durable, until a checkpoint has them elsewhere
 //
 // Group commit: while one round is on its way to the disk, the next one gathers; when the first is
-// durable its completions run, in the order of the appends, and the next one starts.  So any number
-// of partitions and stores shares one sync.
+// durable its completions run, in the order of the appends among those of one durability, and the
+// next one starts.  So any number of partitions and stores shares one sync.
 //
 //   auto lsn = journal.append(pieces, [](const Result<>& r) { ... });  // Gathers; calls on_ready.
 //   journal.start_round();          // By the owner, at the end of the turn in which on_ready came.
@@ -169,7 +169,7 @@ class Journal {
   // Something waits for a file that could not be opened.
   bool is_postponed() const { return postponed_round_ || spare_postponed_; }
   // Retries what is postponed and, while the disk is full, checks whether it still is.  The owner
-  // calls it about once a second while has_room() says no, and after on_postponed; release() does
+  // calls it about once a second while the disk is full, and after on_postponed; checkpoint() does
   // it too.
   void retry_space();
 

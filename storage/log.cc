@@ -153,7 +153,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
       has_start = has_start || entry.name == start_offset_name;
       if (const auto base = segment_base(entry.name)) bases.push_back(*base);
     }
-    for (const auto& entry : *entries) {  // Files that a Removal had no time to unlink.
+    for (const auto& entry : *entries) {  // Files that a SegmentRemoval had no time to unlink.
       if (!is_orphan(entry.name, bases)) continue;
       if (auto removed = disk.remove(path + "/" + entry.name); !removed)
         return std::unexpected(removed.error());

@@ -180,7 +180,8 @@ class Flush {
 };
 
 struct RetentionPlan {
-  std::optional<Removal> removal;  // The work to run; the log has already forgotten these segments.
+  // The work to run; the log has already forgotten these segments.
+  std::optional<SegmentRemoval> removal;
   // When time makes the next segment go.  A flush that closed a segment, or a changed config, is a
   // reason to look earlier.
   std::optional<WallTime> next;

@@ -37,10 +37,6 @@ fs::path real_directory(const std::string& path) {
   return real.has_filename() ? real : real.parent_path();
 }
 
-bool is_below(const fs::path& logs, const fs::path& data) {
-  return std::mismatch(data.begin(), data.end(), logs.begin(), logs.end()).first == data.end();
-}
-
 std::string owner_line(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
@@ -135,13 +131,20 @@ Result<> note_log_owner(Disk& disk, const fs::path& data, const fs::path& logs, 
 
 }  // namespace
 
+bool is_within(std::string_view path, std::string_view directory) {
+  if (!path.starts_with(directory)) return false;
+  return path.size() == directory.size() || directory.ends_with('/') ||
+         path[directory.size()] == '/';
+}
+
 Result<std::optional<DirectoryLock>> lock_log_directory(Disk& disk, const std::string& data,
                                                         const std::string& logs,
                                                         DirectoryLock::For use,
                                                         std::string_view advice) {
   const auto real_data = real_directory(data), real_logs = real_directory(logs);
   std::error_code failed;
-  if (is_below(real_logs, real_data) || !fs::is_directory(real_logs, failed)) return std::nullopt;
+  if (is_within(real_logs.native(), real_data.native()) || !fs::is_directory(real_logs, failed))
+    return std::nullopt;
   // The process that has it is named first, and what is refused is left without a lock file.
   if (auto free = DirectoryLock::take(real_logs.string(), DirectoryLock::For::reading, advice,
                                       "log.dirs directory");
@@ -167,7 +170,7 @@ Result<> check_log_directory(Disk& disk, const std::string& data, const std::str
 Result<std::optional<DirectoryLock>> take_log_directory(Disk& disk, const std::string& data,
                                                         const std::string& logs, Random& random) {
   const auto real_data = real_directory(data), real_logs = real_directory(logs);
-  if (is_below(real_logs, real_data)) return std::nullopt;
+  if (is_within(real_logs.native(), real_data.native())) return std::nullopt;
   if (auto made = disk.make_directories(real_logs.string()); !made)
     return std::unexpected(made.error());
   auto lock = lock_log_directory(disk, data, logs, DirectoryLock::For::writing, advice_to_brokers);

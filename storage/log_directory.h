@@ -26,6 +26,9 @@
 
 namespace tarry::storage {
 
+// Whether `path` is `directory` or below it, by their names alone: it does not look at the disk.
+bool is_within(std::string_view path, std::string_view directory);
+
 // Locks `logs` for the data directory `data`; changes nothing else.  Empty: it is not there, or
 // below `data`, whose lock is enough.  Errc::in_use: another process has it, and `advice` says what
 // to do; Errc::invalid: its segments belong to another data directory.

@@ -92,11 +92,11 @@ RetentionDecision decide_retention(std::span<const SegmentState> segments, const
   return decision;
 }
 
-Removal::Removal(Disk& disk, std::string directory, std::vector<Offset> bases,
-                 std::optional<Offset> create)
+SegmentRemoval::SegmentRemoval(Disk& disk, std::string directory, std::vector<Offset> bases,
+                               std::optional<Offset> create)
     : disk_(&disk), directory_(std::move(directory)), bases_(std::move(bases)), create_(create) {}
 
-Result<> Removal::run() {
+Result<> SegmentRemoval::run() {
   if (create_) {
     auto file = disk_->open(segment_path(directory_, *create_, ".log"),
                             {.write = true, .create = OpenOptions::Create::if_absent});

@@ -13,7 +13,7 @@
 //   start offset     what lies wholly below goes (DeleteRecords).
 //
 // Never the active segment, and never one that reaches past the high watermark.  But an active
-// segment that is too old is closed, so that it can go.  Pure; the work is Removal.
+// segment that is too old is closed, so that it can go.  Pure; the work is SegmentRemoval.
 
 #include <cstdint>
 #include <optional>
@@ -44,12 +44,12 @@ RetentionDecision decide_retention(std::span<const SegmentState> segments, const
 // Takes segments off the disk: renames their files to NAME.deleted, then unlinks them, so that what
 // a crash leaves over is known by its name.  Self-contained: any thread, after the Log is gone too.
 // Readers that have a file open read on.
-class Removal {
+class SegmentRemoval {
  public:
   // First makes the (empty) segment that begins at `*create`, so that at every moment there is one
   // that says where the log goes on.
-  Removal(Disk& disk, std::string directory, std::vector<Offset> bases,
-          std::optional<Offset> create);
+  SegmentRemoval(Disk& disk, std::string directory, std::vector<Offset> bases,
+                 std::optional<Offset> create);
 
   const std::vector<Offset>& bases() const { return bases_; }
   // A run that failed is repeated; until one succeeds, the removals of later segments wait.

@@ -6,6 +6,7 @@
 #include "base/background.h"
 #include "base/log.h"
 #include "broker/context/shard_context.h"
+#include "storage/log_directory.h"
 
 namespace tarry::broker {
 namespace {
@@ -15,11 +16,6 @@ constexpr std::chrono::milliseconds look_every{1000};
 
 // RocksDB's memory is written before it gets larger than this, whatever the journals say.
 constexpr std::uint64_t max_unflushed_bytes = 32 << 20;
-
-bool is_within(std::string_view path, std::string_view directory) {
-  if (!path.starts_with(directory)) return false;
-  return path.size() == directory.size() || path[directory.size()] == '/';
-}
 
 }  // namespace
 
@@ -32,7 +28,7 @@ DiskSpace disk_space(storage::Disk& disk, const BrokerIdentity& identity) {
   space.of_data = free(identity.data_directory).value_or(0);
   space.least = space.of_data;
   space.least_of = identity.data_directory;
-  if (is_within(identity.log_directory, identity.data_directory)) return space;
+  if (storage::is_within(identity.log_directory, identity.data_directory)) return space;
   if (const auto logs = free(identity.log_directory); logs && *logs < space.least) {
     space.least = *logs;
     space.least_of = identity.log_directory;

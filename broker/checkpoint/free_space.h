@@ -20,8 +20,8 @@
 //
 // A full disk does not end the broker.  Records are refused, deliveries and checkpoints go on with
 // the reserve, and each look asks for a checkpoint, which lets journal files be used again.  The
-// log says when the disk becomes full, when another of the three becomes the reason, and when
-// there is room again.
+// log says when and why the disk is full (reserve, journal file or checkpoint), when that reason
+// changes, and when there is room again; Broker logs a lost directory.
 //
 // While the data directory is not the one that was opened, no checkpoint is tried: it would fail,
 // and end a broker that may get its directory back.

@@ -3,7 +3,7 @@
 // Retention: decides when a shard looks for segments to delete, and removes them from the disk.
 //
 //    every retention_check --.
-//    the log start moved  ---+--> Log::plan_retention --> Removal --> background
+//    the log start moved  ---+--> Log::plan_retention --> SegmentRemoval --> background
 //                                 the log forgets them       |
 //                                                            '-- failed: again in some seconds,
 //                                                                and later ones wait behind it
@@ -57,9 +57,9 @@ class Retention {
 
  private:
   struct Removals {
-    std::deque<storage::Removal> waiting;  // By offset.
-    bool is_running = false;               // The first of them.
-    bool has_failed = false;               // The last try of the first one; the operator knows.
+    std::deque<storage::SegmentRemoval> waiting;  // By offset.
+    bool is_running = false;                      // The first of them.
+    bool has_failed = false;  // The last try of the first one; the operator knows.
   };
 
   void look();

@@ -119,7 +119,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
 }
 
 void ShardContext::advance_watermarks(Lsn lsn, storage::Durability durability) {
-  // Every later record has a larger LSN, so this one's own is behind this number.
+  // A wait for a record has its LSN as threshold; waits for later records have larger ones.
   // A durable record is written too; in one round, waits for the write are answered first.
   const auto reached = static_cast<purgatory::Threshold>(lsn);
   if (lsn >= written_through_) {

@@ -125,7 +125,7 @@ Bytes Group::metadata_of(const GroupMember& member) const {
 
 // --- JoinGroup
 
-void Group::join(const JoinGroupRequest& request, const JoinContext& terms, DelayedJoin& reply) {
+void Group::join(const JoinGroupRequest& request, const JoinContext& context, DelayedJoin& reply) {
   if (is(GroupState::dead))
     return refuse_join(reply, request, ErrorCode::coordinator_not_available);
   // Before the first look at them, which compares each with all others.
@@ -133,7 +133,7 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   auto protocols = protocols_of(request);
   if (request.member_id.empty()) {
-    return join_newcomer(request, terms, std::move(protocols), reply);
+    return join_newcomer(request, context, std::move(protocols), reply);
   }
   if (is_pending(request.member_id)) {
     // A static member is never given an id first.
@@ -143,17 +143,18 @@ void Group::join(const JoinGroupRequest& request, const JoinContext& terms, Dela
     }
     if (members_.size() >= static_cast<std::size_t>(host_.config().group_max_size))
       return refuse_join(reply, request, ErrorCode::group_max_size_reached);
-    if (const auto error = room_error(request, terms, nullptr); error != ErrorCode::none)
+    if (const auto error = room_error(request, context, nullptr); error != ErrorCode::none)
       return refuse_join(reply, request, error);
     forget_pending(request.member_id);
-    return add_member(std::string(request.member_id), request, terms, std::move(protocols), reply);
+    return add_member(std::string(request.member_id), request, context, std::move(protocols),
+                      reply);
   }
   const auto member = members_.identify(request.member_id, request.group_instance_id);
   if (!member) return refuse_join(reply, request, member.error());
-  join_again(**member, request, terms, std::move(protocols), reply);
+  join_again(**member, request, context, std::move(protocols), reply);
 }
 
-void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& terms,
+void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& context,
                           std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
   const BrokerConfig& config = host_.config();
   GroupMember* const place =
@@ -161,14 +162,15 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
   if (!supports(request.protocol_type, protocols, place)) {
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (const auto error = room_error(request, terms, place); error != ErrorCode::none)
+  if (const auto error = room_error(request, context, place); error != ErrorCode::none)
     return refuse_join(reply, request, error);
-  if (place != nullptr) return replace_static(*place, request, terms, std::move(protocols), reply);
+  if (place != nullptr)
+    return replace_static(*place, request, context, std::move(protocols), reply);
   const auto max_size = static_cast<std::size_t>(config.group_max_size);
   if (members_.size() >= max_size)
     return refuse_join(reply, request, ErrorCode::group_max_size_reached);
-  std::string id = new_member_id(request.group_instance_id.value_or(terms.client_id));
-  if (terms.needs_known_id && !request.group_instance_id) {
+  std::string id = new_member_id(request.group_instance_id.value_or(context.client_id));
+  if (context.needs_known_id && !request.group_instance_id) {
     JoinGroupResponse answer;
     answer.error_code = ErrorCode::member_id_required;
     answer.member_id = id;
@@ -177,7 +179,7 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     // another id.
     if (pending_.size() >= max_size) {
       pending_.erase(most_similar(pending_, id));
-    } else if (!has_room(members_.empty() ? payer(terms) : share(),
+    } else if (!has_room(members_.empty() ? payer(context) : share(),
                          bytes_of_group + bytes_of_pending)) {
       return refuse_join(reply, request, ErrorCode::coordinator_not_available);
     }
@@ -188,16 +190,16 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& te
     count_pending();
     return reply.give(std::move(answer));
   }
-  add_member(std::move(id), request, terms, std::move(protocols), reply);
+  add_member(std::move(id), request, context, std::move(protocols), reply);
 }
 
 void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
-                       const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                       const JoinContext& context, std::vector<GroupProtocol> protocols,
                        DelayedJoin& reply) {
   if (!supports(request.protocol_type, protocols, &member)) {
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
   }
-  if (const auto error = room_error(request, terms, &member); error != ErrorCode::none)
+  if (const auto error = room_error(request, context, &member); error != ErrorCode::none)
     return refuse_join(reply, request, error);
   const bool same = member.protocols == protocols && protocol_type_ == request.protocol_type;
   // As in Kafka, a leader that joins a stable group again asks for a rebalance.
@@ -210,13 +212,13 @@ void Group::join_again(GroupMember& member, const JoinGroupRequest& request,
     if (leads) add_members_to(answer);
     return reply.give(std::move(answer));
   }
-  update(member, request, terms, std::move(protocols));
+  update(member, request, context, std::move(protocols));
   park(member, reply);
   membership_changed();
 }
 
 void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
-                           const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                           const JoinContext& context, std::vector<GroupProtocol> protocols,
                            DelayedJoin& reply) {
   const std::string old_id = member.id;
   const std::string old_leader = leader_;
@@ -242,7 +244,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   leader_ = std::move(leader);
   now.session = std::move(session);
   now.session_timeout = timeout;
-  update(now, request, terms, std::move(protocols));
+  update(now, request, context, std::move(protocols));
   park(now, reply);
 
   // A stable group goes on as it was, unless another protocol is voted for now.
@@ -254,7 +256,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
   // It goes on with what it had, once a restart would know it under its new id.
   was_stored_ = true;
   host_.store(*this, record(),
-              [this, new_id, old_leader, can_skip = terms.can_skip](ErrorCode error) {
+              [this, new_id, old_leader, can_skip = context.can_skip](ErrorCode error) {
                 GroupMember* const found = members_.find(new_id);
                 if (found == nullptr || found->joining == nullptr) return;
                 if (!is(GroupState::stable)) return;  // It joins the generation that comes.
@@ -279,7 +281,7 @@ void Group::replace_static(GroupMember& member, const JoinGroupRequest& request,
               });
 }
 
-void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinContext& terms,
+void Group::add_member(std::string id, const JoinGroupRequest& request, const JoinContext& context,
                        std::vector<GroupProtocol> protocols, DelayedJoin& reply) {
   std::string leader = leader_.empty() ? id : leader_;
   std::optional<std::string> instance_id;
@@ -287,7 +289,7 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
   GroupMember& member = members_.add(std::move(id), std::move(instance_id));
   member.knows_its_id = !request.member_id.empty();
   try {
-    update(member, request, terms, std::move(protocols));
+    update(member, request, context, std::move(protocols));
   } catch (const std::bad_alloc&) {
     // Nobody knows its id, and without a session it would stay for ever.
     members_.remove(member);
@@ -301,7 +303,7 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
 }
 
 // The member is from now on as the request says.
-void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinContext& terms,
+void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinContext& context,
                    std::vector<GroupProtocol> protocols) {
   // What may find no memory comes first: a member that is described anew causes a rebalance.
   const milliseconds session{request.session_timeout_ms};
@@ -309,8 +311,8 @@ void Group::update(GroupMember& member, const JoinGroupRequest& request, const J
   if (member.session == nullptr || member.session_timeout != session)
     begun = std::make_unique<DelayedHeartbeat>(*this, member.id, session);
   if (members_.size() == 1) protocol_type_ = request.protocol_type;
-  members_.describe(member, terms.client_id, terms.client_host, std::move(protocols));
-  member.share = terms.share;
+  members_.describe(member, context.client_id, context.client_host, std::move(protocols));
+  member.share = context.share;
   // Version 0 has one timeout for both.
   member.rebalance_timeout =
       request.rebalance_timeout_ms < 0 ? session : milliseconds{request.rebalance_timeout_ms};
@@ -794,9 +796,9 @@ bool Group::has_room(const GroupShare& share, std::size_t more, std::size_t free
   return more <= freed || host_.has_member_room(*this, share, more - freed);
 }
 
-const GroupShare& Group::payer(const JoinContext& terms) const {
+const GroupShare& Group::payer(const JoinContext& context) const {
   const bool changes = members_.empty() || share().is_nobodys;
-  return changes && terms.share ? *terms.share : share();
+  return changes && context.share ? *context.share : share();
 }
 
 void Group::release_if_unused() {
@@ -894,7 +896,7 @@ std::string_view Group::max_bytes_setting() const {
 // The error if what this client says is too large for a member, or for one that takes another's
 // place: for the group's own limit, or for the room that other groups have left, which clients ask
 // for again.
-ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& terms,
+ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& context,
                             const GroupMember* instead_of) const {
   const std::size_t freed = instead_of != nullptr ? GroupMembers::bytes_of(*instead_of) : 0;
   const std::size_t wanted = bytes_of(request);
@@ -906,7 +908,7 @@ ErrorCode Group::room_error(const JoinGroupRequest& request, const JoinContext& 
                                           printable(id_), bytes, max_bytes(), max_bytes_setting()));
     return ErrorCode::group_max_size_reached;
   }
-  if (!has_room(payer(terms), wanted, freed)) return ErrorCode::coordinator_not_available;
+  if (!has_room(payer(context), wanted, freed)) return ErrorCode::coordinator_not_available;
   return ErrorCode::none;
 }
 

@@ -45,8 +45,9 @@
 //     commit (offsets.commit.timeout.ms): neither depends on the members.
 //   - A member with a parked JoinGroup counts as joined, until its client disconnects.
 //
-// A GroupRecord survives a restart: the last generation that became Stable, with all its members.
-// Their sessions begin anew, and a member continues with its generation.
+// A GroupRecord survives a restart: the last generation whose assignments reached the journal, with
+// all its members, or the group when it became Empty.  The members' sessions begin anew, and a
+// member continues with its generation.
 //
 // Belongs to Groups; everything runs on its shard's thread.  A group never waits: requests that it
 // cannot answer yet are kept with their members (DelayedJoin, DelayedSync).
@@ -121,13 +122,13 @@ class Group : public GroupWaits {
   struct JoinContext {
     std::string_view client_id;
     std::string_view client_host;
-    std::string_view owner;             // The client that the group may count for.
-    std::shared_ptr<GroupShare> share;  // That client's, which Groups looks up.
+    std::string_view owner;             // The client whose GroupShare the group may count in.
+    std::shared_ptr<GroupShare> share;  // That one, which Groups looks up.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
   };
   // Group id and session timeout were checked.
-  void join(const protocol::JoinGroupRequest& request, const JoinContext& terms,
+  void join(const protocol::JoinGroupRequest& request, const JoinContext& context,
             DelayedJoin& reply);
   // `assignments` are those of the request.
   void sync(const protocol::SyncGroupRequest& request, GroupAssignments assignments,
@@ -185,19 +186,19 @@ class Group : public GroupWaits {
   void on_session_expired(const std::string& member_id) override;
 
   // --- Joining
-  void join_newcomer(const protocol::JoinGroupRequest& request, const JoinContext& terms,
+  void join_newcomer(const protocol::JoinGroupRequest& request, const JoinContext& context,
                      std::vector<GroupProtocol> protocols, DelayedJoin& reply);
   void join_again(GroupMember& member, const protocol::JoinGroupRequest& request,
-                  const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                  const JoinContext& context, std::vector<GroupProtocol> protocols,
                   DelayedJoin& reply);
   void replace_static(GroupMember& member, const protocol::JoinGroupRequest& request,
-                      const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                      const JoinContext& context, std::vector<GroupProtocol> protocols,
                       DelayedJoin& reply);
   void add_member(std::string id, const protocol::JoinGroupRequest& request,
-                  const JoinContext& terms, std::vector<GroupProtocol> protocols,
+                  const JoinContext& context, std::vector<GroupProtocol> protocols,
                   DelayedJoin& reply);
   void update(GroupMember& member, const protocol::JoinGroupRequest& request,
-              const JoinContext& terms, std::vector<GroupProtocol> protocols);
+              const JoinContext& context, std::vector<GroupProtocol> protocols);
   void park(GroupMember& member, DelayedJoin& reply);
   protocol::JoinGroupResponse join_answer(const GroupMember& member) const;
   void add_members_to(protocol::JoinGroupResponse& answer) const;
@@ -230,12 +231,12 @@ class Group : public GroupWaits {
   // Whether there is room in `share` for `more` in place of `freed`.
   bool has_room(const GroupShare& share, std::size_t more, std::size_t freed = 0) const;
   // The share whose room a member from this client takes.
-  const GroupShare& payer(const JoinContext& terms) const;
+  const GroupShare& payer(const JoinContext& context) const;
   void log_departure(const GroupMember& member, std::string_view what);
   bool supports(std::string_view type, std::span<const GroupProtocol> protocols,
                 const GroupMember* instead_of) const;
   protocol::ErrorCode room_error(const protocol::JoinGroupRequest& request,
-                                 const JoinContext& terms, const GroupMember* instead_of) const;
+                                 const JoinContext& context, const GroupMember* instead_of) const;
   MonoTime mono() const { return MonoTime{std::chrono::milliseconds{host_.tick()}}; }
   std::string new_member_id(std::string_view prefix);
   void release_if_unused();

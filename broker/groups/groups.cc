@@ -374,7 +374,7 @@ Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
 // --- Requests
 
 asio::awaitable<protocol::JoinGroupResponse> Groups::join(
-    const protocol::JoinGroupRequest& request, Group::JoinContext terms,
+    const protocol::JoinGroupRequest& request, Group::JoinContext context,
     std::shared_ptr<CancellationToken> token) {
   auto refuse = [&](ErrorCode code) {
     auto response = refusal<protocol::JoinGroupResponse>(code);
@@ -393,15 +393,15 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   if (group == nullptr) {
     // A member id that a client has is from a group that no longer exists.
     if (!request.member_id.empty()) co_return refuse(ErrorCode::unknown_member_id);
-    const auto made = find_or_make(request.group_id, terms.owner);
+    const auto made = find_or_make(request.group_id, context.owner);
     if (!made) co_return refuse(made.error());
     group = *made;
   }
-  terms.share = share_of(terms.owner);
+  context.share = share_of(context.owner);
   const bool had_members = !group->members().empty();
   DelayedJoin reply;
   try {
-    group->join(request, terms, reply);
+    group->join(request, context, reply);
   } catch (const std::bad_alloc&) {
     drop_if_unused(*group);  // It may have been made for this.
     throw;
@@ -410,7 +410,7 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   // A member, or one that is expected.  The next generation says anew whom the group counts for.
   if (had_members ? code == ErrorCode::none && group->share().is_nobodys
                   : code == ErrorCode::none || code == ErrorCode::member_id_required)
-    group->count_in(terms.share);
+    group->count_in(context.share);
   // If the request was refused, the group may have been made for nothing.
   drop_if_unused(*group);
   CancellationToken::Attached attached(*token, reply);

@@ -104,10 +104,10 @@ class Groups final : private GroupHost {
   // For a group that was made for a request which was then refused.
   void drop_if_unused(GroupEntry& group);
 
-  // --- Requests.  `request` and what `terms` views live until they are answered.
+  // --- Requests.  `request` and what `context` views live until they are answered.
 
   boost::asio::awaitable<protocol::JoinGroupResponse> join(
-      const protocol::JoinGroupRequest& request, Group::JoinContext terms,
+      const protocol::JoinGroupRequest& request, Group::JoinContext context,
       std::shared_ptr<CancellationToken> token);
   boost::asio::awaitable<protocol::SyncGroupResponse> sync(
       const protocol::SyncGroupRequest& request, GroupAssignments assignments,

@@ -72,17 +72,22 @@ bool authorize(const RequestContext& context, AclOperation operation, AclResourc
 bool authorize_on(Shard& here, const RequestContext& context, AclOperation operation,
                   AclResource resource, std::string_view resource_name) {
   if (is_allowed_on(here, context, operation, resource, resource_name)) return true;
+  note_denial(here, context, operation, resource, resource_name);
+  return false;
+}
+
+void note_denial(Shard& here, const RequestContext& context, AclOperation operation,
+                 AclResource resource, std::string_view resource_name) {
   ++here.counters.refused_total;
   // Every refusal is counted, but a client that asks in a loop must not fill the log.
   auto& log = context.broker.security(here).log_refused;
   const auto unwritten = log.admit(here.clock().mono());
-  if (!unwritten) return false;
+  if (!unwritten) return;
   const auto& connection = context.connection;
   log_warn("audit", "{} from {} on listener {} may not {} {} {}: denied{}",
            printable(connection.principal()), connection.peer(), connection.listener().name,
            name(operation), name(resource), printable(resource_name),
            LogThrottle::suffix(*unwritten));
-  return false;
 }
 
 std::int32_t allowed_operations(const RequestContext& context, std::int32_t all,

@@ -24,6 +24,9 @@ bool is_allowed(const RequestContext& context, AclOperation operation, AclResour
 // For a request that runs on another shard than its connection's.
 bool authorize_on(Shard& here, const RequestContext& context, AclOperation operation,
                   AclResource resource, std::string_view name);
+// Counts a denial of `here`, and logs it.  For what was decided without authorize().
+void note_denial(Shard& here, const RequestContext& context, AclOperation operation,
+                 AclResource resource, std::string_view name);
 // Whether there is a topic (a group) for which the client may do it.
 bool is_allowed_somewhere(const RequestContext& context, AclOperation operation,
                           AclResource resource);

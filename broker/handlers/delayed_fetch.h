@@ -11,8 +11,7 @@
 //   cancelled   the client has gone, or the broker stops
 //
 // Rolling a log changes nothing: bytes are counted across segments.  A fetch that was satisfied or
-// has expired reads once more, and answers with the result; a cancelled one has no client to
-// answer.
+// has expired reads once more, and answers with the result; a cancelled one gets no answer.
 //
 // No log is read to find out how many bytes have come.  A partition counts the bytes that become
 // visible, and the fetch knows the count that belongs to what it has seen:

@@ -242,7 +242,7 @@ void fill_in(const ProduceItem& item, const Terms& terms) {
 // A client could otherwise write through its bad records where it may not write.
 void note_no_dead_letters(const RequestContext& context, const ProduceItem& item) {
   const auto name = dead_letter_topic(item.topic);
-  (void)authorize_topic(context, *item.no_dead_letters, name);
+  note_denial(context.shard, context, *item.no_dead_letters, AclResource::topic, name);
   item.answer->error_message =
       fmt::format("{}: for dead letters the user also needs {} on the topic {}",
                   item.result.message, broker::name(*item.no_dead_letters), printable(name));
@@ -258,7 +258,7 @@ void note_forbidden(const RequestContext& context, const ProduceItem& item) {
   const auto name =
       resource_name_of(item.topic, reason == delay::may_not_cancel ? PendingAction::cancel
                                                                    : PendingAction::schedule);
-  (void)authorize_topic(context, AclOperation::write, name);
+  note_denial(context.shard, context, AclOperation::write, AclResource::topic, name);
   item.answer->error_message = fmt::format("{}: the user also needs WRITE on the topic {}",
                                            item.result.message, printable(name));
 }

@@ -88,12 +88,12 @@ class GroupWorld final : private GroupHost {
       request.protocols.push_back({name, as_bytes(metadata)});
     }
     auto reply = std::make_shared<DelayedJoin>();
-    Group::JoinContext terms;
-    terms.client_id = says.client;
-    terms.client_host = "/127.0.0.1";
-    terms.needs_known_id = says.version >= 4;
-    terms.can_skip = says.version >= 9;
-    group_->join(request, terms, *reply);
+    Group::JoinContext context;
+    context.client_id = says.client;
+    context.client_host = "/127.0.0.1";
+    context.needs_known_id = says.version >= 4;
+    context.can_skip = says.version >= 9;
+    group_->join(request, context, *reply);
     reply->begin(purgatory_, now_);
     run();
     return reply;

@@ -193,14 +193,14 @@ TEST_SUITE("bucket tier lane") {
       tier.step(world.now);
       world.background.step();
     };
-    while (tier.stats().disk_downgrades == 0) step();
-    const auto before = tier.stats().disk_downgrades;
+    while (tier.stats().dealt_steps == 0) step();
+    const auto before = tier.stats().dealt_steps;
     tier.write_all([&written] { written = true; });
     while (!written) step();
     // One before each of its two pieces of work: the home, and what belongs to none.
-    CHECK(tier.stats().disk_downgrades - before <= 3);
+    CHECK(tier.stats().dealt_steps - before <= 3);
     world.settle();
-    CHECK(tier.stats().disk_downgrades - before > 20);
+    CHECK(tier.stats().dealt_steps - before > 20);
   }
 
   TEST_CASE(

@@ -355,7 +355,7 @@ TEST_SUITE("bucket tier") {
       most = std::max(most, world.shards[0].tier->stats().memory_bytes);
     }
     CHECK(most <= options.memory_bytes + options.memory_bytes / 4);
-    CHECK(world.shards[0].tier->stats().disk_downgrades > 10);
+    CHECK(world.shards[0].tier->stats().dealt_steps > 10);
   }
 
   TEST_CASE("the pending records are always those of a simple model") {

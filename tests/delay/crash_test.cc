@@ -1,5 +1,5 @@
 // The process dies before every step of what the engine does, one after the other: of accepting,
-// loading, downgrading, delivering, a checkpoint, a cancel, a replacement, a topic's deletion, a
+// loading, dealing, delivering, a checkpoint, a cancel, a replacement, a topic's deletion, a
 // long batch of which a part goes to the disk.
 //
 //   act, a step at a time: a record of the journal is durable | a piece of work | a turn
@@ -193,8 +193,8 @@ Act loading() {
           [](Run& run) { run.drive(seconds{23}); }};
 }
 
-Act downgrading() {
-  return {"downgrade", small(24'000),
+Act dealing() {
+  return {"deal", small(24'000),
           [](Run& run) {
             for (int i = 0; i < 120; ++i) {
               run.schedule(orders, number("far", i) + std::string(100, 'x'),
@@ -331,8 +331,8 @@ Act spilling() {
 }
 
 std::vector<Act> acts() {
-  return {accepting(),  loading(),   downgrading(), delivering(), checkpointing(),
-          cancelling(), replacing(), deleting(),    spilling()};
+  return {accepting(),  loading(),   dealing(),  delivering(), checkpointing(),
+          cancelling(), replacing(), deleting(), spilling()};
 }
 
 using Controls = std::function<void(TestHost&)>;

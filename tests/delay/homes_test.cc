@@ -100,7 +100,7 @@ TEST_SUITE("homes") {
     world.now = begin + std::chrono::milliseconds(2 * hour_ms - 60'000);
     world.settle();
     // The first piece of it alone is dealt, in steps of a fifth.
-    CHECK(world.shards.at(0).tier->stats().disk_downgrades <= 7);
+    CHECK(world.shards.at(0).tier->stats().dealt_steps <= 7);
     world.crash(1);
     world.now = begin + std::chrono::milliseconds(3 * hour_ms);
     world.deliver_all();

@@ -42,8 +42,8 @@ std::string first_due(const Given& given, const Asked& asked = {}) {
 std::string second_due(const Given& given, const Asked& asked = {}) {
   const auto recurrence = ask(given, asked);
   if (!recurrence) return recurrence.error();
-  const auto turn = recurrence->turn(recurrence->run(), asked_at, {});
-  return turn.next ? format_time(*turn.next) : "never";
+  const auto planned = recurrence->plan_run(recurrence->run(), asked_at, {});
+  return planned.next ? format_time(*planned.next) : "never";
 }
 std::string refusal(const Given& given, const Asked& asked = {}) {
   const auto recurrence = ask(given, asked);

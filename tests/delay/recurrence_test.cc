@@ -14,7 +14,7 @@ namespace tarry::delay {
 namespace {
 
 using namespace std::chrono;
-using Turn = Recurrence::Turn;
+using NextRun = Recurrence::NextRun;
 
 const WallTime nine = moment("2026-11-23T09:00:00Z");  // A Monday.
 
@@ -34,12 +34,12 @@ std::vector<WallTime> deliveries(Recurrence recurrence, WallTime since, WallTime
   std::vector<WallTime> made;
   WallTime due = recurrence.run();
   while (due <= until) {
-    const Turn turn = recurrence.turn(due, since, policy);
-    if (turn.deliver) made.push_back(*turn.deliver);
-    if (!turn.next) break;
-    CHECK(*turn.next > due);
-    due = *turn.next;
-    recurrence.take(turn);
+    const NextRun planned = recurrence.plan_run(due, since, policy);
+    if (planned.deliver) made.push_back(*planned.deliver);
+    if (!planned.next) break;
+    CHECK(*planned.next > due);
+    due = *planned.next;
+    recurrence.take(planned);
   }
   return made;
 }
@@ -59,25 +59,25 @@ Result<Recurrence> decoded(Bytes bytes) {
 }
 
 TEST_SUITE("recurrence") {
-  TEST_CASE("a period counts from its anchor: late turns do not move it") {
+  TEST_CASE("a period counts from its anchor: late runs do not move it") {
     Recurrence recurrence = every(minutes{15});
     for (int i = 0; i < 1'000; ++i) {
       CHECK(recurrence.run() == nine + i * minutes{15});
       // When it is delivered is no argument at all.
-      const Turn turn = recurrence.turn(recurrence.run(), WallTime::min(), {});
-      CHECK(turn.deliver == nine + i * minutes{15});
-      REQUIRE(turn.next == nine + (i + 1) * minutes{15});
-      CHECK_FALSE(turn.left_out);
-      recurrence.take(turn);
+      const NextRun planned = recurrence.plan_run(recurrence.run(), WallTime::min(), {});
+      CHECK(planned.deliver == nine + i * minutes{15});
+      REQUIRE(planned.next == nine + (i + 1) * minutes{15});
+      CHECK_FALSE(planned.left_out);
+      recurrence.take(planned);
       CHECK(recurrence.delivered() == static_cast<std::uint64_t>(i + 1));
     }
   }
 
   TEST_CASE("a first run beside the series is followed by the next time of the series") {
     const Recurrence recurrence(Recurrence::Every{hours{1}, nine}, {}, nine + minutes{37});
-    const Turn turn = recurrence.turn(nine + minutes{37}, nine, {});
-    CHECK(turn.deliver == nine + minutes{37});
-    CHECK(turn.next == nine + hours{1});
+    const NextRun planned = recurrence.plan_run(nine + minutes{37}, nine, {});
+    CHECK(planned.deliver == nine + minutes{37});
+    CHECK(planned.next == nine + hours{1});
   }
 
   TEST_CASE("cron runs at the times of its expression in its zone") {
@@ -144,9 +144,9 @@ TEST_SUITE("missed runs") {
     CHECK(deliveries(every(hours{1}), back, evening, once) == hours_of_day({14, 15, 16}));
     CHECK(deliveries(by_cron("@hourly", "UTC", nine), back, evening, once) ==
           hours_of_day({14, 15, 16}));
-    CHECK(every(hours{1}).turn(nine, back, once).left_out);
+    CHECK(every(hours{1}).plan_run(nine, back, once).left_out);
     // One alone is not left out.
-    CHECK_FALSE(every(hours{6}).turn(nine, back, once).left_out);
+    CHECK_FALSE(every(hours{6}).plan_run(nine, back, once).left_out);
     CHECK(deliveries(every(hours{6}), back, evening, once) == hours_of_day({9, 15}));
   }
 
@@ -155,8 +155,8 @@ TEST_SUITE("missed runs") {
           hours_of_day({9, 10, 11, 12, 13, 14, 15, 16}));
     CHECK(deliveries(by_cron("@hourly", "UTC", nine), back, evening, all(100)) ==
           hours_of_day({9, 10, 11, 12, 13, 14, 15, 16}));
-    CHECK_FALSE(every(hours{1}).turn(nine, back, all(100)).left_out);
-    CHECK_FALSE(every(hours{1}).turn(nine, back, all(6)).left_out);
+    CHECK_FALSE(every(hours{1}).plan_run(nine, back, all(100)).left_out);
+    CHECK_FALSE(every(hours{1}).plan_run(nine, back, all(6)).left_out);
   }
 
   TEST_CASE("all with a cap delivers the latest of them") {
@@ -165,17 +165,17 @@ TEST_SUITE("missed runs") {
       CHECK(deliveries(recurrence, back, evening, all(1)) == hours_of_day({14, 15, 16}));
       CHECK(deliveries(recurrence, back, evening, all(5)) ==
             hours_of_day({10, 11, 12, 13, 14, 15, 16}));
-      CHECK(recurrence.turn(nine, back, all(5)).left_out);
+      CHECK(recurrence.plan_run(nine, back, all(5)).left_out);
     }
   }
 
   TEST_CASE("skip delivers none of them") {
     for (const auto& recurrence : {every(hours{1}), by_cron("@hourly", "UTC", nine)}) {
       CHECK(deliveries(recurrence, back, evening, skip) == hours_of_day({15, 16}));
-      const Turn turn = recurrence.turn(nine, back, skip);
-      CHECK_FALSE(turn.deliver.has_value());
-      CHECK(turn.left_out);
-      CHECK(turn.next == nine + hours{6});
+      const NextRun planned = recurrence.plan_run(nine, back, skip);
+      CHECK_FALSE(planned.deliver.has_value());
+      CHECK(planned.left_out);
+      CHECK(planned.next == nine + hours{6});
     }
   }
 
@@ -203,15 +203,15 @@ TEST_SUITE("missed runs") {
       CHECK(deliveries(recurrence, back, evening, once) == hours_of_day({12}));
       CHECK(deliveries(recurrence, back, evening, all(2)) == hours_of_day({11, 12}));
       // Nothing is left to wait for.
-      const Turn turn = recurrence.turn(nine, back, skip);
-      CHECK_FALSE(turn.deliver.has_value());
-      CHECK_FALSE(turn.next.has_value());
+      const NextRun planned = recurrence.plan_run(nine, back, skip);
+      CHECK_FALSE(planned.deliver.has_value());
+      CHECK_FALSE(planned.next.has_value());
     }
   }
 
-  TEST_CASE("a crash between two turns of all changes nothing but what was missed by then") {
+  TEST_CASE("a crash between two runs of all changes nothing but what was missed by then") {
     Recurrence recurrence = every(hours{1});
-    const Turn first = recurrence.turn(nine, back, all(3));
+    const NextRun first = recurrence.plan_run(nine, back, all(3));
     CHECK(first.deliver == nine + hours{3});
     recurrence.take(first);
     const auto again = decoded(encoded(recurrence)).value();
@@ -222,26 +222,28 @@ TEST_SUITE("missed runs") {
 
   TEST_CASE("a run that was moved still is that run") {
     // Ahead of its time: it does not come again at its time.
-    CHECK(every(hours{1}).turn(nine - minutes{50}, WallTime::min(), once).next == nine + hours{1});
+    CHECK(every(hours{1}).plan_run(nine - minutes{50}, WallTime::min(), once).next ==
+          nine + hours{1});
     // Behind others: they do not come all at once.
-    CHECK(every(hours{1}).turn(nine + minutes{150}, WallTime::min(), once).next == nine + hours{3});
-    CHECK(every(hours{1}).turn(nine + minutes{150}, WallTime::min(), once).deliver ==
+    CHECK(every(hours{1}).plan_run(nine + minutes{150}, WallTime::min(), once).next ==
+          nine + hours{3});
+    CHECK(every(hours{1}).plan_run(nine + minutes{150}, WallTime::min(), once).deliver ==
           nine + minutes{150});
     // Moved ahead to a time that was missed, while its own is still to come.
-    const Turn turn = every(hours{1}, {}, evening).turn(nine, back, skip);
-    CHECK(turn.next == evening + hours{1});
+    const NextRun planned = every(hours{1}, {}, evening).plan_run(nine, back, skip);
+    CHECK(planned.next == evening + hours{1});
   }
 
   TEST_CASE("years of missed runs cost no more than a few steps") {
     const WallTime later = moment("2999-01-01T00:00:00Z");
     const auto fast = every(Recurrence::min_period);
-    CHECK(fast.turn(nine, later, once).deliver == later - milliseconds{100});
-    CHECK(fast.turn(nine, later, all(1'000)).deliver == later - seconds{100});
-    CHECK(fast.turn(nine, later, skip).next == later);
+    CHECK(fast.plan_run(nine, later, once).deliver == later - milliseconds{100});
+    CHECK(fast.plan_run(nine, later, all(1'000)).deliver == later - seconds{100});
+    CHECK(fast.plan_run(nine, later, skip).next == later);
     const auto each_second = by_cron("* * * * * *", "Europe/Berlin", nine);
-    CHECK(each_second.turn(nine, later, once).deliver == later - seconds{1});
-    CHECK(each_second.turn(nine, later, all(1'000)).deliver == later - seconds{1'000});
-    CHECK(each_second.turn(nine, later, skip).next == later);
+    CHECK(each_second.plan_run(nine, later, once).deliver == later - seconds{1});
+    CHECK(each_second.plan_run(nine, later, all(1'000)).deliver == later - seconds{1'000});
+    CHECK(each_second.plan_run(nine, later, skip).next == later);
   }
 
   TEST_CASE("each policy delivers what a list of all runs says") {
@@ -294,7 +296,7 @@ TEST_SUITE("stored recurrence") {
       for (auto i = all.size() - 3, last = all.size(); i < last; ++i) {
         Recurrence used = all[i];
         for (int turns = 0; turns < 7; ++turns)
-          used.take(used.turn(used.run(), WallTime::min(), {}));
+          used.take(used.plan_run(used.run(), WallTime::min(), {}));
         all.push_back(used);
       }
     }
@@ -320,7 +322,7 @@ TEST_SUITE("stored recurrence") {
     end.until = from_ms(0x0102030405);
     end.count = 5;
     Recurrence recurrence(Recurrence::Every{seconds{1}, from_ms(16)}, end, from_ms(16));
-    recurrence.take(recurrence.turn(from_ms(16), WallTime::min(), {}));
+    recurrence.take(recurrence.plan_run(from_ms(16), WallTime::min(), {}));
     CHECK(encoded(recurrence) == Buffer{1, 6,                                   // version, flags
                                         0, 0, 0, 0,    0,    0,    0,    1,     // delivered
                                         0, 0, 0, 0,    0,    0,    0x03, 0xf8,  // run
@@ -356,7 +358,7 @@ TEST_SUITE("stored recurrence") {
           // One recurrence has one form: nothing in it goes unread.
           if (other) {
             CHECK(encoded(*other) == damaged);
-            other->turn(other->run(), nine, {MissedRuns::all, 3});
+            other->plan_run(other->run(), nine, {MissedRuns::all, 3});
             other->upcoming(3);
           }
         }
@@ -414,7 +416,7 @@ TEST_SUITE("stored recurrence") {
     end.until = moment("2027-01-01T00:00:00Z");
     Recurrence recurrence = by_cron("0  9 * * MON-FRI", "Europe/Berlin", nine, end);
     for (int i = 0; i < 7; ++i)
-      recurrence.take(recurrence.turn(recurrence.run(), WallTime::min(), {}));
+      recurrence.take(recurrence.plan_run(recurrence.run(), WallTime::min(), {}));
     CHECK(recurrence.text() ==
           "cron 0 9 * * MON-FRI Europe/Berlin, 3 of 10 left, until 2027-01-01T00:00:00.000Z");
     CHECK(by_cron("@daily", "UTC", nine).text() == "cron @daily UTC");

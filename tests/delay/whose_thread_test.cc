@@ -156,7 +156,7 @@ TEST_SUITE("whose thread") {
       near.erase(key);
       remove(key, id);
     }
-    // Loaded, downgraded, delivered; with a checkpoint now and then.
+    // Loaded, dealt, delivered; with a checkpoint now and then.
     for (int minutes = 0; minutes <= 250; minutes += 10) {
       now = threads_begin + std::chrono::minutes(minutes);
       settle();

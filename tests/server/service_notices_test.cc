@@ -95,22 +95,22 @@ TEST_SUITE("service_notices") {
     std::vector<std::function<void()>> asked;
     Watchdog dog(ServiceManager(manager.path()),
                  [&](std::function<void()> answer) { asked.push_back(std::move(answer)); });
-    dog.turn();
+    dog.beat();
     CHECK(asked.size() == 1);
     CHECK(manager.told().empty());
-    dog.turn();
+    dog.beat();
     CHECK(manager.told().empty());
     CHECK(asked.size() == 1);
 
     asked.back()();
     CHECK(manager.told().empty());
-    dog.turn();
+    dog.beat();
     CHECK(manager.told() == "WATCHDOG=1");
     CHECK(manager.told().empty());
     REQUIRE(asked.size() == 2);
     // The first question's second answer is none to the second question.
     asked.front()();
-    dog.turn();
+    dog.beat();
     CHECK(manager.told().empty());
   }
   TEST_CASE("the manager hears that the broker is ready, then of its life, then of its stop") {

@@ -317,7 +317,7 @@ TEST_SUITE("bucket store") {
     CHECK(f.load().size() == 101);
   }
 
-  TEST_CASE("an hour that is downgraded is there once, whatever a crash cuts off") {
+  TEST_CASE("an hour that is dealt is there once, whatever a crash cuts off") {
     const std::string body(1'000, 'b');
     StoreFixture f({.step_bytes = 100'000});
     std::vector<Record> many;
@@ -330,7 +330,7 @@ TEST_SUITE("bucket store") {
     const auto expected = f.load();
     CHECK(expected.size() == 1'000);
     for (int steps = 1;; ++steps) {
-      const auto more = f.store->downgrade(f.owner, hour, {});
+      const auto more = f.store->deal(f.owner, hour, {});
       REQUIRE(more.has_value());
       if (steps % 2 == 0) REQUIRE(f.store->flush().has_value());
       f.crash();  // An odd step is lost, and its sources are there again.
@@ -338,7 +338,7 @@ TEST_SUITE("bucket store") {
       CHECK(f.total() == 1'000);
       if (!*more && steps % 2 == 0) break;
       REQUIRE(steps < 100);
-      if (steps % 2 == 1) REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());
+      if (steps % 2 == 1) REQUIRE(f.store->deal(f.owner, hour, {}).has_value());
       if (steps % 2 == 1) REQUIRE(f.store->flush().has_value());
     }
   }
@@ -348,7 +348,7 @@ TEST_SUITE("bucket store") {
     const auto known = f.write(hour, {{1, 100}, {2, 60'000}});
     const auto late = f.write(hour, {{3, 100}});
     // The caller has the late one in memory: it stays where it is.
-    CHECK_FALSE(*f.store->downgrade(f.owner, hour, ChunkKeys(late.begin(), late.end())));
+    CHECK_FALSE(*f.store->deal(f.owner, hour, ChunkKeys(late.begin(), late.end())));
     CHECK(f.load(1u << 30, ChunkKeys(late.begin(), late.end())) == std::vector<Sequence>{1, 2});
     CHECK(f.load() == std::vector<Sequence>{1, 3, 2});
     CHECK(f.is_pending(100, 3));
@@ -635,7 +635,7 @@ TEST_SUITE("bucket store") {
     REQUIRE(f.store->reclaim(1, after(0)).has_value());
     check_dropped(f, 1);
     f.write(hour, {}, {2, 3});
-    REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());  // Leaves nothing.
+    REQUIRE(f.store->deal(f.owner, hour, {}).has_value());  // Leaves nothing.
     REQUIRE(f.store->reclaim(1, after(0)).has_value());
     check_dropped(f, 0);
   }
@@ -664,7 +664,7 @@ TEST_SUITE("bucket store") {
       REQUIRE(f.store->reclaim(1, after(0)).has_value());
       check_dropped(f, 1);
       f.write(hour, {}, {2});
-      REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());  // Leaves nothing.
+      REQUIRE(f.store->deal(f.owner, hour, {}).has_value());  // Leaves nothing.
       REQUIRE(f.store->reclaim(1, after(0)).has_value());
       check_dropped(f, 0);
     }
@@ -682,7 +682,7 @@ TEST_SUITE("bucket store") {
     CHECK(level(BucketLevel::hour).chunks == 1);
     CHECK(level(BucketLevel::hour).bytes > 0);
     CHECK(level(BucketLevel::minute).chunks == 0);
-    REQUIRE(f.store->downgrade(f.owner, hour, {}).has_value());
+    REQUIRE(f.store->deal(f.owner, hour, {}).has_value());
     CHECK(level(BucketLevel::hour).records == 0);
     CHECK(level(BucketLevel::minute).records == 3);
     CHECK(level(BucketLevel::minute).chunks == 2);
@@ -744,10 +744,10 @@ TEST_SUITE("bucket store") {
     f.write(hour, {{1, 100}}, {1});
     CHECK(f.load() == std::vector<Sequence>{1, 2});
     for (int i = 0; i < 3; ++i)
-      REQUIRE(f.store
-                  ->downgrade(f.owner,
-                              {static_cast<BucketLevel>(1 + i), i == 0 ? hour.start : after(0)}, {})
-                  .has_value());
+      REQUIRE(
+          f.store
+              ->deal(f.owner, {static_cast<BucketLevel>(1 + i), i == 0 ? hour.start : after(0)}, {})
+              .has_value());
     CHECK(f.load() == std::vector<Sequence>{1, 2});
     f.write(hour, {}, {1});
     CHECK(f.load() == std::vector<Sequence>{2});
@@ -770,7 +770,7 @@ TEST_SUITE("bucket store") {
     const auto before = f.listed();
     CHECK(before.size() == 299);
     int steps = 1;
-    for (; *f.store->downgrade(f.owner, month, {}); ++steps) CHECK(f.listed() == before);
+    for (; *f.store->deal(f.owner, month, {}); ++steps) CHECK(f.listed() == before);
     CHECK(steps > 3);
     CHECK(f.listed() == before);
     const auto counts = f.store->counts(orders.topic);
@@ -942,10 +942,10 @@ TEST_SUITE("bucket store") {
     CHECK(f.store->tables().marks_of(hour)->empty());
   }
 
-  TEST_CASE("a downgrade leaves out records that are due before the requested piece") {
+  TEST_CASE("a deal leaves out records that are due before the requested piece") {
     StoreFixture f;
     f.write(hour, {{1, 100}, {2, 200}, {3, 3'000'000}});
-    CHECK_FALSE(*f.store->downgrade(f.owner, hour, {}, {after(200), 0}));
+    CHECK_FALSE(*f.store->deal(f.owner, hour, {}, {after(200), 0}));
     CHECK_FALSE(f.is_pending(100, 1));
     CHECK(f.is_pending(200, 2));
     CHECK(f.is_pending(3'000'000, 3));
@@ -978,7 +978,7 @@ TEST_SUITE("bucket store") {
       const Owner owner{static_cast<std::uint16_t>(dealt % 3), 3};
       const Bucket second = bucket_of(BucketLevel::month, month.end());
       const Bucket finer_hour = bucket_of(BucketLevel::hour, after(dealt / 6 % 6 * hour_ms));
-      REQUIRE(f.store->downgrade(owner, dealt / 3 % 2 == 0 ? second : finer_hour, {}).has_value());
+      REQUIRE(f.store->deal(owner, dealt / 3 % 2 == 0 ? second : finer_hour, {}).has_value());
       ++dealt;
     };
     CHECK(f.listed_of_all({.limit = 7}, deal) == expected);
@@ -1013,7 +1013,7 @@ TEST_SUITE("bucket store") {
           }
           const auto level = static_cast<BucketLevel>(std::min(shards - 2, 4));
           for (std::uint16_t shard = 0; shard < shards && level > BucketLevel::month; ++shard)
-            (void)f.store->downgrade({shard, shards}, bucket_of(level, home.start), {});
+            (void)f.store->deal({shard, shards}, bucket_of(level, home.start), {});
         }
       }
       ended = true;
@@ -1062,7 +1062,7 @@ TEST_SUITE("bucket store") {
     for (const auto level :
          {BucketLevel::hour, BucketLevel::minute, BucketLevel::second, BucketLevel::tick}) {
       CHECK(f.listed_of_all({.limit = 10}) == expected);
-      while (*f.store->downgrade(f.owner, bucket_of(level, after(5'000)), {})) {
+      while (*f.store->deal(f.owner, bucket_of(level, after(5'000)), {})) {
       }
     }
     std::size_t largest = 0;
@@ -1135,9 +1135,9 @@ TEST_SUITE("bucket store") {
     for (int i = 0; i < 40; ++i) {
       const Bucket second = bucket_of(BucketLevel::month, month.end());
       const auto shard = static_cast<std::uint16_t>(i % 2);
-      REQUIRE(f.store->downgrade({shard, 2}, second, {}).has_value());
+      REQUIRE(f.store->deal({shard, 2}, second, {}).has_value());
       const Bucket finer_hour = bucket_of(BucketLevel::hour, after(i / 2 % 6 * hour_ms));
-      REQUIRE(f.store->downgrade({shard, 2}, finer_hour, {}).has_value());
+      REQUIRE(f.store->deal({shard, 2}, finer_hour, {}).has_value());
       if (i == 3) check();
     }
     check();

@@ -39,6 +39,15 @@ struct LogDirectoryFixture {
 };
 
 TEST_SUITE("log directory") {
+  TEST_CASE("a directory is within another by whole names only") {
+    CHECK(is_within("/data", "/data"));
+    CHECK(is_within("/data/logs", "/data"));
+    CHECK(is_within("/data", "/"));
+    CHECK_FALSE(is_within("/data2", "/data"));
+    CHECK_FALSE(is_within("/data", "/data/logs"));
+    CHECK_FALSE(is_within("/logs/data", "/data"));
+  }
+
   TEST_CASE("two data directories do not get one log.dirs at a time, even when it is empty") {
     LogDirectoryFixture f;
     {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Arrival: a connection on its way to a shard, from the listener or from another shard, with the
-// bytes that were read ahead there.
+// ConnectionHandoff: a connection on its way to a shard, from the listener or from another shard,
+// with the bytes that were read ahead there.
 //
 // It belongs to whoever holds it, on any thread; the Session that is made of it takes all of it.
 
@@ -31,8 +31,8 @@ struct Unread {
   std::size_t ahead_from = 0;
 };
 
-struct Arrival {
-  int descriptor;  // The owner of the arrival closes it.
+struct ConnectionHandoff {
+  int descriptor;  // The owner of the handoff closes it.
   boost::asio::ip::tcp protocol = boost::asio::ip::tcp::v4();
   std::string peer;
   broker::ConnectionOrigin origin = {};
