@@ -395,8 +395,7 @@ TEST_CASE("a broken batch costs nothing if a start has saved its records") {
     log.put(path, bytes);
     log.facts.saved = {path};
     const auto inspected = log.inspect();
-    for (const auto& finding : inspected.findings())
-      CHECK(finding.lost_from == finding.lost_until);
+    for (const auto& finding : inspected.findings()) CHECK(finding.lost_from == finding.lost_until);
     log.repair();
     auto opened = log.open();
     std::vector<Offset> expected;
