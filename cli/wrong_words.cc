@@ -173,8 +173,8 @@ std::string parse_error_text(const CLI::App& program, const CLI::ParseError& err
 }
 
 std::string no_place_text(const CLI::App& command, const std::string& word) {
-  return fmt::format("{}: {}: unexpected argument; usage: {}", words_to(command),
-                     printable(word), synopsis_of(command));
+  return fmt::format("{}: {}: unexpected argument; usage: {}", words_to(command), printable(word),
+                     synopsis_of(command));
 }
 
 std::string unknown_command_text(const CLI::App& above, const std::string& word) {
