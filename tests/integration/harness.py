@@ -213,7 +213,8 @@ class Broker:
     def cli(self, *words, stdin=None, check=True, within=60, env=None):
         token = self.data / "admin.token"
         return run(self.binary, *words, stdin=stdin, check=check, within=within, env={
-            "TARRY_BROKERS": self.brokers, "TARRY_ADMIN": "%s:%d" % self.admin,
+            # A client takes no port 0, which the broker has before its start.
+            "TARRY_BROKERS": self.brokers if self.address[1] else "127.0.0.1:1", "TARRY_ADMIN": "%s:%d" % self.admin,
             "TARRY_ADMIN_TOKEN": token.read_text().strip() if token.exists() else "", **(env or {})})
 
 
