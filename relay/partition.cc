@@ -380,8 +380,9 @@ OrderResult Partition::move(Offset offset, const PendingRecord& record, const Or
     return delay::Controlled{.outcome = delay::ControlOutcome::done};
   }
   planning.work.bytes += moved.bytes();
+  const delay::Controlled told{.outcome = delay::ControlOutcome::done, .due = moved.due};
   planning.work.changes[offset].record = std::move(moved);
-  return delay::Controlled{.outcome = delay::ControlOutcome::done, .due = moved.due};
+  return told;
 }
 
 void Partition::make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,

@@ -89,8 +89,8 @@ class NotesFileSystem final : public rocksdb::FileSystemWrapper {
 
 class PatientFileSystem final : public rocksdb::FileSystemWrapper {
  public:
-  explicit PatientFileSystem(std::shared_ptr<rocksdb::FileSystem> below)
-      : FileSystemWrapper(below), notes_(std::move(below)) {}
+  explicit PatientFileSystem(const std::shared_ptr<rocksdb::FileSystem>& below)
+      : FileSystemWrapper(below), notes_(below) {}
 
   const char* Name() const override { return "tarry-patient"; }
 
