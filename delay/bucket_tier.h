@@ -342,8 +342,15 @@ class BucketTier {
   bool flushing_ = false;
   bool no_room_ = false;     // For a flush.
   bool load_waits_ = false;  // For memory.
-  std::optional<storage::Bucket>
-      evicted_to_load_;      // What could leave memory for its next piece has left.
+  // What could leave memory for a home's next piece has left; the same look again finds nothing
+  // more.
+  struct EvictedToLoad {
+    storage::Bucket home;
+    storage::JournalPlace applied;
+    storage::PendingKey horizon;
+    bool operator==(const EvictedToLoad&) const = default;
+  };
+  std::optional<EvictedToLoad> evicted_to_load_;
   bool dealt_last_ = false;  // The last piece of work was a part of something large.
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::optional<storage::Bucket> write_next_;  // A checkpoint's next home to be looked at.

@@ -127,12 +127,11 @@ bool BucketTier::begin_piece(const Bucket& id) {
   const std::size_t piece = load_bytes(id);
   const auto has_room = [&] { return used() + piece <= spill_from() || memory() <= piece; };
   // All near records of its chunks may have been delivered.
-  if (std::exchange(evicted_to_load_, std::nullopt) != id && !has_room()) {
+  const EvictedToLoad tried{id, applied_, horizon_.at()};
+  if (!has_room() && evicted_to_load_ != tried) {
+    evicted_to_load_ = tried;
     homes_.begin_eviction(id);
-    if (evict()) {
-      evicted_to_load_ = id;
-      return true;
-    }
+    if (evict()) return true;
   }
   load_waits_ = !has_room();
   if (load_waits_) return false;
