@@ -692,6 +692,7 @@ TEST_SUITE("groups") {
     const auto& journal = world.shard().journal();
     const Lsn before = journal.end_lsn();
     const auto second = world.begin(short_sync, 3);
+    world.background().step();
     CHECK(journal.end_lsn() - before > 0);
     CHECK(journal.end_lsn() - before < 4'096);
     world.runs_at_once = true;

@@ -124,7 +124,8 @@ TEST_CASE(
   CHECK(level_of(open, "access") == Level::warning);
   CHECK(finding_of(open, "access")->text.find("0.0.0.0:9092 is not loopback") != std::string::npos);
   CHECK(level_of(open, "open files") == Level::warning);
-  CHECK(finding_of(open, "open files")->text.find("max.connections is 100000") != std::string::npos);
+  CHECK(finding_of(open, "open files")->text.find("max.connections is 100000") !=
+        std::string::npos);
   // A member of the relay has no listeners.
   CHECK(finding_of(check_status(R"({"state":"running"})"), "access") == nullptr);
 }
