@@ -1,5 +1,6 @@
 """What `cmake --install` puts somewhere, as those meet it who did not build it."""
 
+import fcntl
 import shutil
 
 from harness import ROOT, Broker, Skip, case, run
@@ -11,8 +12,11 @@ def install(ctx):
     if not (build / "cmake_install.cmake").exists():
         raise Skip(f"{ctx.options.binary} does not lie in the directory it was built in")
     prefix = ctx.directory / "prefix"
-    # As the README and docs/operating.md have it.
-    run("cmake", "--install", build, "--strip", "--prefix", prefix)
+    # It writes the unit with its prefix into the build before it copies it, so two at a time would mix them up.
+    with open(ctx.options.binary.parent / "install.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # As the README and docs/operating.md have it.
+        run("cmake", "--install", build, "--strip", "--prefix", prefix)
     return prefix
 
 
