@@ -81,6 +81,8 @@ bool may_overtake(const broker::Handler& handler, const broker::RequestContext& 
 asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
                                               broker::RequestContext context, std::size_t bytes) {
   const bool room = co_await context.charge.grow(bytes);
+  // Such a request may take long to decode already.
+  if (room) co_await context.shard.steps().next();
   broker::Answer answer;
   if (room) {
     answer = co_await handler.run(std::move(context));

@@ -29,6 +29,7 @@ ShardContext::ShardContext(const BrokerContext& broker, ShardSetup setup)
       epoch_(broker.clock->mono()),
       purgatory_(wheel_),
       ledger_(*this, thread_, *broker.memory),
+      steps_(setup_.executor),
       completions_timer_([this] { purgatory_.run_completions(tick(), completions_a_turn); }),
       idle_note_timer_([this] { journal_->note_idle(); }) {
   purgatory_.set_ready_hook([this] {

@@ -4,6 +4,7 @@
 //
 //   partitions, groups, topics, checkpoints, delayed operations
 //        |  time and deadlines         clock, wheel, tick(), purgatory
+//        |  long work                  steps()
 //        |  work that blocks           blocking(), background()
 //        |  what must survive          commit() into the shard's journal, and whom it notifies
 //        |  what clients may hold      ledger()
@@ -43,6 +44,7 @@
 #include "broker/context/broker_context.h"
 #include "broker/context/ledger.h"
 #include "broker/context/one_shot_event.h"
+#include "broker/context/step_queue.h"
 #include "purgatory/purgatory.h"
 #include "purgatory/watch_list.h"
 #include "storage/catalog.h"
@@ -98,6 +100,14 @@ class ShardContext {
   Ledger& ledger() {
     assert_on_shard();
     return ledger_;
+  }
+
+  // --- Long work
+
+  // Work of more than a millisecond waits here before each of its steps, so that others are served.
+  StepQueue& steps() {
+    assert_on_shard();
+    return steps_;
   }
 
   // --- Work that blocks
@@ -254,6 +264,7 @@ class ShardContext {
   timing::TimingWheel wheel_;
   purgatory::Purgatory purgatory_;
   Ledger ledger_;
+  StepQueue steps_;
   std::unique_ptr<storage::Journal> journal_;
   Lsn durable_through_ = 0;
   Lsn written_through_ = 0;

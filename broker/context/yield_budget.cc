@@ -1,8 +1,5 @@
 #include "broker/context/yield_budget.h"
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
-
 #include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
 
@@ -10,7 +7,7 @@ namespace tarry::broker {
 
 boost::asio::awaitable<bool> YieldBudget::yield() {
   spent_ = 0;
-  co_await boost::asio::post(shard_.executor(), boost::asio::use_awaitable);
+  co_await shard_.steps().next();
   // Without a connection the work is finished even if nobody waits for it.
   co_return !shard_.stopping() && (connection_ == nullptr || !connection_->closed());
 }

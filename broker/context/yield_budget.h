@@ -32,7 +32,8 @@ class YieldBudget {
     return spent_ > budget;
   }
 
-  // Resumes after all other work of the shard.  False if no client waits for the answer any more.
+  // Resumes in our turn (broker/context/step_queue.h).  False if no client waits for the answer any
+  // more.
   boost::asio::awaitable<bool> yield();
 
  private:

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/awaitable.hpp>
 
 #include "broker/broker.h"
 #include "storage/bucket.h"
@@ -49,8 +48,7 @@ asio::awaitable<void> look_at_near(Shard& shard, WallTime until, milliseconds by
     ++of_topic->second[beginning_of(due, by)];
   };
   std::size_t cursor = 0;
-  while (shard.engine().visit_near(cursor, seen_per_step, seen))
-    co_await asio::post(shard.executor(), asio::use_awaitable);
+  while (shard.engine().visit_near(cursor, seen_per_step, seen)) co_await shard.steps().next();
 }
 
 }  // namespace

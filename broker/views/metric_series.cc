@@ -8,8 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/awaitable.hpp>
 
 #include "broker/broker.h"
 #include "broker/groups/groups.h"
@@ -88,7 +87,7 @@ bool take_some(Shard& shard, Cursor& cursor, RawGroups& to) {
 
 asio::awaitable<void> take_groups(Shard& shard, RawGroups& to) {
   Cursor cursor;
-  while (take_some(shard, cursor, to)) co_await asio::post(shard.executor(), asio::use_awaitable);
+  while (take_some(shard, cursor, to)) co_await shard.steps().next();
 }
 
 // Sorted by group, topic and partition.
@@ -169,7 +168,7 @@ asio::awaitable<void> take_lags(Shard& shard, Lags& to) {
       after = at->first;
     }
     if (at == all.end()) co_return;
-    co_await asio::post(shard.executor(), asio::use_awaitable);
+    co_await shard.steps().next();
   }
 }
 

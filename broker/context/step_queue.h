@@ -1,0 +1,55 @@
+#pragma once
+
+// StepQueue: lets the steps of long requests run one at a time, between two looks at the sockets.
+//
+//   sockets, timers, short requests --> all that is ready --.
+//        ^                                                  |
+//        '------- one step of one long request <------------'
+//
+//   co_await shard.steps().next();   // Resumes when what is ready has run, and it is our turn.
+//
+// If each long request were put behind what is ready by itself, then of two hundred of them each
+// would take a step before a socket is looked at again; a short request that comes meanwhile would
+// wait for all of those steps, and once more in line behind them.  So it waits for one.
+//
+// Long requests take their steps in turn.  While the sockets bring more than the shard can do, one
+// step is taken in each round, so that they come to an end too.
+//
+// Everything runs on the shard's thread.
+
+#include <deque>
+#include <functional>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/deferred.hpp>
+
+namespace tarry::broker {
+
+class StepQueue {
+ public:
+  explicit StepQueue(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+  StepQueue(const StepQueue&) = delete;
+  StepQueue& operator=(const StepQueue&) = delete;
+
+  // Await the result on the spot.  Throws std::bad_alloc there.
+  auto next() {
+    return boost::asio::async_initiate<const boost::asio::deferred_t&, void()>(
+        [this](auto handler) { add(std::move(handler)); }, boost::asio::deferred);
+  }
+
+  std::size_t waiting() const { return waiting_.size(); }
+
+ private:
+  using Step = std::move_only_function<void()>;
+
+  void add(Step step);
+  void run();
+  void post_run();
+
+  const boost::asio::any_io_executor executor_;
+  std::deque<Step> waiting_;
+  bool is_posted_ = false;  // run(), for as long as something waits.
+};
+
+}  // namespace tarry::broker
