@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace tarry::server {
 namespace {
@@ -13,21 +14,24 @@ using std::chrono::nanoseconds;
 // Reading the CPU time of a thread is a system call: not after each of a thousand short turns.
 constexpr std::chrono::milliseconds long_turn{1};
 
+// A thread that was away from its core for less has not waited for work.
+constexpr std::chrono::microseconds shortest_wait{10};
+
 // The CPU time of turns that lasted long.
 class BusyTime {
  public:
   BusyTime(ThreadTime thread_time, WindowedHistogram& busy)
       : thread_time_(thread_time), busy_(busy) {}
 
-  void begin(MonoTime now) {
+  void begin(MonoTime now, nanoseconds used) {
     read_at_ = now;
-    used_ = thread_time_();
+    used_ = used;
   }
 
   void turn_ended(nanoseconds took, MonoTime now) {
     if (now - read_at_ < long_turn) return;
     const nanoseconds before = used_;
-    begin(now);
+    begin(now, thread_time_());
     // Turns since the last reading were shorter together than long_turn, so nearly all of it is
     // this one's.
     if (took >= long_turn) busy_.add(whole_microseconds(std::min(took, used_ - before)), now);
@@ -56,22 +60,32 @@ void run_turns(boost::asio::io_context& context, const Clock& clock, WindowedHis
     if (count != nullptr)
       count->store(count->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   };
+  MonoTime now = clock.mono();
+  nanoseconds used = thread_time();
   for (;;) {
-    MonoTime began = clock.mono();
-    for (busy_time.begin(began); context.poll_one() != 0;) {
+    // What is ready.
+    busy_time.begin(now, used);
+    bool any = false;
+    for (; context.poll_one() != 0; any = true) {
       const MonoTime ended = clock.mono();
-      turns.add(whole_microseconds(ended - began), ended);
-      busy_time.turn_ended(ended - began, ended);
+      turns.add(whole_microseconds(ended - now), ended);
+      busy_time.turn_ended(ended - now, ended);
       count_turn();
-      began = ended;
+      now = ended;
     }
-    const nanoseconds before = thread_time();
-    if (context.run_one() == 0) return;
-    const nanoseconds used = thread_time() - before;
-    const MonoTime now = clock.mono();
-    turns.add(whole_microseconds(used), now);
-    count_turn();
-    if (used >= long_turn) busy.add(whole_microseconds(used), now);
+    if (any) used = thread_time();
+    // What has to be waited for.  After a wait there is seldom more than one turn to do: a look for
+    // more would be another system call.
+    for (bool has_waited = true; has_waited;) {
+      if (context.run_one() == 0) return;
+      const nanoseconds before = std::exchange(used, thread_time());
+      const MonoTime began = std::exchange(now, clock.mono());
+      const nanoseconds took = used - before;
+      turns.add(whole_microseconds(took), now);
+      count_turn();
+      if (took >= long_turn) busy.add(whole_microseconds(took), now);
+      has_waited = now - began > took + shortest_wait;
+    }
   }
 }
 

@@ -407,9 +407,10 @@ asio::awaitable<Answer> fetch_on(Shard& there, const RequestContext& context);
 //
 // Thousands wait at a time, and their memory is in no cache when they go on.  So they wait in this
 // one frame, with what has to be there alone: each look takes the request apart and makes an answer
-// anew.
-asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
-                                      CancellationToken* given) {
+// anew.  That of a long request is another, because it has steps in it.
+template <bool is_long>
+asio::awaitable<Answer> look_and_wait_for(Shard& home, RequestContext context,
+                                          CancellationToken* given) {
   std::optional<CancelOnClose> own;
   CancellationToken& token =
       given != nullptr ? *given : *own.emplace(context.connection, home, home).token();
@@ -420,10 +421,8 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
     Shard* elsewhere = nullptr;  // Where all of its partitions are, if that is not here.
     {
       protocol::FetchResponse response;
-      // Its size tells before it is decoded, so that usual ones need no more room in this frame.
-      const bool is_long = context.frame_bytes > min_bytes_of_many;
       Result<FetchPlan> plan;
-      if (is_long) {
+      if constexpr (is_long) {
         plan = co_await take_apart_in_steps(context, home, response);
       } else {
         plan = take_apart(context, home, response);
@@ -453,7 +452,7 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
             read.bytes >= plan->min_bytes)
           co_return fetch_answer(context, response, plan->items);
         MissingBytes missing;
-        if (is_long) {
+        if constexpr (is_long) {
           missing = co_await find_missing_in_steps(home, plan->items, plan->min_bytes);
         } else {
           missing = find_missing(plan->items, plan->min_bytes);
@@ -469,6 +468,14 @@ asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
     co_await waiting->answered();
     if (is_abandoned()) co_return Answer{};
   }
+}
+
+// The size of a request tells before it is decoded.
+asio::awaitable<Answer> look_and_wait(Shard& home, RequestContext context,
+                                      CancellationToken* given) {
+  return context.frame_bytes > min_bytes_of_many
+             ? look_and_wait_for<true>(home, std::move(context), given)
+             : look_and_wait_for<false>(home, std::move(context), given);
 }
 
 // All of its partitions are on another shard: it waits there, one hop away.
