@@ -749,7 +749,7 @@ STORM_BYTES, STORM_CLIENTS, STORM_ROUNDS = 60_000, 200, 3
 STORM = ("Produce that is refused", "Fetch", "Metadata", "DeleteRecords", "ListOffsets", "DescribeTopicPartitions", "DescribeConfigs", "OffsetFetch",
          "FindCoordinator", "DescribeGroups", "ListGroups of many states", "LeaveGroup", "DescribeUserScramCredentials")
 # In seconds. Each of the others may have a turn before each turn of the neighbour's request, and there are a few of those.
-MAX_STORM_P99 = 1.5
+MAX_STORM_P99 = 0.5
 
 
 @attack_case("two hundred clients that send the heaviest of small requests at once hold no shard for 10 ms, and their neighbour is served")
