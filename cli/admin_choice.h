@@ -34,6 +34,7 @@ enum class AdminUse {
 struct AdminChoiceError {
   int status;  // The command's.
   std::string reason;
+  bool wants_token = false;  // The admin answers, but not to somebody without its token.
 
   // Says why on stderr, and returns the status.
   int report() const {

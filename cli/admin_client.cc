@@ -283,6 +283,7 @@ AdminClient::AdminClient(AdminSettings settings)
 
 Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& token) {
   refused_.clear();
+  obstacle_ = Obstacle::other;
   const auto at = parse_host_port(settings_.address);
   if (!at) return std::unexpected(at.error());
   Conversation talk{*at, {}, token, settings_.waits_for_start, asked.take};
@@ -328,6 +329,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
                             address_, talk.wrong_certificate));
   }
   if (talk.error == asio::error::connection_refused && at->is_loopback()) {
+    obstacle_ = Obstacle::nothing_listens;
     return fail(Errc::io, fmt::format("nothing listens at {}, the address of the admin: is `tarry "
                                       "serve` running?",
                                       address_));
@@ -342,6 +344,7 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   }
   if (talk.error)
     return fail(Errc::io, fmt::format("the admin at {}: {}", address_, talk.error.message()));
+  if (talk.parser.get().result_int() == 401) obstacle_ = Obstacle::wants_token;
   return Answer{talk.parser.get().result_int(), std::move(talk.parser.get().body())};
 }
 

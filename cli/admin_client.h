@@ -55,6 +55,14 @@ class AdminClient {
 
   explicit AdminClient(AdminSettings settings);
 
+  // What kept the last request from its answer, for those who go on without one.
+  enum class Obstacle {
+    nothing_listens,
+    wants_token,  // It is served, to those who have a token.
+    other,        // Or none.
+  };
+  Obstacle obstacle() const { return obstacle_; }
+
   // The bodies of answers: JSON.
   Result<std::string> get(std::string_view target);
   Result<std::string> remove(std::string_view target) { return change("DELETE", target); }
@@ -89,7 +97,8 @@ class AdminClient {
   const std::string address_;         // The address of the settings, printable.
   std::optional<std::string> token_;  // Set when it is needed for the first time.
   std::string token_source_;
-  std::string refused_;               // Why the last request was not sent; empty: it was.
+  std::string refused_;  // Why the last request was not sent; empty: it was.
+  Obstacle obstacle_ = Obstacle::other;
   bool reads_without_token_ = false;  // The admin has answered one, and does not know the token.
 };
 

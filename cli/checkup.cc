@@ -141,8 +141,11 @@ Finding check_deliveries(const Json& status) {
   if (lag > late_ms) {
     return {
         "deliveries", Level::warning,
-        fmt::format("one record in a hundred was late by {} or more; `tarry top` shows what is due",
-                    milliseconds_text(lag))};
+        fmt::format("in the last five minutes one delivery in a hundred was late by {} or more, {}",
+                    milliseconds_text(lag),
+                    overdue > 0 ? "and records are overdue now; `tarry top` shows what is due"
+                                : "but nothing is overdue now: expected if records fell due "
+                                  "while the broker did not run; otherwise look at the disk")};
   }
   return {"deliveries", Level::ok,
           fmt::format("p99 of the lag: {}, overdue records: {}", milliseconds_text(lag),

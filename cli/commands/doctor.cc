@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "cli/admin_choice.h"
+#include "cli/admin_client.h"
 #include "cli/checkup.h"
 #include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
@@ -202,18 +203,42 @@ class Doctor {
   }
   bool has_settings() const { return options_.names_settings() || file_; }
 
+  // The settings say where the token is, unless it was given.
+  void find_token(BrokerOptions& broker) const {
+    const char* const token = std::getenv("TARRY_ADMIN_TOKEN");
+    if (!broker.data && config_ && has_settings() && (token == nullptr || *token == '\0'))
+      broker.data = config_->broker.data_directory;
+  }
+
+  // A broker that keeps its state from us runs, so what a start needs is in use, and rightly.
+  void note_guarded(const BrokerOptions& broker, const std::string& why) {
+    is_running_ = true;
+    add("broker", Level::problem,
+        fmt::format("a broker runs at {}, but could not be asked how it is: {}", cell(broker.admin),
+                    why));
+  }
+
   // The exit status of a command that cannot go on; empty: it can, with or without a broker.
   std::optional<int> ask_broker() {
     BrokerOptions broker = options_.broker;
     if (!options_.names_broker())
       broker.timeout = std::min<std::chrono::milliseconds>(broker.timeout, patience);
+    find_token(broker);
     auto admin = choose_admin(broker, AdminUse::reads);
     if (!admin) {
       if (admin.error().status == wrong_usage) return admin.error().report();
-      add("broker", Level::problem, admin.error().reason);
+      if (admin.error().wants_token) {
+        note_guarded(broker, admin.error().reason);
+      } else {
+        add("broker", Level::problem, admin.error().reason);
+      }
       return std::nullopt;
     }
     const auto status = admin->get("/status");
+    if (!status && admin->obstacle() == AdminClient::Obstacle::wants_token) {
+      note_guarded(broker, status.error().message);
+      return std::nullopt;
+    }
     if (!status) {
       add("broker", options_.names_broker() ? Level::problem : Level::ok,
           options_.names_broker()
@@ -239,14 +264,24 @@ class Doctor {
     if (!config_ || !config_->admin || config_->admin->port == 0) return;
     BrokerOptions broker = options_.broker;
     broker.admin = (config_->admin_tls.settings.empty() ? "" : "https://") + config_->admin->text();
-    broker.data = config_->broker.data_directory;
+    const std::string& ours = config_->broker.data_directory;
+    find_token(broker);
     broker.timeout = std::min<std::chrono::milliseconds>(broker.timeout, patience);
     broker.timeout_given = false;
-    const auto status = AdminClient(admin_settings(broker)).get("/status");
+    AdminClient admin(admin_settings(broker));
+    const auto status = admin.get("/status");
+    if (!status && admin.obstacle() == AdminClient::Obstacle::wants_token) {
+      directory_ = ours;
+      return note_guarded(broker, status.error().message);
+    }
     if (!status) {
-      return add("broker", Level::ok,
-                 fmt::format("no broker of these settings answers: {}; checking what a start needs",
-                             status.error().message));
+      // Before a start nothing listens there, and nobody has to be asked why.
+      const std::string why = admin.obstacle() == AdminClient::Obstacle::nothing_listens
+                                  ? "nothing listens at " + cell(broker.admin)
+                                  : status.error().message;
+      return add(
+          "broker", Level::ok,
+          "checking what a start needs, because no broker of these settings answers: " + why);
     }
     const Json json = parse_json(*status);
     if (!json.is_object() || !json.contains("data") || !json["data"].is_string()) return;
@@ -254,13 +289,13 @@ class Doctor {
     std::error_code ignored;
     const fs::path there = json["data"].get<std::string>();
     // By name as well, because its directory may have been removed.
-    const bool is_same = there == fs::absolute(*broker.data, ignored).lexically_normal() ||
-                         fs::equivalent(there, *broker.data, ignored);
+    const bool is_same = there == fs::absolute(ours, ignored).lexically_normal() ||
+                         fs::equivalent(there, ours, ignored);
     // Another broker that has the port is a problem of the ports.
     if (!is_same) return;
     is_running_ = true;
     take_reserve(json);
-    directory_ = *broker.data;
+    directory_ = ours;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
   }
 

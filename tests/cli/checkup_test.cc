@@ -156,6 +156,8 @@ TEST_CASE("a broker that refuses, is late or was early is distinguished from a h
   CHECK(finding_of(ill, "refusals")->text.find("7 INVALID_RECORD") != std::string::npos);
   CHECK(level_of(ill, "connections") == Level::warning);
   CHECK(finding_of(ill, "deliveries")->text.find("5.51 s") != std::string::npos);
+  // As after a downtime: they were late, and all are delivered.
+  CHECK(finding_of(ill, "deliveries")->text.find("nothing is overdue now") != std::string::npos);
 
   const auto damaged = check_status(
       R"({"state":"running","out_of_service":[)"

@@ -396,6 +396,35 @@ def _(ctx):
     broker.start()
 
 
+@case("tarry doctor finds the token of a broker that runs by its settings, and without it says where it was looked for, and not to stop anything")
+def _(ctx):
+    broker = ctx.broker(settings={"tarry.admin.loopback.reads": "token"})
+    file, elsewhere, admin = ctx.directory / "tarry.properties", ctx.directory / "elsewhere", "%s:%d" % broker.admin
+    file.write_text(f"tarry.data.dir={broker.data}\nlisteners=PLAINTEXT://{broker.brokers}\ntarry.admin.listener={admin}\ntarry.admin.loopback.reads=token\n")
+
+    def look(*words, token=""):
+        done = run(broker.binary, "doctor", *words, "--json", check=False, cwd=ctx.directory,
+                   env={"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": token})
+        rows = json_lines(done)
+        assert not {"ports", "data directory"} & {row["check"] for row in rows} and "stop the process" not in done.stdout, rows
+        return done, rows
+
+    elsewhere.mkdir()
+    moved = ("--config", file, "--set", f"tarry.data.dir={elsewhere}")
+    right = (broker.data / "admin.token").read_text().strip()
+    for words, token in ((("--config", file), ""), (("--config", file, "--admin", admin), ""), (("--config", file), right)):
+        done, rows = look(*words, token=token)
+        assert done.returncode == 0, (words, rows)
+    for words, token, place in ((("--admin", admin), "", "tarry-data/admin.token is not there"), (moved, "", f"{elsewhere}/admin.token is not there"),
+                                (("--config", file), "x" * 40, "$TARRY_ADMIN_TOKEN: it does not know this token")):
+        done, rows = look(*words, token=token)
+        problem, = [row for row in rows if row["result"] == "problem"]
+        assert done.returncode == 1 and problem["check"] == "broker" and f"a broker runs at {admin}, but" in problem["detail"] and place in problem["detail"], (words, rows)
+    assert broker.stop() == 0
+    done = run(broker.binary, "doctor", "--config", file, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""})
+    assert done.returncode == 0 and f"because no broker of these settings answers: nothing listens at {admin}\n" in done.stdout, done
+
+
 @case("tarry doctor takes a relative directory, looks at log.dirs, and says which listener of a running broker is open to all and how many connections it serves")
 def _(ctx):
     binary, nowhere = ctx.options.binary, {"TARRY_BROKERS": "", "TARRY_ADMIN": ""}
