@@ -193,8 +193,12 @@ def unusual_records(ctx, broker, command):
 
     assert not [name for name in dead["first"] if name.lower().startswith("x-schedule")], dead
     # The broker reads names in any case: an id of theirs beside ours would be refused, and would stop what is behind it.
+    topic = ctx.topic("copied")
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
     broker.cli("topic", "alter", topic, "--config", "tarry.delay.enable=false")
-    producer.produce(topic, key="third", value="order 3", headers=[("X-SCHEDULE-ID", b"theirs"), ("X-Deliver-At", b"9999999999999"), ("x-count", b"3")])
+    for key, value in (("third", "nonsense"), ("fourth", "order 2")):  # One for the dead letters, one for the retry topic.
+        producer.produce(topic, key=key, value=value, headers=[("X-SCHEDULE-ID", b"theirs"), ("X-Deliver-At", b"9999999999999"), ("x-count", b"3")])
     producer.flush()
     run(*command["retry"], broker.brokers, topic, 100, within=60)
     dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
