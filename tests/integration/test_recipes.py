@@ -179,7 +179,8 @@ def unusual_records(ctx, broker, command):
         broker.cli("topic", "create", topic + end)
     # Debian's client for Python ends with a fault of its own after it has read a header without a value.
     nothing = b"" if command["retry"][0] == "/usr/bin/python3" else None
-    theirs = [("origin", b"warehouse"), ("tries", b"many"), ("error", nothing), ("retry-origin", b"x"), ("retry-tries", b"2")]
+    theirs = [("origin", b"warehouse"), ("tries", b"many"), ("error", nothing), ("retry-origin", b"x"), ("retry-tries", b"2"),
+              ("X-Schedule-Id", b"theirs"), ("X-Schedule-Note", b"theirs")]
     # A record without a value is hopeless too.
     for end, key, value, headers in (("", "first", "nonsense", theirs), (".retry", "second", None, [("retry-tries", b"-9")])):
         producer.produce(topic + end, key=key, value=value, headers=headers)
@@ -190,12 +191,25 @@ def unusual_records(ctx, broker, command):
         assert (dead[key]["retry-origin"], dead[key]["retry-tries"]) == (origin, "1"), dead
     assert (dead["first"]["origin"], dead["first"]["tries"]) == ("warehouse", "many") and not dead["first"]["error"], dead
 
+    assert not [name for name in dead["first"] if name.lower().startswith("x-schedule")], dead
+    # The broker reads names in any case: an id of theirs beside ours would be refused, and would stop what is behind it.
+    topic = ctx.topic("copied")
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    broker.cli("topic", "alter", topic, "--config", "tarry.delay.enable=false")
+    for key, value in (("third", "nonsense"), ("fourth", "order 2")):  # One for the dead letters, one for the retry topic.
+        producer.produce(topic, key=key, value=value, headers=[("X-SCHEDULE-ID", b"theirs"), ("X-Deliver-At", b"9999999999999"), ("x-count", b"3")])
+    producer.flush()
+    run(*command["retry"], broker.brokers, topic, 100, within=60)
+    dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
+    assert set(dead["third"]) == {"retry-origin", "retry-tries", "retry-error"}, dead
+
     # Dead letters that another program put there.
     topic = ctx.topic("foreign")
     for end in (".retry", ".dead"):
         broker.cli("topic", "create", topic + end)
     producer.produce(topic + ".dead", key="no value")
-    producer.produce(topic + ".dead", key="no text", value=b"\xff\x00", headers=[("empty", nothing), ("x-scheduled-for", b"1")])
+    producer.produce(topic + ".dead", key="no text", value=b"\xff\x00", headers=[("empty", nothing), ("X-Scheduled-For", b"1"), ("X-Schedule-ID", b"theirs")])
     producer.flush()
     run(*command["dead_letters"], broker.brokers, topic, 2, 0, within=60)
     eventually(lambda: len(records(broker, topic + ".retry")) == 2, "both are back")

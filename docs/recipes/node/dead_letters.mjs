@@ -7,6 +7,8 @@ import kafkajs from 'kafkajs'
 
 const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, count, gapMs = 1000] = process.argv.slice(2)
+// What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
+const scheduling = /^x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)$/i
 
 const retry = { restartOnFailure: async () => false }
 const kafka = new Kafka({ brokers: brokers.split(','), logLevel: logLevel.ERROR, retry })
@@ -26,7 +28,7 @@ await new Promise((resolve, reject) => {
       // Without "retry-tries" it begins at its first try. With the same id, a crash before the commit puts it back
       // once, unless the first copy has been delivered by then.
       const { 'retry-tries': tries, 'retry-error': error, ...headers } = Object.fromEntries(
-        Object.entries(message.headers).filter(([name]) => !name.startsWith('x-schedule'))
+        Object.entries(message.headers).filter(([name]) => !scheduling.test(name))
           .map(([name, value]) => [name, [value].flat().map(each => each ?? '')])) // kafkajs refuses null.
       headers['x-schedule-id'] = String(headers['retry-origin'] ?? '') || `${from}/${partition}/${message.offset}`
       headers['x-delay'] = String(done * gapMs)

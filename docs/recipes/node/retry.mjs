@@ -8,6 +8,8 @@ import kafkajs from 'kafkajs'
 const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, firstDelayMs = 1000] = process.argv.slice(2)
 const maxTries = 3
+// What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
+const scheduling = /^x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)$/i
 
 // A consumer that fails ends the program, and what supervises it starts it again.
 const retry = { restartOnFailure: async () => false }
@@ -29,7 +31,7 @@ const ours = (from, message, name) => from === `${topic}.retry` ? String(message
 // Sends the record on with its own headers and ours. The caller commits only after that.
 async function tryAgainOrPutAside ({ from, partition, message, tries, error }) {
   // kafkajs cannot send a header without a value: it gets an empty one.
-  const theirs = Object.fromEntries(Object.entries(message.headers).filter(([name]) => !name.startsWith('x-schedule'))
+  const theirs = Object.fromEntries(Object.entries(message.headers).filter(([name]) => !scheduling.test(name))
     .map(([name, value]) => [name, [value].flat().map(each => each ?? '')]))
   // The id names the record that failed first. If we crash before the commit and come here again,
   // the second copy replaces the first instead of joining it.

@@ -5,12 +5,15 @@
 Moves COUNT records from TOPIC.dead to TOPIC.retry, from where retry.py takes them, one every GAP_MS.
 """
 
+import re
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
 brokers, topic, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 gap_ms = int(sys.argv[4]) if len(sys.argv) > 4 else 1000
+# What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
+scheduling = re.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", re.IGNORECASE)
 
 producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
                      "message.timeout.ms": 10000})
@@ -39,7 +42,7 @@ while done < count:
         continue
     if record.error():
         raise KafkaException(record.error())
-    headers = {name: value for name, value in record.headers() or [] if not name.startswith("x-schedule")}
+    headers = {name: value for name, value in record.headers() or [] if not scheduling.fullmatch(name)}
     tries, error, origin = (text(headers.get(name)) for name in ("retry-tries", "retry-error", "retry-origin"))
     # Without "retry-tries" it begins at its first try. With the same id, a crash before the commit puts it back
     # once, unless the first copy has been delivered by then.

@@ -6,6 +6,7 @@ Uses the topics TOPIC, TOPIC.retry and TOPIC.dead, with the same number of parti
 """
 
 import random
+import re
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -13,6 +14,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 brokers, topic = sys.argv[1:3]
 first_delay_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 1000
 max_tries = 3
+# What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
+scheduling = re.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", re.IGNORECASE)
 
 producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
                      "message.timeout.ms": 10000})
@@ -58,7 +61,7 @@ def try_again_or_put_aside(record, headers, tries, error):
         target = f"{topic}.retry"
         delay = first_delay_ms * 2 ** (tries - 1) * random.uniform(1, 1.25)  # Not all at once after an outage.
         added |= {"x-schedule-id": origin, "x-delay": str(int(delay))}
-    theirs = {name: value for name, value in headers.items() if not name.startswith("x-schedule")}
+    theirs = {name: value for name, value in headers.items() if not scheduling.fullmatch(name)}
     # The partition is the same too: an id belongs to its partition, and a record may have no key.
     send(target, partition=record.partition(), key=record.key(), value=record.value(), headers={**theirs, **added})
     print(f"{name_of(record)}: try {tries} failed, {'again later' if target.endswith('.retry') else 'put aside'}", flush=True)

@@ -12,6 +12,7 @@ import (
 	"log"
 	"math/rand"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,9 @@ var (
 	firstDelayMs = 1000
 	hopeless     = errors.New("not an order")
 )
+
+// What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
+var scheduling = regexp.MustCompile(`(?i)^x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)$`)
 
 // Your work. It has to be idempotent: a crash before the commit repeats it.
 func handle(order string, tries int) error {
@@ -63,7 +67,7 @@ func tryAgainOrPutAside(producer *kgo.Client, record *kgo.Record, tries int, pro
 	}
 	for _, theirs := range record.Headers {
 		switch name := theirs.Key; {
-		case name == "retry-origin", name == "retry-tries", name == "retry-error", strings.HasPrefix(name, "x-schedule"):
+		case name == "retry-origin", name == "retry-tries", name == "retry-error", scheduling.MatchString(name):
 		default:
 			copied.Headers = append(copied.Headers, theirs)
 		}

@@ -2,6 +2,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -19,6 +20,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Moves COUNT records from TOPIC.dead to TOPIC.retry, from where Retry takes them, one every GAP_MS.
  */
 public class DeadLetters {
+  /** What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these. */
+  static final Pattern SCHEDULING =
+      Pattern.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", Pattern.CASE_INSENSITIVE);
+
   public static void main(String[] args) throws Exception {
     String topic = args[1];
     int count = Integer.parseInt(args[2]);
@@ -35,7 +40,7 @@ public class DeadLetters {
           // once, unless the first copy has been delivered by then.
           var copy = new ProducerRecord<>(topic + ".retry", record.partition(), record.key(), record.value());
           for (var each : record.headers()) {
-            if (!each.key().startsWith("x-schedule")) copy.headers().add(each);
+            if (!SCHEDULING.matcher(each.key()).matches()) copy.headers().add(each);
           }
           copy.headers().remove("retry-tries").remove("retry-error");
           String origin = header(record, "retry-origin");

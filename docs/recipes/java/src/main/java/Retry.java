@@ -2,6 +2,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -20,6 +21,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public class Retry {
   static final int MAX_TRIES = 3;
+  /** What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these. */
+  static final Pattern SCHEDULING =
+      Pattern.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", Pattern.CASE_INSENSITIVE);
   static String topic;
   static int firstDelayMs = 1000;
   static KafkaProducer<byte[], byte[]> producer;  // Bytes, because values that are no text are sent on, too.
@@ -43,7 +47,7 @@ public class Retry {
     // The partition is the same too: an id belongs to its partition, and a record may have no key.
     var copy = new ProducerRecord<>(topic + (again ? ".retry" : ".dead"), record.partition(), record.key(), record.value());
     for (var theirs : record.headers()) {
-      if (!theirs.key().startsWith("x-schedule")) copy.headers().remove(theirs.key()).add(theirs);
+      if (!SCHEDULING.matcher(theirs.key()).matches()) copy.headers().remove(theirs.key()).add(theirs);
     }
     put(copy, "retry-origin", origin);
     put(copy, "retry-tries", String.valueOf(tries));
