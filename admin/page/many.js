@@ -2,10 +2,10 @@
 // the confirmation.  A preview changes nothing, so it needs no token where reading needs none.  The broker does it topic by topic, and so does this form: a pattern of topics means each of them.
 
 import { el, reconcile, setText, visible, $ } from "./dom.js";
-import { Refusal, change, changeInLines, get, getInLines, query, recordPath, sentence } from "./api.js";
+import { Refusal, change, changeInLines, getInLines, query, recordPath, sentence } from "./api.js";
 import { clearError, errorText, showError, Confirmation } from "./confirmation.js";
 import { duration, fullTime, integer, isoTime, parseMoment, plural, typedTime, zone } from "./format.js";
-import { isPattern, matchesGlob } from "./glob.js";
+import { isPattern } from "./glob.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { MoveFields } from "./record.js";
@@ -117,15 +117,6 @@ class ManyView {
     this.preview.focus();
   }
 
-  // The names that are meant: a name that is not listed is asked for as it is.
-  async #meantTopics() {
-    const text = this.topic.value.trim();
-    if (!isPattern(text)) return [text];
-    let { topics, topics_total: all } = live.topics ?? { topics: [], topics_total: 1 };
-    if (all > topics.length) ({ topics } = await get("/topics"));
-    return topics.filter(({ name, pending }) => pending > 0 && matchesGlob(text, name)).map(({ name }) => name);
-  }
-
   get action() {
     return $("input[name=what]:checked", this.form)?.value ?? null;
   }
@@ -181,14 +172,13 @@ class ManyView {
     this.preview.disabled = true;
     setText(this.preview, "Looking…");
     try {
-      const found = [];
       const { action: _action, due: _due, by: _by, ...which } = body;
-      for (const topic of await this.#meantTopics()) {
-        const matched = (count) => found.reduce((sum, each) => sum + each.matched, count);
-        const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { onLine: (line) => setText(this.preview, `Looking… ${integer(matched(line.matched))}`) });
-        if (answer.error) throw new Refusal(sentence(answer.error), 0);
-        if (answer.matched) found.push({ topic, ...answer });
-      }
+      const topic = this.topic.value.trim();
+      // One question for all topics of a pattern: each one would have the broker look through all that is pending.
+      const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { onLine: (line) => setText(this.preview, `Looking… ${integer(line.matched)}`) });
+      if (answer.error) throw new Refusal(sentence(answer.error), 0);
+      const found = Object.entries(answer.topics ?? (answer.matched ? { [topic]: answer.matched } : {}))
+        .map(([name, matched]) => ({ topic: name, matched, records: answer.records.filter((record) => record.topic === name) }));
       this.#show(body, first === null ? found : onlyFirst(found, first), first);
     } catch (error) {
       showError(this.errorPlace, errorText(error));
