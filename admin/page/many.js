@@ -14,6 +14,7 @@ import { parseSpan, spanText } from "./search.js";
 const shown = 100;
 const most_first = 1000;  // The limit of "at most": those that are shown are changed one by one.
 const at_a_time = 4;
+const step = 1000;  // What the broker has begun it finishes: so many records of a topic.
 const listed = 12;  // Topics in the form; all others can be typed.
 const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], deliver: ["Deliver", "delivered"] };
 
@@ -206,14 +207,28 @@ class ManyView {
     const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}${body.partition === undefined ? "" : `, partition ${body.partition}`}`;
     const where = body.action === "move" ? ` ${whereTo(body)}` : "";
     const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, first ?? shown);
-    const telling = (count) => confirmation.setLabel(`${integer(count)} ${done}…`);
+    const work = { isStopped: false, cut: () => {} };
+    const telling = (count) => confirmation.setLabel(`${integer(count)} of ${integer(matched)} ${done}…`);
     const confirmation = new Confirmation({
       question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}${where}? ${body.action === "cancel" ? "They will never be delivered. " : ""}${
         first === null ? "New records that match are included; records that are delivered before you confirm are not." : "Only these records are changed, if they are still pending when you confirm."}`,
       label: `${verb} ${what}${where}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
-      run: () => (first === null ? changeAll(body, found.map(({ topic }) => topic), telling) : changeThese(body, records, telling)),
+      run: async () => {
+        Object.assign(work, { isStopped: false, cut: () => {} });
+        telling(0);
+        this.form.inert = true;
+        try {
+          return await (first === null ? changeAll(body, found, work, telling) : changeThese(body, records, work, telling));
+        } finally {
+          this.form.inert = false;
+        }
+      },
+      stop: () => {
+        work.isStopped = true;
+        work.cut();
+      },
       onDone: (answer) => {
-        const parts = [`${plural(answer.done, "record")} ${done}`];
+        const parts = [work.isStopped ? `Stopped: ${integer(answer.done)}${answer.isCut ? " or more" : ""} of ${plural(matched, "record")} ${done}` : `${plural(answer.done, "record")} ${done}`];
         if (answer.already_delivered) parts.push(`${integer(answer.already_delivered)} delivered already`);
         if (answer.unknown) parts.push(`${integer(answer.unknown)} no longer pending`);
         if (answer.failed) parts.push(`${integer(answer.failed)} refused`);
@@ -265,17 +280,30 @@ function searchOfMoved(body, found, records, matched) {
   return terms.join(" ");
 }
 
-const select = (topic, body, onLine) => changeInLines("POST", `/delayed/${encodeURIComponent(topic)}/select`, body, onLine);
+const select = (topic, body, options) => changeInLines("POST", `/delayed/${encodeURIComponent(topic)}/select`, body, options);
 
-// Topic by topic; the first failure ends it, and what was done before is told with it.
-async function changeAll(body, topics, onDone) {
-  const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null };
-  for (const topic of topics) {
+// Topic by topic; the first failure ends it, and what was done before is told with it.  `work`: isStopped ends it before the next topic, and cut()
+// in the middle of one that has much left; how much of that was done is then known only to its last line.
+async function changeAll(body, found, work, onDone) {
+  const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null, isCut: false };
+  const add = (answer) => ["done", "already_delivered", "unknown", "failed"].forEach((name) => { sum[name] += answer[name] ?? 0; });
+  for (const { topic, matched } of found) {
+    if (work.isStopped) break;
+    const abort = new AbortController();
+    let last = {};
+    work.cut = () => matched - (last.done ?? 0) > step && abort.abort();
+    const onLine = (line) => {
+      last = line;
+      onDone(sum.done + (line.done ?? 0));
+    };
     try {
-      const answer = await select(topic, { ...body, dry_run: false }, ({ done }) => onDone(sum.done + (done ?? 0)));
-      for (const name of ["done", "already_delivered", "unknown", "failed"]) sum[name] += answer[name] ?? 0;
+      const answer = await select(topic, { ...body, dry_run: false }, { signal: abort.signal, onLine });
+      add(answer);
       sum.error = answer.error ?? null;
     } catch (error) {
+      add(last);
+      sum.isCut = abort.signal.aborted;
+      if (sum.isCut) break;
       if (error.status === 401 || !sum.done) throw error;
       sum.error = `topic ${visible(topic)}: ${errorText(error)}`;
     }
@@ -285,13 +313,13 @@ async function changeAll(body, topics, onDone) {
 }
 
 // Those records alone, each by its handle, a few at a time.
-async function changeThese(body, records, onDone) {
+async function changeThese(body, records, work, onDone) {
   const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null };
   const { by, due } = body;
   const where = by ? { by } : { due };
   const rest = [...records];
   const worker = async () => {
-    while (rest.length && !sum.error) {
+    while (rest.length && !sum.error && !work.isStopped) {
       const path = recordPath(rest.shift());
       try {
         const { result } = body.action === "cancel" ? await change("DELETE", path)

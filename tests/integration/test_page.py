@@ -772,6 +772,42 @@ def _(ctx):
         assert broker.pending(first) == []
 
 
+@case("while many records are changed the panel stays, leaving the page asks first, and Stop ends it with a report of what was done")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topics = [client.create_topic(ctx.topic(name)) for name in ("a.orders", "b.orders", "c.orders")]
+        for topic, count in zip(topics, (3, 2, 4)):
+            client.produce(topic, [wire.record("v", key="k", x_delay="1h", x_schedule_id=f"{topic}-{n}") for n in range(count)])
+    with page_of(broker) as page:
+        page.open()
+        page.one('[data-action="many"]').click()
+        page.type("#panel input[name=topic]", "*")
+        page.type("#panel input[name=id]", "*")
+        page.click("#panel input[value=cancel]")
+        page.one('[data-action="preview"]').click()
+        page.wait(lambda: page.text('[data-figure="matched"]') == "9", "the number")
+        # The second topic waits until the test lets it go on.
+        page.js("""const real = window.fetch, held = new Promise((resolve) => { window.letGo = resolve; });
+            window.fetch = async (path, options) => { if (path.includes(arguments[0]) && path.includes('/select')) await held; return real(path, options); }""".replace("arguments[0]", json.dumps(topics[1])))
+        asks = lambda: page.js("return !window.dispatchEvent(new Event('beforeunload', { cancelable: true }))")
+        assert not asks()
+        page.confirm(token_of(broker))
+        page.says('[data-action="confirm"]', "3 of 9 cancelled")
+        page.keys(keyboard().ESCAPE)
+        page.says("#panel .confirmation", "still running")
+        assert asks()
+        page.go("topics")
+        page.wait(lambda: page.js("return !document.querySelector('[data-view=topics]').hidden"), "the other view")
+        page.click('#panel [data-action="stop"]')
+        page.js("window.letGo()")
+        page.says("#panel .outcome", "Stopped: 5 of 9 records cancelled.")
+        assert [len(broker.pending(topic)) for topic in topics] == [0, 0, 4]
+        assert not asks()
+        page.keys(keyboard().ESCAPE)
+        page.wait(lambda: page.js("return document.querySelector('#panel').hidden"), "the panel closed")
+
+
 @case("a topic has the same colour in every view, after a reload, and when other topics appear")
 def _(ctx):
     broker = ctx.broker()
