@@ -77,11 +77,15 @@ class PendingView {
     this.input = $("input[type=search]");
     this.charts = spans.map(({ span, title, bucket, tick }) => {
       const chart = new Bars({ label: `${title}: records due, by topic`, bucketText: bucket, tickText: tick, onPick: (from, to) => this.search(spanText(from, to), { focus: true }) });
-      const total = el("span", { class: "card-figure" }, "–");
+      const split = el("p", { class: "card-split", hidden: true });
+      const total = el("button", { type: "button", class: "card-figure", "aria-expanded": "false", on: { click: () => {
+        split.hidden = !split.hidden;
+        total.setAttribute("aria-expanded", String(!split.hidden));
+      } } }, "–");
       const note = el("span", { class: "card-note" });
       const blank = el("p", { class: "chart-blank", hidden: true });
       const log = el("span", { class: "chart-scale", hidden: true }, "log scale");
-      return { span, chart, total, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank, log)) };
+      return { span, chart, total, split, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), split, el("div", { class: "chart-holder" }, chart.node, blank, log)) };
     });
     this.zoom = this.#makeZoom();
     this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts, with their records of the coming month: each lists them", title: "Records due in the coming month, by topic; a click lists those of the topic" });
@@ -356,14 +360,18 @@ class PendingView {
     this.#drawn = due;
     const sums = new Map();
     for (const { counts } of due.spans) for (const [topic, row] of Object.entries(counts ?? {})) sums.set(topic, Math.max(sums.get(topic) ?? 0, row.reduce((a, b) => a + b, 0)));
-    const topics = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a));
+    // A topic that is among the largest only of a shorter span has no number of the month.
+    const month = due.spans.find(({ span }) => span === "month");
+    const ofMonth = new Map(Object.entries(month?.counts ?? {}).map(([topic, row]) => [topic, row.reduce((a, b) => a + b, 0)]));
+    const topics = [...sums.keys()].sort((a, b) => (ofMonth.get(b) ?? 0) - (ofMonth.get(a) ?? 0) || sums.get(b) - sums.get(a));
     giveColours(topics);
     let hasOther = false;
     for (const view of this.charts) {
       const data = due.spans.find(({ span }) => span === view.span);
       const known = data && data.counts !== null;
       setText(view.total, known ? integer(data.total) : "");
-      setAttribute(view.total, "title", known ? totalsText(data) : null);
+      setAttribute(view.total, "title", known ? `By topic:\n${totalsText(data)}` : null);
+      setText(view.split, known && data.total ? totalsText(data) : "nothing due");
       const isBlank = !known || data.total === 0;
       setHidden(view.blank, !isBlank);
       if (isBlank) setText(view.blank, known ? "nothing due" : "counting…");
@@ -381,7 +389,7 @@ class PendingView {
       view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, isLogarithmic);
       setHidden(view.log, !isLogarithmic || isBlank);
     }
-    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: integer(sums.get(topic)), pick: () => this.search(`topic:${topic}`, { focus: true }) })),
+    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: ofMonth.has(topic) ? integer(ofMonth.get(topic)) : "", pick: () => this.search(`topic:${topic}`, { focus: true }) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
     setText(this.sum, sumText(due));
   }

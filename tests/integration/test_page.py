@@ -808,6 +808,25 @@ def _(ctx):
         page.wait(lambda: page.js("return document.querySelector('#panel').hidden"), "the panel closed")
 
 
+@case("the numbers of the topics' names are of the coming month alone, and the total of a picture opens those of its time by keyboard")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topics = [client.create_topic(ctx.topic(f"topic-{n}")) for n in range(9)]
+        for topic in topics[:8]:
+            for n in range(3):
+                client.schedule(topic, f"id-{n}")
+        client.produce(topics[8], [wire.record("v", x_delay="50s", x_schedule_id=f"soon-{n}") for n in range(2)])
+    with page_of(broker) as page:
+        page.open()
+        value = lambda topic: page.text(f'[data-view="pending"] .legend [data-topic="{topic}"] .legend-value')
+        page.wait(lambda: value(topics[0]) == "3" and page.text('[data-span="minute"] .card-figure') == "2", "the counts")
+        assert value(topics[8]) == "", value(topics[8])
+        page.js("document.querySelector('[data-span=minute] .card-figure').focus()")
+        page.keys(keyboard().ENTER)
+        page.says('[data-span="minute"] .card-split', f"{topics[8]} 2")
+
+
 @case("a topic has the same colour in every view, after a reload, and when other topics appear")
 def _(ctx):
     broker = ctx.broker()
