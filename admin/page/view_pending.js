@@ -141,8 +141,9 @@ class PendingView {
     if (zoom.node.hidden) return;
     const { peak, bars } = counted;
     setText(zoom.title, `By ${bars.bucket_ms < 3_600_000 ? "minute" : bars.bucket_ms < 86_400_000 ? "hour" : "day"}`);
-    const isOtherDay = new Date(peak.at).toDateString() !== new Date(live.now()).toDateString();
-    setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${isOtherDay ? `${dayAndMonth(peak.at)}, ` : ""}${minuteOf(peak.at)}, ${integer(peak.count)}`);
+    const today = new Date(live.now()).toDateString();
+    const most = peak.most.map(({ from, count: records }) => `${new Date(from).toDateString() === today ? "" : `${dayAndMonth(from)}, `}${minuteOf(from)}, ${integer(records)}`);
+    setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${most.join("; ")}`);
     zoom.bars = bars;  // For the ticks, whenever the chart is drawn.
     const { topic } = this.#search;
     const series = [{ name: topic ?? "all topics", colour: topic ? colourOf(topic) : "--accent", counts: bars.counts }];
