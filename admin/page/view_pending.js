@@ -36,7 +36,7 @@ const untilText = (ms, now) => (new Date(ms).toDateString() === new Date(now).to
 function sumText(due) {
   const month = due.spans.find(({ span }) => span === "month")?.total;
   if (month === null || month === undefined || !due.total) return "";
-  const parts = [due.overdue ? `${integer(due.overdue)} overdue` : "", `${integer(month)} due in the coming month`, due.later ? `${integer(due.later)} later` : ""].filter(Boolean);
+  const parts = [due.overdue ? `${integer(due.overdue)} ${live.status?.delayed.overdue ? "overdue" : "due now"}` : "", `${integer(month)} due in the coming month`, due.later ? `${integer(due.later)} later` : ""].filter(Boolean);
   return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
 }
 

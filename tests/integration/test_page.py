@@ -808,6 +808,15 @@ def _(ctx):
         page.wait(lambda: page.js("return document.querySelector('#panel').hidden"), "the panel closed")
 
 
+@case("the address of a record of a topic that never was does not say that it was pending")
+def _(ctx):
+    with page_of(ctx.broker()) as page:
+        page.expected.append("404")
+        page.open("#pending/nosuch/@xx/zz")
+        page.says("#panel .outcome", "the broker knows nothing of one")
+        assert page.text("#panel .due-relative") == "Not pending"
+
+
 @case("the numbers of the topics' names are of the coming month alone, and the total of a picture opens those of its time by keyboard")
 def _(ctx):
     broker = ctx.broker()
@@ -1080,7 +1089,7 @@ def _(ctx):
             assert client.produce(topic, [wire.record("v", x_delay=delay)], check=False).error == 87
     with page_of(broker) as page:
         page.open()
-        page.wait(lambda: page.text("#refused") == "4", "the number in the navigation")
+        page.wait(lambda: page.text("#refused") == "4 refused", "the number in the navigation")
         page.go("clients")
         page.wait(lambda: len(page.all('[data-part="refusals"] tbody tr')) == 3, "one for each sender and message")
         rows = page.js("return [...document.querySelectorAll('[data-part=refusals] tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
@@ -1398,6 +1407,7 @@ READ = [
     ("['@7Vb', 'a*b', 'id:a key:b 47', 'id:a recurring:yes'].map((text) => Boolean(many.selectionOf(search.parseSearch(text, 0), []).lost))", [True] * 4),
     ("format.duration(3_723_000)", "1h 2m"), ("format.milliseconds(1940)", "1.9 s"), ("format.milliseconds(1000)", "1 s"), ("format.milliseconds(12_400)", "12s"), ("format.milliseconds(999.4)", "999 ms"), ("format.until(-90_000)", "1m 30s overdue"), ("format.bytes(1536)", "1.5 KiB"),
     ("value.indentJson('{\"a\":[1,{}],\"a\":1e400,\"b\":\"x:,{\"}')", '{\n  "a": [\n    1,\n    {}\n  ],\n  "a": 1e400,\n  "b": "x:,{"\n}'),
+    ("value.representations(new TextEncoder().encode('  {\"a\":{}} \\n   ')).map(({ text }) => text).slice(0, 2)", ['{\n  "a": {}\n}', '  {"a":{}}␠\n␠␠␠']),
     ("value.indentJson('{')", None), ("dom.visible('a\\u0000\\u202eb')", "a␀⟨U+202E⟩b"), ("[' ', '  a b ', ''].map(dom.visible)", ["␠", "␠␠a b␠", ""]),
 ]
 
