@@ -1,7 +1,7 @@
 // Cancels, moves or delivers many records: which ones, a preview with their number by topic and the first hundred, then
 // the confirmation.  A preview changes nothing, so it needs no token where reading needs none.  The broker does it topic by topic, and so does this form: a pattern of topics means each of them.
 
-import { el, reconcile, setText, visible, $ } from "./dom.js";
+import { el, reconcile, setHidden, setText, visible, $ } from "./dom.js";
 import { Refusal, change, changeInLines, getInLines, query, recordPath, sentence } from "./api.js";
 import { clearError, errorText, showError, Confirmation } from "./confirmation.js";
 import { duration, fullTime, integer, isoTime, parseMoment, plural, typedTime, zone } from "./format.js";
@@ -25,6 +25,7 @@ export function openMany(search, records, onChange) {
   live.addEventListener("topics", update);
   panel.open({ name: "many", title: "Many at once", content: view.node, closed: () => live.removeEventListener("topics", update) });
   view.node.querySelector("input, select").focus();
+  return view;
 }
 
 // Words of a search may be a part of ids, keys or topics' names, or a time; a selection has one pattern for each name, and one time.  `lost`
@@ -80,9 +81,10 @@ class ManyView {
     this.preview = el("button", { type: "submit", class: "primary", disabled: Boolean(search.lost), data: { action: "preview" } }, "Preview");
     this.lost = search.lost ? el("div", { class: "trouble-line", role: "alert", data: { field: "lost" } }, search.lost,
       el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "without" }, on: { click: () => this.#selectWithout() } }, "Select without it"))) : null;
+    this.otherSearch = el("div", { class: "trouble-line", role: "status", hidden: true, data: { field: "other-search" } });
     const field = (name, control) => el("label", { class: "field" }, el("span", {}, name), control);
     this.form = el("form", { class: "many", novalidate: true, on: { submit: (event) => this.#preview(event), input: () => this.#changed() } },
-      this.lost, search.fewer ? el("p", { class: "hint", data: { field: "fewer" } }, search.fewer) : "",
+      this.otherSearch, this.lost, search.fewer ? el("p", { class: "hint", data: { field: "fewer" } }, search.fewer) : "",
       el("div", { class: "pair with-partition" }, field("Topic", this.topic), field("Partition", this.partition)), this.names = el("datalist", { id: "many-topics" }),
       this.topics = el("div", { class: "quick many-topics", role: "group", "aria-label": "Topics with pending records" }),
       el("p", { class: "hint", id: "many-topic-hint" }, "One topic, or a pattern such as orders-*; * means every topic. The broker changes one topic after the other, so a change of several is not made at one moment."),
@@ -103,6 +105,13 @@ class ManyView {
     reconcile(this.topics, choices, ([name]) => name, ([name]) => el("button", { type: "button", class: "tab", data: { topic: name }, on: { click: () => this.#choose(name) } }),
       (button, [, text]) => setText(button, text));
     reconcile(this.names, topics, ({ name }) => name, ({ name }) => el("option", { value: name }));
+  }
+
+  // The list shows what another search has found, which takeOver() brings into the form; null: it does not.
+  tellOtherSearch(takeOver) {
+    setHidden(this.otherSearch, !takeOver);
+    this.otherSearch.replaceChildren(...(takeOver ? ["The list shows another search than this form has. ",
+      el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "take-over" }, on: { click: takeOver } }, "Take over the new search"))] : []));
   }
 
   #choose(name) {

@@ -70,6 +70,7 @@ class PendingView {
   #scale = "auto";
   #drawn = null;
   #pastOf = null;  // The search whose past is shown below the empty list.
+  #many = null;  // The form for many, and the text of the search that it was opened with.
   #counted = null;  // The answer of count() for the present search.
 
   constructor(section) {
@@ -95,7 +96,7 @@ class PendingView {
     this.heading = el("h2", {}, "Due next");
     this.summary = el("p", { class: "summary", role: "status", "aria-live": "polite" });
     this.clear = el("button", { type: "button", class: "tab", hidden: true, on: { click: () => this.search("", { focus: true }) } }, "Clear");
-    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => openMany(this.#search, this.list.records, () => this.refresh()) } }, "Many at once…");
+    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => this.#openMany() } }, "Many at once…");
     this.list = new RecordList({ label: "Pending records", onOpen: (record) => this.#open(record) });
     this.list.node.id = "records";
     this.empty = el("div", { class: "empty-note", hidden: true });
@@ -241,6 +242,7 @@ class PendingView {
       this.#isLooking = false;
       this.#failed = false;
       this.#sayNotSearched(search.wrong);
+      this.#tellMany();
       return;
     }
     try {
@@ -260,6 +262,7 @@ class PendingView {
           state = { next, complete, hasMore };
         },
       });
+      if (!abort.signal.aborted && !isQuiet) this.#tellMany();
       const counted = state?.complete && hasMoreOrSpan(search, state) ? await count(search, abort.signal).catch(() => null) : null;
       if (!abort.signal.aborted && state) {
         this.#showZoom(counted);
@@ -400,6 +403,16 @@ class PendingView {
     if (this.#scale !== "auto") return this.#scale === "log";
     const sums = Array.from({ length }, (_, place) => series.reduce((sum, { counts }) => sum + counts[place], 0)).filter((sum) => sum > 0).sort((a, b) => a - b);
     return sums.length > 1 && sums.at(-1) > 40 * sums[Math.floor(sums.length / 2)];
+  }
+
+  #openMany() {
+    this.#many = { text: this.#text, form: openMany(this.#search, this.list.records, () => this.refresh()) };
+  }
+
+  // Once the list is that of the new search, because the form takes words as what they have found.
+  #tellMany() {
+    if (!this.#many?.form.node.isConnected) this.#many = null;
+    this.#many?.form.tellOtherSearch(this.#many.text === this.#text ? null : () => this.#openMany());
   }
 
   #open(record) {

@@ -705,6 +705,28 @@ def _(ctx):
         assert len(broker.pending(topic)) == 4
 
 
+@case("a new search beside the form for many is named there, and taken over by a button")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name in ("a-1", "b-1"):
+            client.schedule(topic, name)
+    with page_of(broker) as page:
+        page.open()
+        id_of = lambda: page.js("return document.querySelector('#panel input[name=id]').value")
+        page.search("id:a-*")
+        page.says(".list-head .summary", "1 record: id a-*")
+        page.click('[data-action="many"]')
+        page.wait(lambda: id_of() == "a-*", "the search in the form")
+        assert page.js("return document.querySelector('#panel [data-field=other-search]').hidden")
+        page.search("id:b-*")
+        page.says('#panel [data-field="other-search"]', "another search")
+        assert id_of() == "a-*"
+        page.click('#panel [data-action="take-over"]')
+        page.wait(lambda: id_of() == "b-*", "the new search in the form")
+
+
 @case("the page moves and delivers many records at once")
 def _(ctx):
     broker = ctx.broker()
