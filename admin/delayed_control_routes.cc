@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "admin/delayed_call.h"
+#include "base/glob.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "broker/broker.h"
@@ -88,10 +90,15 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
 // Finds what a query matches, page by page, does it, and tells how far it is.
 class Selection final : public ReplyStream {
  public:
-  // `dry_run`: changes nothing, and tells the first so many.
+  // `dry_run`: changes nothing, and tells the first so many.  `topics`: a dry run of all topics
+  // with such a name, in one sweep of the store, which for each topic alone would take as long.
   Selection(Context& context, broker::DelayedQuery query, DelayedControl control,
-            std::optional<std::size_t> dry_run)
-      : context_(context), query_(std::move(query)), control_(control), dry_run_(dry_run) {
+            std::optional<std::size_t> dry_run, std::optional<std::string> topics = std::nullopt)
+      : context_(context),
+        query_(std::move(query)),
+        control_(control),
+        dry_run_(dry_run),
+        topics_(std::move(topics)) {
     query_.limit = records_per_page;
   }
 
@@ -133,6 +140,10 @@ class Selection final : public ReplyStream {
                                               std::exchange(written_, true));
     if (!page) co_return fail(page.error().message);
     for (const auto& record : page->records) {
+      if (topics_) {
+        if (!matches_glob(*topics_, record.topic)) continue;
+        ++matched_by_topic_[record.topic];
+      }
       if (dry_run_ && shown_.size() < *dry_run_) shown_.push_back(json_of(record));
       // By its handle, because another record may have taken its id by then.
       found_.push_back({record.partition, record.handle});
@@ -173,6 +184,7 @@ class Selection final : public ReplyStream {
     body["unknown"] = told_[static_cast<std::size_t>(ControlOutcome::unknown)];
     if (failed_ != 0) body["failed"] = failed_;
     if (!error_.empty()) body["error"] = error_;
+    if (ended_ && topics_) body["topics"] = matched_by_topic_;
     if (ended_ && dry_run_) body["records"] = shown_;
     return text_of(body) + "\n";
   }
@@ -181,12 +193,14 @@ class Selection final : public ReplyStream {
   broker::DelayedQuery query_;
   const DelayedControl control_;
   const std::optional<std::size_t> dry_run_;
-  std::vector<broker::NamedRecord> found_;  // From at_ on they are not done yet.
+  const std::optional<std::string> topics_;  // A pattern; empty: the topic of the query alone.
+  std::vector<broker::NamedRecord> found_;   // From at_ on they are not done yet.
   std::size_t at_ = 0;
   bool written_ = false;  // The shards' memory is in the store.
   bool found_all_ = false;
   bool ended_ = false;
   std::uint64_t matched_ = 0;
+  std::map<std::string, std::uint64_t> matched_by_topic_;
   std::uint64_t told_[3] = {};  // By outcome.
   std::uint64_t failed_ = 0;
   std::string error_;  // The first one.
@@ -233,20 +247,28 @@ asio::awaitable<Reply> preview_selection(Call& call) {
   if (topic == nullptr)
     throw Refused{400, "give the topic of the selection, as in topic=orders&id=order-*"};
   broker::DelayedQuery query;
-  query.topic = topic_of(call, *topic);
+  // No topic's name has one of these.
+  const bool is_pattern = topic->find_first_of("*?[") != std::string::npos;
+  if (!is_pattern) {
+    query.topic = topic_of(call, *topic);
+  } else if (call.parameter("partition") != nullptr) {
+    throw Refused{400, "partition needs the whole name of a topic, as in topic=orders&partition=0"};
+  }
   const auto words = [&](const char* name) {
     const auto* text = call.parameter(name);
     return text == nullptr ? std::nullopt : std::optional(*text);
   };
-  put_filter(query, read_filter(words, query.topic->partitions - 1, now_of(call)));
+  put_filter(query,
+             read_filter(words, query.topic ? query.topic->partitions - 1 : 0, now_of(call)));
   const auto* show = call.parameter("show");
   const std::size_t shown =
       show == nullptr ? default_previewed : number_given("show", *show, 0, max_previewed);
   Reply reply;
   reply.content_type = "application/x-ndjson";
   // The action of a selection that changes nothing plays no part.
-  reply.stream = std::make_shared<Selection>(call.context, std::move(query),
-                                             DelayedControl{Kind::cancel}, shown);
+  reply.stream =
+      std::make_shared<Selection>(call.context, std::move(query), DelayedControl{Kind::cancel},
+                                  shown, is_pattern ? std::optional(*topic) : std::nullopt);
   co_return reply;
 }
 

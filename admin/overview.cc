@@ -40,7 +40,9 @@ std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
     if (!first) first = status.st_dev;
     std::error_code failed;
     const auto space = std::filesystem::space(directory, failed);
-    if (!failed) found.push_back({directory, space.available, space.capacity});
+    if (!failed) {
+      found.push_back({directory, space.available, space.capacity, space.capacity - space.free});
+    }
   }
   return found;
 }

@@ -47,6 +47,7 @@ struct FileSystem {
   std::string directory;
   std::uint64_t free_bytes = 0;  // For this user.
   std::uint64_t total_bytes = 0;
+  std::uint64_t used_bytes = 0;  // The rest is kept from this user.
 };
 
 struct DiskStatus {

@@ -127,7 +127,8 @@ Json storage_json(const Context& context, const Overview& all) {
   for (const auto& each : file_systems) {
     json["file_systems"].push_back({{"directory", each.directory},
                                     {"free_bytes", each.free_bytes},
-                                    {"total_bytes", each.total_bytes}});
+                                    {"total_bytes", each.total_bytes},
+                                    {"used_bytes", each.used_bytes}});
   }
   json["reserve_bytes"] = context.here.config().disk_reserve_bytes;
   return json;

@@ -24,6 +24,11 @@ WheelStatus delayed_wheel(const broker::ShardStatus& shard) {
   return {shard.delay.wheel, shard.delay.next_due};
 }
 
+std::optional<WallTime> next_due_of(const delay::Engine::Stats& delay) {
+  if (!delay.next_due || delay.next_due_exact || delay.overdue != 0) return delay.next_due;
+  return std::max(*delay.next_due, std::min(delay.now, delay.horizon));
+}
+
 Json wheel_json(const std::vector<WheelStatus>& wheels) {
   Json levels = Json::array();
   for (std::size_t i = 0; i < timing::DelayQueue::level_count; ++i) {

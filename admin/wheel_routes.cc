@@ -191,6 +191,8 @@ Json shard_json(const broker::ShardStatus& shard, WallTime now) {
   json["requests"]["bytes"] = shard.wheel.bytes;
   Json& delayed = json["delayed"] = wheel_json({delayed_wheel(shard)});
   put_slots(delayed, delay.wheel, static_cast<timing::Tick>(to_ms(now)), now);
+  delayed["next_due_ms"] = ms_or_null(next_due_of(delay));
+  delayed["next_due_exact"] = delay.next_due_exact;
   delayed["near"] = delay.near;
   delayed["overdue"] = delay.overdue;
   delayed["in_flight"] = delay.in_flight;

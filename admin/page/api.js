@@ -93,10 +93,10 @@ export async function refusalOf(path) {
   }
 }
 
-async function sendChange(method, path, body) {
+async function sendChange(method, path, body, signal) {
   const headers = { Authorization: `Bearer ${token ?? ""}` };
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const answer = await send(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const answer = await send(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
   if (answer.ok) return answer;
   if (answer.status === 401) {
     forgetToken();
@@ -124,7 +124,10 @@ async function lines(answer, onLine) {
     onLine(last);
   };
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      if (error.name === "AbortError") throw error;
+      throw new Refusal("The connection to the broker was lost before it had answered.", 0);
+    });
     if (done) break;
     const whole = (rest + value).split("\n");
     rest = whole.pop();
@@ -135,7 +138,7 @@ async function lines(answer, onLine) {
   return last;
 }
 
-export const changeInLines = async (method, path, body, onLine = () => {}) => lines(await sendChange(method, path, body), onLine);
+export const changeInLines = async (method, path, body, { signal, onLine = () => {} } = {}) => lines(await sendChange(method, path, body, signal), onLine);
 export const getInLines = async (path, { signal, onLine = () => {} } = {}) => lines(await read(path, { signal }), onLine);
 
 export const recordPath = (record) =>

@@ -1,7 +1,8 @@
 // Every change is confirmed here, and the token asked for if it is not known yet.
 
-import { el, $ } from "./dom.js";
+import { el, setText, $ } from "./dom.js";
 import { Refusal, hasToken, keepToken, sentence } from "./api.js";
+import * as panel from "./panel.js";
 
 // There is one error at a time, next to what was refused.
 export function showError(parent, text) {
@@ -26,15 +27,18 @@ export function tokenField(which) {
 }
 
 // A form with a question, fields, the token if need be, and two buttons.  run() does it; what it returns is given to onDone.
+// With stop(), run() may take long: while it runs, the panel stays open with a button that stops it, and leaving the page asks first.
 export class Confirmation {
-  constructor({ question, label, danger = false, fields = [], dataDirectory = "", check = () => null, run, onDone, onDismiss }) {
-    Object.assign(this, { check, run, onDone, dataDirectory });
+  constructor({ question, label, danger = false, fields = [], dataDirectory = "", check = () => null, run, stop = null, onDone, onDismiss }) {
+    Object.assign(this, { label, check, run, stop, onDone, onDismiss, dataDirectory });
     this.tokenPlace = el("div");
     this.errorPlace = el("div", { "aria-live": "assertive" });
     this.confirm = el("button", { type: "submit", class: danger ? "danger" : "primary", data: { action: "confirm" } }, label);
+    this.dismiss = el("button", { type: "button", data: { dismiss: "" }, on: { click: () => this.onDismiss() } }, "Not now");
+    this.running = el("p", { class: "hint", role: "status" });
     this.node = el("form", { class: "confirmation", novalidate: true, on: { submit: (event) => this.#submit(event) } },
       el("p", { class: "question" }, question), fields, this.tokenPlace, this.errorPlace,
-      el("div", { class: "buttons" }, this.confirm, el("button", { type: "button", data: { dismiss: "" }, on: { click: onDismiss } }, "Not now")));
+      el("div", { class: "buttons" }, this.confirm, this.dismiss), this.running);
     if (!hasToken()) this.#askForToken();
   }
 
@@ -45,6 +49,35 @@ export class Confirmation {
 
   setLabel(text) {
     this.confirm.textContent = text;
+  }
+
+  // Half of a change would be left where somebody takes it for done.  Returns what ends it.
+  #hold() {
+    const ask = (event) => {
+      event.preventDefault();
+      event.returnValue = true;  // For older browsers.
+    };
+    window.addEventListener("beforeunload", ask);
+    panel.keepOpen(() => {
+      setText(this.running, "This is still running. Stop it, or wait until it has ended.");
+      this.dismiss.focus();
+    });
+    const { onDismiss } = this;
+    this.onDismiss = () => {
+      setText(this.dismiss, "Stopping…");
+      this.stop();
+    };
+    setText(this.dismiss, "Stop");
+    this.dismiss.dataset.action = "stop";
+    return () => {
+      window.removeEventListener("beforeunload", ask);
+      panel.keepOpen(null);
+      this.onDismiss = onDismiss;
+      setText(this.dismiss, "Not now");
+      delete this.dismiss.dataset.action;
+      setText(this.running, "");
+      this.setLabel(this.label);
+    };
   }
 
   #askForToken() {
@@ -68,6 +101,7 @@ export class Confirmation {
       keepToken(input.value.trim());
     }
     this.confirm.disabled = true;
+    const end = this.stop ? this.#hold() : () => {};
     try {
       const result = await this.run();
       this.tokenPlace.replaceChildren();
@@ -79,6 +113,7 @@ export class Confirmation {
       showError(this.errorPlace, errorText(error));
       $("input[name=token]", this.tokenPlace)?.focus();
     } finally {
+      end();
       this.confirm.disabled = false;
     }
   }

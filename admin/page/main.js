@@ -97,7 +97,7 @@ function head() {
   const refused = Object.values(status.refused_batches ?? {}).reduce((sum, count) => sum + count, 0);
   const mark = $("#refused");
   setHidden(mark, refused === 0);
-  setText(mark, integer(refused));
+  setText(mark, `${integer(refused)} refused`);
   setAttribute(mark, "title", `${plural(refused, "batch was", "batches were")} refused ${sinceStart(status)}`);
   setText($("#about"), `Tarry ${status.version}\nup ${duration(status.uptime_ms)}\n${status.listeners.kafka}${status.state === "running" ? "" : `\n${status.state}`}`);
   setAttribute($("#about"), "class", status.state === "running" ? "about" : "about warn");

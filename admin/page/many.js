@@ -1,11 +1,11 @@
 // Cancels, moves or delivers many records: which ones, a preview with their number by topic and the first hundred, then
 // the confirmation.  A preview changes nothing, so it needs no token where reading needs none.  The broker does it topic by topic, and so does this form: a pattern of topics means each of them.
 
-import { el, reconcile, setText, visible, $ } from "./dom.js";
-import { Refusal, change, changeInLines, get, getInLines, query, recordPath, sentence } from "./api.js";
+import { el, reconcile, setHidden, setText, visible, $ } from "./dom.js";
+import { Refusal, change, changeInLines, getInLines, query, recordPath, sentence } from "./api.js";
 import { clearError, errorText, showError, Confirmation } from "./confirmation.js";
 import { duration, fullTime, integer, isoTime, parseMoment, plural, typedTime, zone } from "./format.js";
-import { isPattern, matchesGlob } from "./glob.js";
+import { isPattern } from "./glob.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
 import { MoveFields } from "./record.js";
@@ -14,6 +14,7 @@ import { parseSpan, spanText } from "./search.js";
 const shown = 100;
 const most_first = 1000;  // The limit of "at most": those that are shown are changed one by one.
 const at_a_time = 4;
+const step = 1000;  // What the broker has begun it finishes: so many records of a topic.
 const listed = 12;  // Topics in the form; all others can be typed.
 const verbs = { cancel: ["Cancel", "cancelled"], move: ["Move", "moved"], deliver: ["Deliver", "delivered"] };
 
@@ -24,6 +25,7 @@ export function openMany(search, records, onChange) {
   live.addEventListener("topics", update);
   panel.open({ name: "many", title: "Many at once", content: view.node, closed: () => live.removeEventListener("topics", update) });
   view.node.querySelector("input, select").focus();
+  return view;
 }
 
 // Words of a search may be a part of ids, keys or topics' names, or a time; a selection has one pattern for each name, and one time.  `lost`
@@ -79,9 +81,10 @@ class ManyView {
     this.preview = el("button", { type: "submit", class: "primary", disabled: Boolean(search.lost), data: { action: "preview" } }, "Preview");
     this.lost = search.lost ? el("div", { class: "trouble-line", role: "alert", data: { field: "lost" } }, search.lost,
       el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "without" }, on: { click: () => this.#selectWithout() } }, "Select without it"))) : null;
+    this.otherSearch = el("div", { class: "trouble-line", role: "status", hidden: true, data: { field: "other-search" } });
     const field = (name, control) => el("label", { class: "field" }, el("span", {}, name), control);
     this.form = el("form", { class: "many", novalidate: true, on: { submit: (event) => this.#preview(event), input: () => this.#changed() } },
-      this.lost, search.fewer ? el("p", { class: "hint", data: { field: "fewer" } }, search.fewer) : "",
+      this.otherSearch, this.lost, search.fewer ? el("p", { class: "hint", data: { field: "fewer" } }, search.fewer) : "",
       el("div", { class: "pair with-partition" }, field("Topic", this.topic), field("Partition", this.partition)), this.names = el("datalist", { id: "many-topics" }),
       this.topics = el("div", { class: "quick many-topics", role: "group", "aria-label": "Topics with pending records" }),
       el("p", { class: "hint", id: "many-topic-hint" }, "One topic, or a pattern such as orders-*; * means every topic. The broker changes one topic after the other, so a change of several is not made at one moment."),
@@ -104,6 +107,13 @@ class ManyView {
     reconcile(this.names, topics, ({ name }) => name, ({ name }) => el("option", { value: name }));
   }
 
+  // The list shows what another search has found, which takeOver() brings into the form; null: it does not.
+  tellOtherSearch(takeOver) {
+    setHidden(this.otherSearch, !takeOver);
+    this.otherSearch.replaceChildren(...(takeOver ? ["The list shows another search than this form has. ",
+      el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "take-over" }, on: { click: takeOver } }, "Take over the new search"))] : []));
+  }
+
   #choose(name) {
     this.topic.value = name;
     this.#changed();
@@ -115,15 +125,6 @@ class ManyView {
     this.lost = null;
     this.preview.disabled = false;
     this.preview.focus();
-  }
-
-  // The names that are meant: a name that is not listed is asked for as it is.
-  async #meantTopics() {
-    const text = this.topic.value.trim();
-    if (!isPattern(text)) return [text];
-    let { topics, topics_total: all } = live.topics ?? { topics: [], topics_total: 1 };
-    if (all > topics.length) ({ topics } = await get("/topics"));
-    return topics.filter(({ name, pending }) => pending > 0 && matchesGlob(text, name)).map(({ name }) => name);
   }
 
   get action() {
@@ -181,14 +182,13 @@ class ManyView {
     this.preview.disabled = true;
     setText(this.preview, "Looking…");
     try {
-      const found = [];
       const { action: _action, due: _due, by: _by, ...which } = body;
-      for (const topic of await this.#meantTopics()) {
-        const matched = (count) => found.reduce((sum, each) => sum + each.matched, count);
-        const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { onLine: (line) => setText(this.preview, `Looking… ${integer(matched(line.matched))}`) });
-        if (answer.error) throw new Refusal(sentence(answer.error), 0);
-        if (answer.matched) found.push({ topic, ...answer });
-      }
+      const topic = this.topic.value.trim();
+      // One question for all topics of a pattern: each one would have the broker look through all that is pending.
+      const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { onLine: (line) => setText(this.preview, `Looking… ${integer(line.matched)}`) });
+      if (answer.error) throw new Refusal(sentence(answer.error), 0);
+      const found = Object.entries(answer.topics ?? (answer.matched ? { [topic]: answer.matched } : {}))
+        .map(([name, matched]) => ({ topic: name, matched, records: answer.records.filter((record) => record.topic === name) }));
       this.#show(body, first === null ? found : onlyFirst(found, first), first);
     } catch (error) {
       showError(this.errorPlace, errorText(error));
@@ -216,14 +216,28 @@ class ManyView {
     const topics = found.length > 1 ? ` of ${plural(found.length, "topic")}` : ` of ${visible(found[0].topic)}${body.partition === undefined ? "" : `, partition ${body.partition}`}`;
     const where = body.action === "move" ? ` ${whereTo(body)}` : "";
     const records = found.flatMap(({ topic, records: some }) => some.map((record) => ({ ...record, topic }))).sort((a, b) => a.due_ms - b.due_ms).slice(0, first ?? shown);
-    const telling = (count) => confirmation.setLabel(`${integer(count)} ${done}…`);
+    const work = { isStopped: false, cut: () => {} };
+    const telling = (count) => confirmation.setLabel(`${integer(count)} of ${integer(matched)} ${done}…`);
     const confirmation = new Confirmation({
       question: `${verb} ${matched === 1 ? "this record" : `these ${what}`}${topics}${where}? ${body.action === "cancel" ? "They will never be delivered. " : ""}${
         first === null ? "New records that match are included; records that are delivered before you confirm are not." : "Only these records are changed, if they are still pending when you confirm."}`,
       label: `${verb} ${what}${where}`, danger: body.action === "cancel", dataDirectory: live.status?.data ?? "",
-      run: () => (first === null ? changeAll(body, found.map(({ topic }) => topic), telling) : changeThese(body, records, telling)),
+      run: async () => {
+        Object.assign(work, { isStopped: false, cut: () => {} });
+        telling(0);
+        this.form.inert = true;
+        try {
+          return await (first === null ? changeAll(body, found, work, telling) : changeThese(body, records, work, telling));
+        } finally {
+          this.form.inert = false;
+        }
+      },
+      stop: () => {
+        work.isStopped = true;
+        work.cut();
+      },
       onDone: (answer) => {
-        const parts = [`${plural(answer.done, "record")} ${done}`];
+        const parts = [work.isStopped ? `Stopped: ${integer(answer.done)}${answer.isCut ? " or more" : ""} of ${plural(matched, "record")} ${done}` : `${plural(answer.done, "record")} ${done}`];
         if (answer.already_delivered) parts.push(`${integer(answer.already_delivered)} delivered already`);
         if (answer.unknown) parts.push(`${integer(answer.unknown)} no longer pending`);
         if (answer.failed) parts.push(`${integer(answer.failed)} refused`);
@@ -275,17 +289,30 @@ function searchOfMoved(body, found, records, matched) {
   return terms.join(" ");
 }
 
-const select = (topic, body, onLine) => changeInLines("POST", `/delayed/${encodeURIComponent(topic)}/select`, body, onLine);
+const select = (topic, body, options) => changeInLines("POST", `/delayed/${encodeURIComponent(topic)}/select`, body, options);
 
-// Topic by topic; the first failure ends it, and what was done before is told with it.
-async function changeAll(body, topics, onDone) {
-  const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null };
-  for (const topic of topics) {
+// Topic by topic; the first failure ends it, and what was done before is told with it.  `work`: isStopped ends it before the next topic, and cut()
+// in the middle of one that has much left; how much of that was done is then known only to its last line.
+async function changeAll(body, found, work, onDone) {
+  const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null, isCut: false };
+  const add = (answer) => ["done", "already_delivered", "unknown", "failed"].forEach((name) => { sum[name] += answer[name] ?? 0; });
+  for (const { topic, matched } of found) {
+    if (work.isStopped) break;
+    const abort = new AbortController();
+    let last = {};
+    work.cut = () => matched - (last.done ?? 0) > step && abort.abort();
+    const onLine = (line) => {
+      last = line;
+      onDone(sum.done + (line.done ?? 0));
+    };
     try {
-      const answer = await select(topic, { ...body, dry_run: false }, ({ done }) => onDone(sum.done + (done ?? 0)));
-      for (const name of ["done", "already_delivered", "unknown", "failed"]) sum[name] += answer[name] ?? 0;
+      const answer = await select(topic, { ...body, dry_run: false }, { signal: abort.signal, onLine });
+      add(answer);
       sum.error = answer.error ?? null;
     } catch (error) {
+      add(last);
+      sum.isCut = abort.signal.aborted;
+      if (sum.isCut) break;
       if (error.status === 401 || !sum.done) throw error;
       sum.error = `topic ${visible(topic)}: ${errorText(error)}`;
     }
@@ -295,13 +322,13 @@ async function changeAll(body, topics, onDone) {
 }
 
 // Those records alone, each by its handle, a few at a time.
-async function changeThese(body, records, onDone) {
+async function changeThese(body, records, work, onDone) {
   const sum = { done: 0, already_delivered: 0, unknown: 0, failed: 0, error: null };
   const { by, due } = body;
   const where = by ? { by } : { due };
   const rest = [...records];
   const worker = async () => {
-    while (rest.length && !sum.error) {
+    while (rest.length && !sum.error && !work.isStopped) {
       const path = recordPath(rest.shift());
       try {
         const { result } = body.action === "cancel" ? await change("DELETE", path)

@@ -5,10 +5,19 @@ import { el, setHidden, $ } from "./dom.js";
 const node = $("#panel");
 let cameFrom = null;
 let onClose = null;
+let keep = null;
 
 export const isOpen = () => !node.hidden;
 
+// Until it is called with null, the panel stays as it is, and `tell` is called where it would be closed or replaced.
+export const keepOpen = (tell) => { keep = tell; };
+
 export function open({ title, content, closed = () => {}, name }) {
+  if (keep) {
+    keep();
+    closed();
+    return;
+  }
   if (!isOpen()) cameFrom = document.activeElement;
   onClose?.();
   onClose = closed;
@@ -25,6 +34,10 @@ export function open({ title, content, closed = () => {}, name }) {
 
 export function close() {
   if (!isOpen()) return;
+  if (keep) {
+    keep();
+    return;
+  }
   const had = node.contains(document.activeElement);
   setHidden(node, true);
   node.replaceChildren();

@@ -114,7 +114,13 @@ class RecordView {
   async #becamePast() {
     const events = await this.#became("It is no longer pending.");
     const last = events.at(-1);
-    if (!last) return;
+    if (!last) {
+      // Of a record that was shown before it is known that it was pending.
+      if (this.#record) return;
+      setText(this.relative, "Not pending");
+      setText(this.outcome, "No record is pending under this address, and the broker knows nothing of one: the address may be wrong, or it is long gone.");
+      return;
+    }
     setText(this.outcome, endings.has(last.event)
       ? `It was ${last.event}: ${fullTime(last.at_ms)}${last.offset === null ? "" : `, at offset ${integer(last.offset)} of partition ${last.partition}`}.`
       : "It is no longer pending, but another record with its id is.");

@@ -127,7 +127,7 @@ const counted_by_reading = 1_000_000;
 const counted_one_by_one = 100_000;
 
 // How many records a search finds, exactly; of a search for a time alone, in one topic or all, also when in it they are due.
-// {total, bars: {from, bucket_ms, counts} or null, peak: {unit, at, count} or null}; null: that cannot be told at once.
+// {total, bars: {from, bucket_ms, counts} or null, peak: {unit, most: [{from, count}]} or null}; null: that cannot be told at once.
 export async function count(search, signal) {
   const { span, topic, id, key, partition } = search;
   if (search.words || search.recurring !== null) return null;
@@ -140,6 +140,19 @@ export async function count(search, signal) {
   return { total: matched, bars: null, peak: null };
 }
 
+const most_named = 3;
+const soon_ms = 300_000;
+
+// The busiest of the counts.  One of them is later than the coming minutes if there are such: records with short delays would hide what is due in the morning.
+export function busiest(counts, now) {
+  const sorted = [...counts].sort((a, b) => b.count - a.count);
+  const most = sorted.slice(0, most_named);
+  const isLater = ({ from }) => from >= now + soon_ms;
+  const later = most.some(isLater) ? undefined : sorted.find(isLater);
+  if (later) most.splice(most_named - 1, 1, later);
+  return most;
+}
+
 async function countSpan(span, topic, signal) {
   const [from, to] = [Math.round(span.from), Math.round(span.to)];
   const ask = (by) => get(`/delayed/count${query({ topic, from, to, by })}`, { signal });
@@ -150,7 +163,7 @@ async function countSpan(span, topic, signal) {
   const byMinute = isShort || (to - from <= day_ms && (byHour?.total ?? pending) <= counted_by_reading) ? await ask("minute") : null;
   const finest = byMinute ?? byHour;
   if (!finest) return null;
-  const peak = finest.counts.reduce((best, each) => (!best || each.count > best.count ? each : best), null);
+  const most = busiest(finest.counts, live.now());
   const bucket_ms = to - from <= 2 * hour_ms ? 60_000 : to - from <= 2 * day_ms ? hour_ms : day_ms;
   // Days begin where the search does: at midnight of the browser's zone.
   const first = bucket_ms === day_ms ? from : Math.floor(from / bucket_ms) * bucket_ms;
@@ -160,7 +173,7 @@ async function countSpan(span, topic, signal) {
     bars = { from: first, bucket_ms, counts: Array(length).fill(0) };
     for (const each of finest.counts) bars.counts[Math.max(0, Math.floor((each.from - first) / bucket_ms))] += each.count;
   }
-  return { total: finest.total, bars, peak: peak && { unit: byMinute ? "minute" : "hour", at: peak.from, count: peak.count } };
+  return { total: finest.total, bars, peak: most.length ? { unit: byMinute ? "minute" : "hour", most } : null };
 }
 
 const isEmpty = (search) => !search.words && !search.topic && !search.id && !search.key && !search.partition && search.recurring === null && !search.span;

@@ -82,7 +82,12 @@ export function representations(bytes) {
   return found;
 }
 
-const keepLines = (text) => text.split(/\r?\n/).map((row) => row.split("\t").map(visible).join("\t")).join("\n");
+// An indentation is seen without a sign for each space.
+const keepIndent = (piece) => {
+  const indent = /^ */.exec(piece)[0];
+  return indent.length < piece.length ? indent + visible(piece.slice(indent.length)) : visible(piece);
+};
+const keepLines = (text) => text.split(/\r?\n/).map((row) => row.split("\t").map(keepIndent).join("\t")).join("\n");
 
 function wholeCharacters(bytes) {
   let end = bytes.length;

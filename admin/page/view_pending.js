@@ -36,7 +36,7 @@ const untilText = (ms, now) => (new Date(ms).toDateString() === new Date(now).to
 function sumText(due) {
   const month = due.spans.find(({ span }) => span === "month")?.total;
   if (month === null || month === undefined || !due.total) return "";
-  const parts = [due.overdue ? `${integer(due.overdue)} overdue` : "", `${integer(month)} due in the coming month`, due.later ? `${integer(due.later)} later` : ""].filter(Boolean);
+  const parts = [due.overdue ? `${integer(due.overdue)} ${live.status?.delayed.overdue ? "overdue" : "due now"}` : "", `${integer(month)} due in the coming month`, due.later ? `${integer(due.later)} later` : ""].filter(Boolean);
   return `${integer(due.total)} pending at ${timeOf(due.current ? due.now_ms : due.as_of_ms)}: ${parts.join(", ")}`;
 }
 
@@ -70,6 +70,7 @@ class PendingView {
   #scale = "auto";
   #drawn = null;
   #pastOf = null;  // The search whose past is shown below the empty list.
+  #many = null;  // The form for many, and the text of the search that it was opened with.
   #counted = null;  // The answer of count() for the present search.
 
   constructor(section) {
@@ -77,11 +78,15 @@ class PendingView {
     this.input = $("input[type=search]");
     this.charts = spans.map(({ span, title, bucket, tick }) => {
       const chart = new Bars({ label: `${title}: records due, by topic`, bucketText: bucket, tickText: tick, onPick: (from, to) => this.search(spanText(from, to), { focus: true }) });
-      const total = el("span", { class: "card-figure" }, "–");
+      const split = el("p", { class: "card-split", hidden: true });
+      const total = el("button", { type: "button", class: "card-figure", "aria-expanded": "false", on: { click: () => {
+        split.hidden = !split.hidden;
+        total.setAttribute("aria-expanded", String(!split.hidden));
+      } } }, "–");
       const note = el("span", { class: "card-note" });
       const blank = el("p", { class: "chart-blank", hidden: true });
       const log = el("span", { class: "chart-scale", hidden: true }, "log scale");
-      return { span, chart, total, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), el("div", { class: "chart-holder" }, chart.node, blank, log)) };
+      return { span, chart, total, split, note, blank, log, node: el("article", { class: "card", data: { span } }, el("header", { class: "card-head" }, el("h2", {}, el("span", {}, title.split(" ")[0]), ` ${title.split(" ")[1]}`), note, total), split, el("div", { class: "chart-holder" }, chart.node, blank, log)) };
     });
     this.zoom = this.#makeZoom();
     this.legend = el("ul", { class: "legend", "aria-label": "Topics in the charts, with their records of the coming month: each lists them", title: "Records due in the coming month, by topic; a click lists those of the topic" });
@@ -91,7 +96,7 @@ class PendingView {
     this.heading = el("h2", {}, "Due next");
     this.summary = el("p", { class: "summary", role: "status", "aria-live": "polite" });
     this.clear = el("button", { type: "button", class: "tab", hidden: true, on: { click: () => this.search("", { focus: true }) } }, "Clear");
-    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => openMany(this.#search, this.list.records, () => this.refresh()) } }, "Many at once…");
+    this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => this.#openMany() } }, "Many at once…");
     this.list = new RecordList({ label: "Pending records", onOpen: (record) => this.#open(record) });
     this.list.node.id = "records";
     this.empty = el("div", { class: "empty-note", hidden: true });
@@ -137,8 +142,9 @@ class PendingView {
     if (zoom.node.hidden) return;
     const { peak, bars } = counted;
     setText(zoom.title, `By ${bars.bucket_ms < 3_600_000 ? "minute" : bars.bucket_ms < 86_400_000 ? "hour" : "day"}`);
-    const isOtherDay = new Date(peak.at).toDateString() !== new Date(live.now()).toDateString();
-    setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${isOtherDay ? `${dayAndMonth(peak.at)}, ` : ""}${minuteOf(peak.at)}, ${integer(peak.count)}`);
+    const today = new Date(live.now()).toDateString();
+    const most = peak.most.map(({ from, count: records }) => `${new Date(from).toDateString() === today ? "" : `${dayAndMonth(from)}, `}${minuteOf(from)}, ${integer(records)}`);
+    setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${most.join("; ")}`);
     zoom.bars = bars;  // For the ticks, whenever the chart is drawn.
     const { topic } = this.#search;
     const series = [{ name: topic ?? "all topics", colour: topic ? colourOf(topic) : "--accent", counts: bars.counts }];
@@ -236,6 +242,7 @@ class PendingView {
       this.#isLooking = false;
       this.#failed = false;
       this.#sayNotSearched(search.wrong);
+      this.#tellMany();
       return;
     }
     try {
@@ -255,6 +262,7 @@ class PendingView {
           state = { next, complete, hasMore };
         },
       });
+      if (!abort.signal.aborted && !isQuiet) this.#tellMany();
       const counted = state?.complete && hasMoreOrSpan(search, state) ? await count(search, abort.signal).catch(() => null) : null;
       if (!abort.signal.aborted && state) {
         this.#showZoom(counted);
@@ -356,14 +364,18 @@ class PendingView {
     this.#drawn = due;
     const sums = new Map();
     for (const { counts } of due.spans) for (const [topic, row] of Object.entries(counts ?? {})) sums.set(topic, Math.max(sums.get(topic) ?? 0, row.reduce((a, b) => a + b, 0)));
-    const topics = [...sums.keys()].sort((a, b) => sums.get(b) - sums.get(a));
+    // A topic that is among the largest only of a shorter span has no number of the month.
+    const month = due.spans.find(({ span }) => span === "month");
+    const ofMonth = new Map(Object.entries(month?.counts ?? {}).map(([topic, row]) => [topic, row.reduce((a, b) => a + b, 0)]));
+    const topics = [...sums.keys()].sort((a, b) => (ofMonth.get(b) ?? 0) - (ofMonth.get(a) ?? 0) || sums.get(b) - sums.get(a));
     giveColours(topics);
     let hasOther = false;
     for (const view of this.charts) {
       const data = due.spans.find(({ span }) => span === view.span);
       const known = data && data.counts !== null;
       setText(view.total, known ? integer(data.total) : "");
-      setAttribute(view.total, "title", known ? totalsText(data) : null);
+      setAttribute(view.total, "title", known ? `By topic:\n${totalsText(data)}` : null);
+      setText(view.split, known && data.total ? totalsText(data) : "nothing due");
       const isBlank = !known || data.total === 0;
       setHidden(view.blank, !isBlank);
       if (isBlank) setText(view.blank, known ? "nothing due" : "counting…");
@@ -381,7 +393,7 @@ class PendingView {
       view.chart.update({ from: data.from, until: data.until, bucket_ms: data.bucket_ms, series }, isLogarithmic);
       setHidden(view.log, !isLogarithmic || isBlank);
     }
-    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: integer(sums.get(topic)), pick: () => this.search(`topic:${topic}`, { focus: true }) })),
+    legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: ofMonth.has(topic) ? integer(ofMonth.get(topic)) : "", pick: () => this.search(`topic:${topic}`, { focus: true }) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
     setText(this.sum, sumText(due));
   }
@@ -391,6 +403,16 @@ class PendingView {
     if (this.#scale !== "auto") return this.#scale === "log";
     const sums = Array.from({ length }, (_, place) => series.reduce((sum, { counts }) => sum + counts[place], 0)).filter((sum) => sum > 0).sort((a, b) => a - b);
     return sums.length > 1 && sums.at(-1) > 40 * sums[Math.floor(sums.length / 2)];
+  }
+
+  #openMany() {
+    this.#many = { text: this.#text, form: openMany(this.#search, this.list.records, () => this.refresh()) };
+  }
+
+  // Once the list is that of the new search, because the form takes words as what they have found.
+  #tellMany() {
+    if (!this.#many?.form.node.isConnected) this.#many = null;
+    this.#many?.form.tellOtherSearch(this.#many.text === this.#text ? null : () => this.#openMany());
   }
 
   #open(record) {

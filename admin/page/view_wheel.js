@@ -49,7 +49,7 @@ export function wheelView(section) {
     { head: "Overdue", class: "number", cell: ({ delayed }) => integer(delayed.overdue) },
     { head: "In flight", class: "number", hint: "Being written to their logs", cell: ({ delayed }) => integer(delayed.in_flight) },
     { head: "Memory", class: "number", cell: ({ delayed }) => bytes(delayed.bytes) },
-    { head: "Next due", class: "number", cell: ({ delayed }) => (delayed.next_due_ms === null ? "–" : nearTime(delayed.next_due_ms, live.now())) },
+    { head: "Next due", class: "number", hint: "With ≥: not before this time, because not all records in memory were looked at", cell: ({ delayed }) => (delayed.next_due_ms === null ? "–" : `${delayed.next_due_exact ? "" : "≥ "}${nearTime(delayed.next_due_ms, live.now())}`) },
     { head: "Deadlines", class: "number", hint: "Deadlines of requests, of sessions and of the shard itself", cell: (shard) => integer(shard.requests.timers) },
   ], { key: ({ shard }) => shard, caption: "Shards" });
 

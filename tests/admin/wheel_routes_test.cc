@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "admin/wheel_json.h"
 #include "tests/admin/client.h"
 #include "tests/admin/send_delayed.h"
 
@@ -38,6 +39,27 @@ TEST_SUITE("wheel routes") {
     for (const auto& level : written["levels"])
       CHECK(has(level, {"place", "level", "span_ms", "records", "bytes", "chunks", "upgrades",
                         "downgrades", "slots"}));
+  }
+
+  TEST_CASE("a shard's next due time is not in the past while nothing is overdue") {
+    const WallTime now{std::chrono::seconds(1'000'000)};
+    delay::Engine::Stats stats;
+    stats.now = now;
+    stats.horizon = now + std::chrono::hours(1);
+    CHECK_FALSE(next_due_of(stats).has_value());
+    // Of a record that has been delivered, in a bucket that still has others.
+    const WallTime gone = now - std::chrono::minutes(5);
+    stats.next_due = gone;
+    stats.next_due_exact = false;
+    CHECK(next_due_of(stats) == now);
+    // What is due from the horizon on may still be on disk.
+    stats.horizon = now - std::chrono::minutes(1);
+    CHECK(next_due_of(stats) == stats.horizon);
+    stats.overdue = 1;
+    CHECK(next_due_of(stats) == gone);
+    stats.overdue = 0;
+    stats.next_due_exact = true;
+    CHECK(next_due_of(stats) == gone);
   }
 
   // The places of the slots that are in use, and the number of slots if there are others.

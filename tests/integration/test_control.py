@@ -176,6 +176,16 @@ def _(ctx):
     assert preview["matched"] == 1_000 and preview["done"] == 0 and [row["id"] for row in preview["records"]] == ["id-0001", "id-0003"], preview
     for query, wanted in (("id=id-0*", 400), (f"topic={topic}&show=1001", 400), (f"topic={topic}&action=cancel", 400), ("topic=nobody&id=*", 404)):
         assert broker.http("GET", f"/delayed/select?{query}", token=False)[0] == wanted, query
+    # A pattern of topics is looked for in one go, and says how many are of which.
+    with broker.client() as client:
+        other = client.create_topic(ctx.topic("other"))
+        client.produce(other, [wire.record("v", x_delay="30m", x_schedule_id="id-00")])
+    preview = broker.get("/delayed/select?topic=*&id=id-00*&show=2")
+    assert preview["matched"] == 101 and preview["topics"] == {topic: 100, other: 1}, preview
+    assert [(row["topic"], row["id"]) for row in preview["records"]] == [(other, "id-00"), (topic, "id-0001")], preview
+    assert broker.get(f"/delayed/select?topic={other[:-1]}%5B!x%5D&id=*")["topics"] == {other: 1}
+    assert broker.get("/delayed/select?topic=nobody*&id=*")["topics"] == {}
+    assert broker.http("GET", "/delayed/select?topic=*&partition=0&id=*", token=False)[0] == 400
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 2_500
     assert broker.cli("delayed", "cancel", topic, "--id", "id-0*").stdout == "1000 records cancelled\n"
     assert broker.get(f"/delayed/count?topic={topic}")["total"] == 1_500
