@@ -63,11 +63,12 @@ async function onTimeout (order) {
 }
 
 async function handle (message, partition) {
-  const order = String(message.key ?? '')
+  const key = Buffer.from(message.key ?? '')
+  const order = key.toString()
   const event = String(message.value)
-  const bytes = Buffer.byteLength(order)
-  // An id has at most 249 bytes. A timeout that is refused would stop all events behind this one for ever.
-  if (bytes === 0 || bytes > 200) console.log(`an order of ${bytes} bytes, put aside`)
+  const bytes = key.length
+  // An id has at most 249 bytes of UTF-8. A timeout that is refused would stop all events behind this one for ever.
+  if (bytes === 0 || bytes > 200 || !Buffer.from(order).equals(key)) console.log(`an order of ${bytes} bytes, put aside`)
   else if (event === 'placed') await place(order, partition)
   else if (event === 'paid') await pay(order, partition)
   else if (event === 'timeout') await onTimeout(order) // Others may send other events.

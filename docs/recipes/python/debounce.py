@@ -19,7 +19,7 @@ consumer = Consumer({"bootstrap.servers": brokers, "group.id": "indexer", "enabl
 def changed(page, version):
     """Replaces the pending record of the page, and so begins the quiet time again. The last value wins."""
     errors = []
-    producer.produce(topic, key=page, value=version, headers={"x-schedule-id": page, "x-delay": quiet_ms},
+    producer.produce(topic, key=page, value=version, headers={"x-schedule-id": page.encode(), "x-delay": quiet_ms},
                      on_delivery=lambda error, _: errors.append(error) if error else None)
     producer.flush()
     if errors:

@@ -21,7 +21,7 @@ consumer = Consumer({"bootstrap.servers": brokers, "group.id": "reports", "enabl
 def send(report, headers):
     """Returns when the record is durable, or raises."""
     errors = []
-    producer.produce(topic, key=report, value=report, headers={"x-schedule-id": report, **headers},
+    producer.produce(topic, key=report, value=report, headers={"x-schedule-id": report.encode(), **headers},
                      on_delivery=lambda error, _: errors.append(error) if error else None)
     producer.flush()
     if errors:

@@ -20,7 +20,7 @@ consumer = Consumer({"bootstrap.servers": brokers, "group.id": "reminders", "ena
 def send(visit, text, headers):
     """Returns when the record is durable, or raises."""
     errors = []
-    producer.produce(topic, key=visit, value=text, headers={"x-schedule-id": visit, **headers},
+    producer.produce(topic, key=visit, value=text, headers={"x-schedule-id": visit.encode(), **headers},
                      on_delivery=lambda error, _: errors.append(error) if error else None)
     producer.flush()
     if errors:

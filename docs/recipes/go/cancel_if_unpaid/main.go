@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -98,10 +99,10 @@ func onTimeout(order string) {
 }
 
 func handle(record *kgo.Record) {
-	order := strings.ToValidUTF8(string(record.Key), "?")
+	order := string(record.Key)
 	switch event := string(record.Value); {
-	case len(order) == 0 || len(order) > 200:
-		// An id has at most 249 bytes. A timeout that is refused would stop all events behind this one for ever.
+	case len(order) == 0 || len(order) > 200 || !utf8.ValidString(order):
+		// An id has at most 249 bytes of UTF-8. A timeout that is refused would stop all events behind this one for ever.
 		fmt.Printf("an order of %d bytes, put aside\n", len(order))
 	case event == "placed":
 		place(order, record.Partition)

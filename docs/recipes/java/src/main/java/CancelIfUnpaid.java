@@ -82,8 +82,9 @@ public class CancelIfUnpaid {
     String order = record.key() == null ? "" : record.key();
     String event = String.valueOf(record.value());
     int bytes = order.getBytes(StandardCharsets.UTF_8).length;
-    // An id has at most 249 bytes. A timeout that is refused would stop all events behind this one for ever.
-    if (bytes == 0 || bytes > 200) System.out.println("an order of " + bytes + " bytes, put aside");
+    // An id has at most 249 bytes of UTF-8. A timeout that is refused would stop all events behind this one for ever.
+    // U+FFFD stands for bytes that are none: several orders would become one.
+    if (bytes == 0 || bytes > 200 || order.indexOf('\uFFFD') >= 0) System.out.println("an order of " + bytes + " bytes, put aside");
     else if (event.equals("placed")) place(order, record.partition());
     else if (event.equals("paid")) pay(order, record.partition());
     else if (event.equals("timeout")) onTimeout(order);  // Others may send other events.
