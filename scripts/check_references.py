@@ -26,7 +26,7 @@ THEIRS = set("""
     AddPartitionsToTxn ConsumerProtocolAssignment ConsumerProtocolSubscription DelayedCreatePartitions
     DelayedCreateTopics DelayedDeleteTopics DumpLogSegments HashedWheelTimer UnsupportedVersionException
     GitHub JavaScript LZ4F_resetDecompressionContext PascalCase ThreadSanitizer
-    give_up send_again --now --sparse --stop-timeout
+    give_up send_again --now --sparse --stop-timeout --read-only --rm --entrypoint
 """.split())
 GENERATED = "protocol/messages/"
 # Those two show what is wrong.

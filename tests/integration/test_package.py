@@ -285,6 +285,8 @@ def _(ctx):
     assert words["FROM"].endswith(f"debian:{clean_root.SUITE}-slim"), words["FROM"]
     entry, arguments = json.loads(words["ENTRYPOINT"]), json.loads(words["CMD"])
     health = json.loads(words["HEALTHCHECK"].split(" CMD ", 1)[1])
+    # The command gives up after 10 s and says why; an engine that ended it at that moment would say nothing.
+    assert int(re.search(r"--timeout=(\d+)s ", words["HEALTHCHECK"])[1]) > 10, words["HEALTHCHECK"]
     with clean_root.Machine(clean_root.base(names_of(fields(deb)["Depends"]))) as machine:
         for word, rest in final:
             if word == "RUN":
