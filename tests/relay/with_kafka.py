@@ -589,6 +589,10 @@ def main():
         check_the_sender()
         return check_the_checker()
     options = parser.parse_args()
+    # Also where a shell has let the program ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    stuck = None  # Why the rounds ended before their time.
     chance = random.Random(options.seed)
     name = f"soak-{int(now())}"
     source, target = name + ".delayed", name
@@ -620,6 +624,9 @@ def main():
             rounds(options, kafka, source, members, extra, reader, chance)
         except KeyboardInterrupt:
             print("interrupted: the verdict is about the rounds until now", flush=True)
+        except SystemExit as ended:
+            stuck = ended.code
+            print(f"{stuck}; the verdict is about the rounds until now", flush=True)
         orders.over.set()
         for thread in orders.threads:
             thread.join()
@@ -649,7 +656,7 @@ def main():
     print(lag_text("all", reader, sender))
     print("requests:  " + "  ".join(f"{result} {count}" for result, count in sorted(orders.told.items(), key=str)))
     is_right = verdict(sender, reader, options.delivery)
-    sys.exit(0 if is_right == (options.control in (None, "none", "waiting")) else 1)
+    sys.exit(0 if not stuck and is_right == (options.control in (None, "none", "waiting")) else 1)
 
 
 if __name__ == "__main__":
