@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/awaitable.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "base/log.h"
 #include "storage/recovery.h"
@@ -112,13 +113,14 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
     open.reserve(partitions_.all().size());
     for (const auto& [tp, partition] : partitions_.all()) open.push_back(tp);
     for (std::size_t i = 0; i < open.size(); ++i) {
-      if (i > 0 && i % partitions_a_turn == 0) co_await steps().next();
+      if (i > 0 && i % partitions_a_turn == 0) co_await asio::post(executor(), asio::use_awaitable);
       refresh_config(open[i]);
     }
   }
   if (!other_retention) co_return;
   std::string after;
-  while (groups_.retention_changed(after, groups_a_turn)) co_await steps().next();
+  while (groups_.retention_changed(after, groups_a_turn))
+    co_await asio::post(executor(), asio::use_awaitable);
 }
 
 // --- Topics
@@ -137,10 +139,11 @@ asio::awaitable<void> Shard::change_topics(std::shared_ptr<const storage::Topics
   PartitionIndex in_this_turn = 0;
   for (const auto& topic : deleted) {
     std::string after;
-    while (groups_.topic_deleted(topic->id, after, groups_a_turn)) co_await steps().next();
+    while (groups_.topic_deleted(topic->id, after, groups_a_turn))
+      co_await asio::post(executor(), asio::use_awaitable);
     for (PartitionIndex from = 0; from < topic->partitions;) {
       if (in_this_turn == dropped_a_turn) {
-        co_await steps().next();
+        co_await asio::post(executor(), asio::use_awaitable);
         in_this_turn = 0;
       }
       const auto until = std::min(topic->partitions, from + dropped_a_turn - in_this_turn);

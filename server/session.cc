@@ -28,6 +28,9 @@ constexpr std::size_t min_partial_bytes = 4096;
 // A request that needs less is begun without asking for it.
 constexpr std::size_t min_working_bytes = 64 * 1024;
 
+// A request of more bytes may take a millisecond until its first wait.
+constexpr std::size_t min_stepped_bytes = 16 * 1024;
+
 // The memory of a request beside its bytes: its place among the answers, its context, its frame.
 constexpr std::size_t bytes_a_request = 1024;
 
@@ -81,8 +84,10 @@ bool may_overtake(const broker::Handler& handler, const broker::RequestContext& 
 asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
                                               broker::RequestContext context, std::size_t bytes) {
   const bool room = co_await context.charge.grow(bytes);
-  // Such a request may take long to decode already.
-  if (room) co_await context.shard.steps().next();
+  // The first step of a long request is one of many, too.  One whose time is measured for a quota
+  // begins at once: what it takes until its first wait would not be counted otherwise.
+  const bool is_stepped = context.frame_bytes >= min_stepped_bytes && !context.time;
+  if (room && is_stepped) co_await context.shard.steps().next();
   broker::Answer answer;
   if (room) {
     answer = co_await handler.run(std::move(context));

@@ -12,6 +12,8 @@ export const isOpen = () => !node.hidden;
 // Until it is called with null, the panel stays as it is, and `tell` is called where it would be closed or replaced.
 export const keepOpen = (tell) => { keep = tell; };
 
+export const isKept = () => keep !== null;
+
 export function open({ title, content, closed = () => {}, name }) {
   if (keep) {
     keep();

@@ -406,6 +406,8 @@ class PendingView {
   }
 
   #openMany() {
+    // The form that is there stays, and says why.
+    if (panel.isKept()) return panel.close();
     this.#many = { text: this.#text, form: openMany(this.#search, this.list.records, () => this.refresh()) };
   }
 

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/asio/awaitable.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "base/background.h"
 #include "base/glob.h"
@@ -96,7 +97,7 @@ asio::awaitable<void> ask_all(Shard& here, ByShard<Item>& items, const Ask& ask)
       answered.one_ended();
       if (!answered.all_ended()) co_await answered.wait();
       // We may be inside the engine, which has not finished with the last one.
-      co_await there.shard->steps().next();
+      co_await asio::post(there.shard->executor(), asio::use_awaitable);
     }
   };
   co_await scatter(here, nullptr, items, work);

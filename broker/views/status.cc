@@ -195,7 +195,7 @@ asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
       left = left.subspan(some.size());
       co_await look_at(*there.shard, partitions, some, open_up_to, statuses);
       // Others have their turn; and we may be inside what opened the last partition.
-      co_await there.shard->steps().next();
+      co_await asio::post(there.shard->executor(), asio::use_awaitable);
     }
   };
   co_await scatter(here, nullptr, items, work);

@@ -327,13 +327,13 @@ TEST_SUITE("checkpointer") {
                    .configure =
                        [](BrokerConfig& config) {
                          config.journal_file_bytes = 64 << 10;
-                         config.journal_max_bytes = 16 << 20;
+                         config.journal_max_bytes = 64 << 20;
                        },
                    .disk = &disk});
       create_topic(world, "t");
       produce(world, "t", 0, batch_of(world.clock.wall(), {{"first"}}));
       Partition& partition = *world.shard().partitions().all().begin()->second;
-      const Buffer batch = batch_of(world.clock.wall(), {{std::string(12'500, 'x')}});
+      const Buffer batch = batch_of(world.clock.wall(), {{std::string(50'000, 'x')}});
       if (full) disk.free = 1000;
       // More than a quarter of the journal: a checkpoint is wanted whenever it is asked.
       for (int i = 0; i < 350; ++i) REQUIRE(append(partition, batch) == ErrorCode::none);
