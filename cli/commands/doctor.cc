@@ -583,7 +583,8 @@ class Doctor {
     DiskFacts facts;
     facts.directory = directory;
     facts.free_bytes = disk.f_bavail * block;
-    facts.total_bytes = disk.f_blocks * block;
+    // As df counts: blocks that are kept for root are neither used nor free.
+    facts.total_bytes = (disk.f_blocks - disk.f_bfree + disk.f_bavail) * block;
     facts.free_inodes = disk.f_ffree;
     facts.total_inodes = disk.f_files;
     facts.reserve_bytes = running_reserve_.value_or(

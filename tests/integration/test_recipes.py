@@ -477,7 +477,9 @@ def _(ctx):
     drawn = xml.etree.ElementTree.parse(ROOT / "docs/top.svg").getroot()
     shown = ["".join(each.itertext()) for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
     heads = [line for line in lines if line.isupper() or line.startswith(("pending ", "lag of ", "memory ", lines[2][:5]))]
-    assert words(heads) <= words(shown), f"scripts/record_tour --top has to draw it again: {words(heads) - words(shown)}"
+    # On a machine that is held up something is overdue for a moment, and the head says for how long.
+    missing = words(heads) - words(shown) - {"for"}
+    assert not missing, f"scripts/record_tour --top has to draw it again: {missing}"
     xml.etree.ElementTree.fromstring(tour.draw_top(screen))
 
 
