@@ -32,7 +32,8 @@ class StepQueue {
   StepQueue(const StepQueue&) = delete;
   StepQueue& operator=(const StepQueue&) = delete;
 
-  // Await the result on the spot.  Throws std::bad_alloc there.
+  // Await the result on the spot.  Without memory for it std::bad_alloc leaves the thread's run, as
+  // it does for a post().
   auto next() {
     return boost::asio::async_initiate<const boost::asio::deferred_t&, void()>(
         [this](auto handler) { add(std::move(handler)); }, boost::asio::deferred);
