@@ -145,6 +145,8 @@ void TakeOver::find_all(MonoTime mono) {
   if (sources.empty()) return;
   const auto committed = parts_.questions.committed(sources);
   if (!committed) return find_failed(committed.error().message);
+  if (std::string why = gone_back(sources, *committed); !why.empty())
+    return find_failed(std::move(why));
   std::vector<std::pair<Source, CommittedOffset>> stable;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     AssignedPartition& assigned = parts_.assignment.at(sources[i]);
@@ -177,6 +179,30 @@ void TakeOver::find_all(MonoTime mono) {
   found(stable, mono);
 }
 
+// Why the offsets cannot be believed; empty: nothing speaks against them.  All of them come from
+// one coordinator, so one that is too old says that the others may be, too.
+std::string TakeOver::gone_back(std::span<const Source> sources,
+                                std::span<const CommittedOffset> committed) {
+  if (parts_.options.delivery == Delivery::at_least_once) return {};
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto known = known_.find(sources[i]);
+    if (!committed[i].next || known == known_.end() || *committed[i].next >= known->second)
+      continue;
+    // One that ends before it is another source with the same name.
+    const auto end = parts_.questions.source_end(sources[i]);
+    if (end && *end < known->second) {
+      known_.erase(known);
+      continue;
+    }
+    return fmt::format(
+        "{}: Kafka says that group {} has read up to offset {}, but {} was committed: the state of "
+        "its group coordinator is old; restart that broker (members that are restarted believe the "
+        "old offset, and deliver again what came behind it)",
+        sources[i].text(), parts_.options.rules.group, *committed[i].next, known->second);
+  }
+  return {};
+}
+
 // Their offsets are stable: whatever an owner before us did is committed or will never be.
 void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stable, MonoTime mono) {
   Transaction transaction;
@@ -185,6 +211,7 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
+  for (const auto& [source, next] : transaction.offsets) note_committed(source, next);
   bool is_first = true;
   for (const auto& [source, committed] : stable) {
     // At least one, or there would be no progress; the others are found again.

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -52,6 +53,8 @@ class RefusingCluster final : public ModelCluster {
     auto all = ModelCluster::committed(sources);
     if (offsets_come_late)
       for (auto& each : *all) each.is_stable = each.is_open = false;
+    if (old_offset)
+      for (auto& each : *all) each.next = old_offset;
     return all;
   }
   Result<Offset> state_end(const Source& source) override {
@@ -180,7 +183,8 @@ class RefusingCluster final : public ModelCluster {
   bool queue_was_full = false;
   bool rows_have_no_end = false;  // Yet, because there are so many.
   Offset end_is_ahead_by = 0;
-  bool offsets_come_late = false;  // So that nobody knows whether they are stable.
+  bool offsets_come_late = false;    // So that nobody knows whether they are stable.
+  std::optional<Offset> old_offset;  // The coordinator has the state of an earlier time.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
   milliseconds longest_turn{0};  // Between two polls.
@@ -749,6 +753,48 @@ TEST_CASE("an end that Kafka has gone back from in an outage is not waited for")
   one.steps(300);
   CHECK(one.in("o") == "a");
   CHECK(one.member.is_ready());
+}
+
+TEST_CASE("an offset that the coordinator has from an earlier time delivers nothing again") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.send(source, "a");
+  one.steps(20);
+  one.send(source, "b");
+  one.steps(20);
+  REQUIRE(one.in("o") == "a b");
+  one.cluster.old_offset = 1;
+  one.send(source, "c");
+  one.cluster.answer_is_lost = true;
+  one.steps(200);
+  CHECK(one.in("o") == "a b");
+  CHECK_FALSE(one.member.is_ready());
+  const std::string why = one.member.status().stalled;
+  CAPTURE(why);
+  CHECK(why.find("has read up to offset 1, but 2 was committed") != std::string::npos);
+  one.cluster.old_offset.reset();
+  one.steps(700);
+  CHECK(one.in("o") == "a b c");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("the offset of a source that was made again under its name is believed") {
+  const Source source{"o.delayed", 0};
+  const Source other{"p.delayed", 0};
+  OneMember one({source, other});
+  one.send(source, "a");
+  one.steps(20);
+  one.send(source, "b");
+  one.steps(20);
+  REQUIRE(one.in("o") == "a b");
+  one.kafka.logs.erase({source.topic, source.partition});
+  one.kafka.ends.erase({source.topic, source.partition});
+  one.cluster.old_offset = 0;
+  one.send(other, "c");
+  one.cluster.answer_is_lost = true;
+  one.steps(200);
+  CHECK(one.in("p") == "c");
+  CHECK(one.member.status().stalled.empty());
 }
 
 TEST_CASE("a leader that is silent is named in the status while its partition waits for it") {
