@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "protocol/messages/delete_topics.h"
+#include "protocol/messages/incremental_alter_configs.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
 #include "tests/captured_log.h"
@@ -67,6 +68,25 @@ TEST_SUITE("retention") {
     small.fill();
     small.world.pass(400s);
     CHECK(small.log_start() > 0);
+  }
+
+  TEST_CASE("a partition that nobody uses after a restart loses its old segments, too") {
+    Small small;
+    create_topic(small.world, "empty", 1);
+    small.fill();
+    REQUIRE(small.segments().size() > 2);
+    small.world.restart();
+    REQUIRE(small.world.shard().partitions().all().empty());
+    protocol::IncrementalAlterConfigsRequest less;
+    less.resources.push_back({2, "t", {{"retention.bytes", 0, "1"}}});
+    REQUIRE(small.world.call<protocol::IncrementalAlterConfigsResponse>(less, 1)
+                .responses.at(0)
+                .error_code == ErrorCode::none);
+    small.world.pass(700s);  // Two looks: one finds it, and the next deletes.
+    CHECK(small.segments().size() == 1);
+    // One without segments is still not opened.
+    CHECK(small.world.shard().partitions().all().size() == 1);
+    CHECK_FALSE(std::filesystem::exists(small.world.directory() + "/data/logs/empty-0"));
   }
 
   TEST_CASE("segments that cannot be deleted go when they can be, without a restart") {
