@@ -94,6 +94,14 @@ Result<FlushDone> Flush::run(bool sync) {
     return {};
   };
 
+  const auto held = hold_log_directory(directory_);
+  const auto is_ours = is_log_of(*disk_, directory_, topic_);
+  // This run has written nothing, so it may be repeated.
+  if (!is_ours) return fail(Errc::exhausted, is_ours.error().message);
+  if (!*is_ours) {
+    return fail(Errc::io, fmt::format("{}: is the log of another topic than {} by now", directory_,
+                                      topic_.text()));
+  }
   auto done = run_all();
   if (!done) {
     if (done.error().code == Errc::exhausted) return std::unexpected(done.error());
@@ -137,6 +145,8 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
   const auto& path = log.directory_;
   std::optional<SegmentDamage> damage;
 
+  // Until it has the file that says whose it is.
+  auto held = hold_log_directory(path);
   const auto entries = disk.list(path);
   if (!entries && entries.error().code != Errc::not_found) return std::unexpected(entries.error());
   if (!entries) {
@@ -177,6 +187,7 @@ Result<Log::Opened> Log::open(Disk& disk, std::string directory, const TopicId& 
                 fmt::format("{}: has segments, but no {} that says which topic they belong to",
                             path, partition_metadata_name));
   }
+  held.unlock();
 
   if (!bases.empty()) {
     std::ranges::sort(bases);
@@ -262,6 +273,7 @@ std::optional<Flush> Log::plan_flush(Offset durable_below, std::size_t max_bytes
   Flush flush;
   flush.disk_ = disk_;
   flush.directory_ = directory_;
+  flush.topic_ = topic_;
   flush.names_unsynced_ = flush.names_were_unsynced_ = names_unsynced_;
 
   SegmentWrite write;
@@ -452,7 +464,7 @@ RetentionPlan Log::plan_retention(WallTime now, Offset high_watermark) {
   }
   segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(count));
   start_offset_ = std::max(start_offset_, segments_.front().base);
-  plan.removal.emplace(*disk_, directory_, std::move(bases), create);
+  plan.removal.emplace(*disk_, directory_, topic_, std::move(bases), create);
   return plan;
 }
 

@@ -159,7 +159,8 @@ class Flush {
 
   // `sync`: when it returns, all that was flushed so far survives a power cut.
   // Errc::no_space: what was written is taken back, and a new plan may be made.
-  // Errc::exhausted: a file could not be opened, or the block that a segment ends in not be read.
+  // Errc::exhausted: a file could not be opened, or the block that a segment ends in not be read,
+  // or not be asked whose directory it is.
   // run() may be called again, which writes the same to the same places; until then the Log waits.
   // Any other error is final, as for every write (file.h).
   Result<FlushDone> run(bool sync);
@@ -169,6 +170,7 @@ class Flush {
 
   Disk* disk_ = nullptr;
   std::string directory_;
+  TopicId topic_;
   std::vector<SegmentWrite> writes_;
   std::vector<Offset> unsynced_;      // Segments of earlier flushes, none of them in writes_.
   bool names_were_unsynced_ = false;  // In the directory, when this was planned.

@@ -1,8 +1,9 @@
 #include "storage/retention.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include <fmt/core.h>
@@ -19,6 +20,9 @@ constexpr milliseconds ask_again = std::chrono::minutes(1);
 constexpr std::size_t max_name_bytes = 255;
 
 constexpr std::string_view delete_suffix = "-delete";
+
+// More than there are threads that write logs, so that those of two directories seldom meet.
+constexpr std::size_t held_directories = 256;
 
 // When the youngest record of the segment has outlived `retention`; timestamps are clients' and
 // may be anything.
@@ -92,11 +96,19 @@ RetentionDecision decide_retention(std::span<const SegmentState> segments, const
   return decision;
 }
 
-SegmentRemoval::SegmentRemoval(Disk& disk, std::string directory, std::vector<Offset> bases,
-                               std::optional<Offset> create)
-    : disk_(&disk), directory_(std::move(directory)), bases_(std::move(bases)), create_(create) {}
+SegmentRemoval::SegmentRemoval(Disk& disk, std::string directory, const TopicId& topic,
+                               std::vector<Offset> bases, std::optional<Offset> create)
+    : disk_(&disk),
+      directory_(std::move(directory)),
+      topic_(topic),
+      bases_(std::move(bases)),
+      create_(create) {}
 
 Result<> SegmentRemoval::run() {
+  const auto held = hold_log_directory(directory_);
+  const auto is_ours = is_log_of(*disk_, directory_, topic_);
+  if (!is_ours) return std::unexpected(is_ours.error());
+  if (!*is_ours) return {};
   if (create_) {
     auto file = disk_->open(segment_path(directory_, *create_, ".log"),
                             {.write = true, .create = OpenOptions::Create::if_absent});
@@ -153,12 +165,24 @@ Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& direc
   return id;
 }
 
+Result<bool> is_log_of(Disk& disk, const std::string& directory, const TopicId& topic) {
+  const auto whose = topic_of_log(disk, directory);
+  // What names nobody names nobody else: the next start reports it.
+  if (!whose && whose.error().code == Errc::corrupt) return true;
+  if (!whose) return std::unexpected(whose.error());
+  return !*whose || **whose == topic;
+}
+
+std::unique_lock<std::mutex> hold_log_directory(const std::string& directory) {
+  static std::array<std::mutex, held_directories> held;
+  return std::unique_lock(held[std::hash<std::string>{}(directory) % held.size()]);
+}
+
 Result<> LogRemoval::run() {
   {
     // Looking whose it is and renaming it are one: in between, another thread might put the log of
     // a topic with the same name there.
-    static std::mutex naming;
-    const std::lock_guard lock(naming);
+    const auto held = hold_log_directory(directory_);
     const auto whose = topic_of_log(*disk_, directory_);
     if (!whose) return std::unexpected(whose.error());
     if (*whose && **whose == topic_) {

@@ -16,6 +16,7 @@
 // segment that is too old is closed, so that it can go.  Pure; the work is SegmentRemoval.
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,13 +43,14 @@ RetentionDecision decide_retention(std::span<const SegmentState> segments, const
                                    std::uint64_t unflushed_bytes);
 
 // Takes segments off the disk: renames their files to NAME.deleted, then unlinks them, so that what
-// a crash leaves over is known by its name.  Self-contained: any thread, after the Log is gone too.
-// Readers that have a file open read on.
+// a crash leaves over is known by its name.  Self-contained: any thread, after the Log is gone too;
+// where another topic has the directory by then, there is nothing to do.  Readers that have a file
+// open read on.
 class SegmentRemoval {
  public:
   // First makes the (empty) segment that begins at `*create`, so that at every moment there is one
   // that says where the log goes on.
-  SegmentRemoval(Disk& disk, std::string directory, std::vector<Offset> bases,
+  SegmentRemoval(Disk& disk, std::string directory, const TopicId& topic, std::vector<Offset> bases,
                  std::optional<Offset> create);
 
   const std::vector<Offset>& bases() const { return bases_; }
@@ -59,6 +61,7 @@ class SegmentRemoval {
  private:
   Disk* disk_;
   std::string directory_;
+  TopicId topic_;
   std::vector<Offset> bases_;
   std::optional<Offset> create_;
 };
@@ -80,6 +83,15 @@ class LogRemoval {
 
 // The topic whose log is in `directory`, by its partition.metadata; empty if there is none.
 Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& directory);
+
+// False: another topic has the directory by now.
+Result<bool> is_log_of(Disk& disk, const std::string& directory, const TopicId& topic);
+
+// A topic may be deleted while its log is being written, and one of the same name make its log in
+// that directory, on another shard too.  So whoever writes to a log, makes one or takes the
+// directory away holds this from the look whose it is until it is done.  Some directories share
+// one, so nobody holds two.
+std::unique_lock<std::mutex> hold_log_directory(const std::string& directory);
 
 // Removes what LogRemovals of an earlier run left in `logs_directory`.  Returns how many.
 Result<std::size_t> remove_deleted_logs(Disk& disk, const std::string& logs_directory);

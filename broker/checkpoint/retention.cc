@@ -1,7 +1,12 @@
 #include "broker/checkpoint/retention.h"
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
+
+#include <fmt/core.h>
+#include <boost/asio/post.hpp>
 
 #include "base/background.h"
 #include "base/log.h"
@@ -10,12 +15,41 @@
 #include "broker/context/shard_context.h"
 #include "broker/partitions/partition.h"
 #include "broker/partitions/partitions.h"
+#include "storage/catalog.h"
+#include "storage/file.h"
+#include "storage/segment.h"
 
 namespace tarry::broker {
 namespace {
 
 // How soon a removal that failed is tried again.  Nothing waits for it but space on the disk.
 constexpr std::chrono::milliseconds retry_after{10'000};
+
+// The partitions of a shard whose logs have a segment: to open the others would give each a
+// directory.  Blocks.
+Result<std::vector<TopicPartition>> partitions_with_segments(const BrokerContext& broker,
+                                                             const std::string& logs,
+                                                             const storage::TopicsImage& topics,
+                                                             std::size_t shard) {
+  const auto directories = broker.disk->list(logs);
+  if (!directories) return std::unexpected(directories.error());
+  std::vector<TopicPartition> found;
+  for (const auto& topic : topics.by_name()) {
+    for (PartitionIndex index = 0; index < topic->partitions; ++index) {
+      const TopicPartition id{topic->id, index};
+      if (broker.shard_index_of(id) != shard) continue;
+      const std::string name = fmt::format("{}-{}", topic->name, index);
+      if (!std::ranges::binary_search(*directories, name, {}, &storage::DirectoryEntry::name))
+        continue;
+      const auto files = broker.disk->list(fmt::format("{}/{}", logs, name));
+      if (!files) continue;  // Who opens it is told why.
+      const bool has_segment = std::ranges::any_of(
+          *files, [](const auto& file) { return storage::segment_base(file.name).has_value(); });
+      if (has_segment) found.push_back(id);
+    }
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -40,6 +74,7 @@ void Retention::stop() {
 }
 
 void Retention::look() {
+  if (!shard_.lost_directory() && !std::exchange(has_sought_unused_, true)) find_unused();
   bool any = false;
   const WallTime now = shard_.clock().wall();
   for (auto& [tp, partition] : partitions_.all()) {
@@ -53,6 +88,33 @@ void Retention::look() {
   }
   free_space_.look();
   if (any) look_later();
+}
+
+void Retention::find_unused() {
+  shard_.background().run(
+      [broker = &shard_.broker_context(), logs = shard_.config().log_directory,
+       topics = shard_.topics_image(), shard = std::size_t{shard_.index()}] {
+        return partitions_with_segments(*broker, logs, *topics, shard);
+      },
+      [this](Result<std::vector<TopicPartition>> found) {
+        if (!found) {
+          has_sought_unused_ = false;
+          return look_later();
+        }
+        unused_ = std::move(*found);
+        open_next();
+      });
+}
+
+// One that is open now is looked at with the others.
+void Retention::open_next() {
+  if (unused_.empty() || shard_.stopping()) return;
+  const TopicPartition next = unused_.back();
+  unused_.pop_back();
+  partitions_.with(next, [this](const Partitions::Found&) {
+    // In a later turn, because it may have been open already.
+    boost::asio::post(shard_.executor(), [this] { open_next(); });
+  });
 }
 
 std::optional<WallTime> Retention::remove_old_segments(Partition& partition) {

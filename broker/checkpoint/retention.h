@@ -8,6 +8,9 @@
 //                                                            '-- failed: again in some seconds,
 //                                                                and later ones wait behind it
 //
+// It sees open partitions alone.  So the first look of a start has those opened that nobody has
+// used since and that have segments.
+//
 // Invariants
 //   - The segments of a partition leave the disk in the order of their offsets.  A removal that
 //     fails holds up those behind it, so that a restart finds a log without a hole, whose start is
@@ -20,6 +23,7 @@
 #include <deque>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
@@ -63,6 +67,8 @@ class Retention {
   };
 
   void look();
+  void find_unused();
+  void open_next();
   void run_first(const TopicPartition& tp);
   void ran(const TopicPartition& tp, const Result<>& removed);
   void retry();
@@ -72,6 +78,8 @@ class Retention {
   Checkpointer& checkpointer_;
   FreeSpace& free_space_;
   std::unordered_map<TopicPartition, Removals> removals_;
+  std::vector<TopicPartition> unused_;  // To be opened, one after the other.
+  bool has_sought_unused_ = false;
   timing::CallbackTimer look_timer_;
   timing::CallbackTimer retry_timer_;
 };

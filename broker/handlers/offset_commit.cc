@@ -53,9 +53,13 @@ asio::awaitable<ErrorCode> commit_in_steps(Shard& shard, const OffsetCommitReque
     const auto count = std::min(commits.size() - from, commits_at_once);
     GroupOffsets::Commits some(std::make_move_iterator(first),
                                std::make_move_iterator(first + static_cast<std::ptrdiff_t>(count)));
-    // Looked up again, because the group may have gone while others had their turn.
+    // Looked up and asked again: while others had their turn the group may have gone, or its member
+    // may have lost its place, and what it commits would take the place of what the next one has.
     GroupEntry* const group = shard.groups().find(request.group_id);
     if (group == nullptr) co_return ErrorCode::coordinator_not_available;
+    const auto refused = group->check_commit(request.generation_id_or_member_epoch,
+                                             request.member_id, request.group_instance_id);
+    if (refused != ErrorCode::none) co_return refused;
     const auto lsn = shard.groups().commit(*group, owner, std::move(some));
     if (!lsn) co_return lsn.error();
     const auto code = co_await wait_for_offsets(shard, *lsn, offset_commit_kind, *token);

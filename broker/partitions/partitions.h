@@ -1,6 +1,7 @@
 #pragma once
 
-// Partitions: those of one shard, opened when they are first used.
+// Partitions: those of one shard, opened when they are first used; those with segments that nobody
+// uses after a start are opened for retention.
 //
 //   with(tp, take) --> open: take(partition) at once
 //                  --> not open: its log is opened on the pool; who asks meanwhile waits and goes

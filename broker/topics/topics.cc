@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <exception>
 #include <utility>
 
 #include <fmt/core.h>
@@ -154,7 +155,19 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::remove(TopicId id, bool force) {
   if (!topic)
     // It may have been deleted while this one waited for its turn.
     co_return refuse(ErrorCode::unknown_topic_id, "This server does not host this topic ID.");
+  try {
+    auto removed = co_await fence_and_remove(topic, force);
+    co_return removed;
+  } catch (const std::exception&) {
+    // There was no memory.  A topic that stays has to take records again; one that is deleted, and
+    // that not every shard knows to be so, takes none.
+    if (catalog_.image()->find(id)) host_.unfence_topic(id, false);
+    throw;
+  }
+}
 
+asio::awaitable<TopicResult<TopicPtr>> Topics::fence_and_remove(TopicPtr topic, bool force) {
+  const TopicId id = topic->id;
   // Nothing is taken for it from here on, so what is counted is all there is.
   const std::uint64_t arriving = co_await host_.fence_topic(id);
   // Records on their way to the journal will be pending too.

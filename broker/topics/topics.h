@@ -98,6 +98,8 @@ class Topics {
  private:
   // Journal, catalog, shards.
   boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
+  // For remove(), which has the turn.
+  boost::asio::awaitable<TopicResult<TopicPtr>> fence_and_remove(TopicPtr topic, bool force);
   // On this thread, which reads and writes no file for it: no checkpoint can come between it and
   // the catalog, for the flush of a checkpoint makes it durable.
   void hide_pending(const TopicId& id);

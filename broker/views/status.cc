@@ -82,7 +82,7 @@ std::uint64_t size_of(const std::string& directory) {
 void ShardStatus::report(MetricSink& sink) const {
   counters.report(sink);
   sink.gauge({"tarry_broker_partitions_open",
-              "Partitions that have been used since the start and are open."},
+              "Partitions that are open: those used since the start, and those with segments."},
              partitions_open);
   sink.gauge({"tarry_broker_partitions_out_of_service",
               "Partitions that cannot be used because their files are damaged or cannot be opened; "

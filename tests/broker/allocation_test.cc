@@ -157,6 +157,7 @@ enum class After : int {
   lost,     // It got no answer, and its connection goes on.
   stuck,    // The next one gets no answer.
   leaked,   // It left a group that nobody uses, and nothing takes out.
+  fenced,   // It left a topic that takes nothing, although it was not deleted.
 };
 static_assert(static_cast<int>(After::ended) == ended_by_database);
 
@@ -550,6 +551,9 @@ After outcome_of(World& world, const Writing& request, long nth) {
   if (is_done) return After::answered;
   for (const auto& [id, group] : world.shard().groups().all())
     if (group->is_unused() && !group->was_stored()) return After::leaked;
+  const auto topics = world.broker().topics().image();
+  for (const auto& topic : topics->by_name())
+    if (world.shard().refuses(topic->id)) return After::fenced;
   const auto next = request.begin(world);
   has_ended(*next);
   if (world.failure) return After::ended;
@@ -579,6 +583,8 @@ const char* complaint_about(After after) {
       return "the next one gets no answer";
     case After::leaked:
       return "a group that nobody uses is left";
+    case After::fenced:
+      return "a topic that was not deleted takes no records";
     case After::no_such_allocation:
     case After::answered:
     case After::ended:

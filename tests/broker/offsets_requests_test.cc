@@ -1,8 +1,12 @@
 // Committed offsets and groups as clients and the operator's tools ask for them.
 
+#include <memory>
+#include <string_view>
+
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
+#include "broker/groups/groups.h"
 #include "broker/views/group_status.h"
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/describe_groups.h"
@@ -85,6 +89,44 @@ protocol::DescribeGroupsResponse::Group describe(World& world, std::string_view 
   const auto response = world.call<protocol::DescribeGroupsResponse>(request, version);
   REQUIRE(response.groups.size() == 1);
   return response.groups[0];
+}
+
+// One more than are written at once.
+constexpr std::int32_t partitions_in_steps = 2'001;
+
+// Commits offset 5 for all of them, and runs until the first piece is on its way to the journal.
+std::shared_ptr<World::Pending> begin_commit_in_steps(World& world, std::string_view group,
+                                                      std::string_view topic, Who who) {
+  auto request = commit_request(group, topic, 0, 5, "", who);
+  auto& places = request.topics[0].partitions;
+  for (std::int32_t i = 1; i < partitions_in_steps; ++i) {
+    const auto first = places[0];
+    places.push_back(first);
+    places.back().partition_index = i;
+  }
+  world.run();  // The first piece has a round of the journal for itself.
+  world.runs_at_once = false;
+  auto pending = world.begin(request, 9);
+  const auto on_its_way = [&] {
+    const auto* const known = world.shard().groups().find(group);
+    return known != nullptr && !known->offsets.empty();
+  };
+  world.turn();
+  // A long request may be decoded on the pool.
+  for (int i = 0; i < 10 && !on_its_way() && world.background().step(); ++i) world.turn();
+  REQUIRE(on_its_way());
+  REQUIRE_FALSE(pending->answer.has_value());
+  return pending;
+}
+
+ErrorCode end_commit_in_steps(World& world, const World::Pending& pending) {
+  world.runs_at_once = true;
+  world.run();
+  REQUIRE(pending.answer.has_value());
+  return world.read<protocol::OffsetCommitResponse>(pending, 9)
+      .topics[0]
+      .partitions[partitions_in_steps - 1]
+      .error_code;
 }
 
 TEST_SUITE("offsets by requests") {
@@ -264,6 +306,40 @@ TEST_SUITE("offsets by requests") {
     CHECK(commit(world, "g", "a", 0, 4, "", member.who()) == ErrorCode::unknown_member_id);
     CHECK(commit(world, "g", "a", 0, 5) == ErrorCode::none);  // The operator sets it back.
     CHECK(fetch_all(world, "g") == "a-0:5/4/ ");
+  }
+
+  TEST_CASE("a long commit does not bring a group back that is deleted between its pieces") {
+    World world = small_world(1);
+    create_topic(world, "a", partitions_in_steps);
+    const auto committing = begin_commit_in_steps(world, "g", "a", {});
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names.emplace_back("g");
+    const auto removing = world.begin(remove, 2);
+    world.turn();
+    REQUIRE(world.shard().groups().find("g")->is(GroupState::dead));
+    CHECK(end_commit_in_steps(world, *committing) == ErrorCode::coordinator_not_available);
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*removing, 2).results[0].error_code ==
+          ErrorCode::none);
+    CHECK(describe(world, "g").group_state == "Dead");
+    world.restart();
+    CHECK(describe(world, "g").group_state == "Dead");
+    CHECK(fetch_all(world, "g").empty());
+  }
+
+  TEST_CASE("a long commit ends when its member leaves between two pieces") {
+    World world = small_world(1);
+    create_topic(world, "a", partitions_in_steps);
+    const auto member = join(world, "g", "a");
+    const auto committing = begin_commit_in_steps(world, "g", "a", member.who());
+    protocol::LeaveGroupRequest gone;
+    gone.group_id = "g";
+    gone.member_id = member.member;
+    const auto leaving = world.begin(gone, 1);
+    world.turn();
+    REQUIRE(world.shard().groups().find("g")->is(GroupState::empty));
+    CHECK(end_commit_in_steps(world, *committing) == ErrorCode::unknown_member_id);
+    CHECK(leaving->answer.has_value());
+    CHECK(world.shard().groups().find("g")->offsets.all().size() == 2'000);
   }
 
   TEST_CASE("a commit keeps its member in the group") {

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "protocol/messages/delete_topics.h"
+#include "protocol/messages/incremental_alter_configs.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
 #include "tests/captured_log.h"
@@ -24,6 +25,14 @@ void delete_topic(World& world, std::string_view name) {
   request.timeout_ms = 1000;
   const auto response = world.call<protocol::DeleteTopicsResponse>(request, 6);
   REQUIRE(response.responses[0].error_code == ErrorCode::none);
+}
+
+void change_retention(World& world, std::string_view topic, std::string_view key,
+                      std::string_view value) {
+  protocol::IncrementalAlterConfigsRequest request;
+  request.resources.push_back({2, topic, {{key, 0, value}}});
+  const auto response = world.call<protocol::IncrementalAlterConfigsResponse>(request, 1);
+  REQUIRE(response.responses.at(0).error_code == ErrorCode::none);
 }
 
 struct Small {
@@ -67,6 +76,34 @@ TEST_SUITE("retention") {
     small.fill();
     small.world.pass(400s);
     CHECK(small.log_start() > 0);
+  }
+
+  TEST_CASE("a partition that nobody uses after a restart loses its old segments, too") {
+    Small small;
+    create_topic(small.world, "empty", 1);
+    small.fill();
+    REQUIRE(small.segments().size() > 2);
+    small.world.restart();
+    REQUIRE(small.world.shard().partitions().all().empty());
+    change_retention(small.world, "t", "retention.bytes", "1");
+    small.world.pass(700s);  // Two looks: one finds it, and the next deletes.
+    CHECK(small.segments().size() == 1);
+    // One without segments is still not opened.
+    CHECK(small.world.shard().partitions().all().size() == 1);
+    CHECK_FALSE(std::filesystem::exists(small.world.directory() + "/data/logs/empty-0"));
+  }
+
+  TEST_CASE("a topic that kept everything loses segments when its retention is shortened") {
+    Small small;
+    change_retention(small.world, "t", "retention.bytes", "-1");
+    change_retention(small.world, "t", "retention.ms", "-1");
+    small.fill();
+    small.world.pass(1h);  // Retention has seen that nothing will ever go.
+    REQUIRE(small.segments().front() == 0);
+    REQUIRE(small.segments().size() > 2);
+    change_retention(small.world, "t", "retention.bytes", "1");
+    small.world.pass(400s);
+    CHECK(small.segments().size() == 1);
   }
 
   TEST_CASE("segments that cannot be deleted go when they can be, without a restart") {

@@ -152,7 +152,7 @@ TEST_CASE(
     }
   }
   const auto reader = disk.open(segment_path("logs/t-0", 0, ".log"), {});
-  SegmentRemoval removal(disk, "logs/t-0", {0, 100}, 300);
+  SegmentRemoval removal(disk, "logs/t-0", TopicId{}, {0, 100}, 300);
   REQUIRE(removal.run());
   std::vector<std::string> names;
   const auto entries = disk.list("logs/t-0");
@@ -176,7 +176,7 @@ TEST_CASE("a removal that fails has not taken the segment that says where the lo
     }
     REQUIRE(disk.sync_directory("logs/t-0"));
     disk.fail_call(nth, Errc::io);
-    const auto done = SegmentRemoval(disk, "logs/t-0", {0, 100}, 200).run();
+    const auto done = SegmentRemoval(disk, "logs/t-0", TopicId{}, {0, 100}, 200).run();
     disk.heal();
     disk.cut_power();
     const auto entries = disk.list("logs/t-0");
