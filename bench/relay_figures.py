@@ -242,12 +242,12 @@ class Run:
             self.say("Kafka's CPU in this step", f"{end - cpu:.1f} s of {time.monotonic() - began:.0f} s", seconds=end - cpu)
 
 
-def at_most(figure, bound):
-    return {"goal": f"<= {grouped(bound)}", "met": figure <= bound}
+def at_most(figure, bound, unit):
+    return {"goal": f"<= {grouped(bound)} {unit}", "met": figure <= bound}
 
 
-def at_least(figure, bound):
-    return {"goal": f">= {grouped(bound)}", "met": figure >= bound}
+def at_least(figure, bound, unit):
+    return {"goal": f">= {grouped(bound)} {unit}", "met": figure >= bound}
 
 
 def measure_lag(run, delivery, goals):
@@ -259,7 +259,7 @@ def measure_lag(run, delivery, goals):
     if not lag or not floor:
         raise RuntimeError(f"nothing was delivered: {told}")
     for part in ("p50", "p99"):
-        goal = at_most(lag[part], goals[part]) if part in goals else {}
+        goal = at_most(lag[part], goals[part], "ms") if part in goals else {}
         run.say(f"{delivery}: lag {part} at 5 000/s; the floor", f"{lag[part]:.1f} ms; {floor[part]:.1f} ms", **goal, ms=lag[part], floor_ms=floor[part])
     kinds = ("early", "lost", "twice")
     run.say(f"{delivery}: {', '.join(kinds)}, of {grouped(told['delivered'])} delivered", ", ".join(str(told[kind]) for kind in kinds), "0, 0, 0",
@@ -290,10 +290,10 @@ def measure_intake(run, name, count):
     if taken <= 0:
         raise RuntimeError("all records were taken in before the member answered for the first time")
     rate = taken / (last[0] - first[0])
-    run.say(f"intake of {grouped(count)} records by one member", f"{grouped(rate)} a second", **at_least(rate, 20_000), per_second=rate)
+    run.say(f"intake of {grouped(count)} records by one member", f"{grouped(rate)} a second", **at_least(rate, 20_000, "/s"), per_second=rate)
     run.say("CPU of the member for each", f"{per_record_us(first, last, taken):.1f} us", us=per_record_us(first, last, taken))
     run.say(f"memory with {grouped(count)} pending: all; anonymous; its peak", f"{memory['VmRSS']}; {memory['RssAnon']}; {memory['VmHWM']} MiB",
-            **at_most(memory["VmRSS"], 512), **memory)
+            **at_most(memory["VmRSS"], 512, "MiB"), **memory)
     run.say(f"disk with {grouped(count)} pending", f"{disk:.0f} MiB", mib=disk)
 
 
@@ -314,7 +314,7 @@ def measure_delivery(run):
     if not all_in:
         raise RuntimeError(f"only {max((seen[1] for seen in looks), default=0)} of {count} records were pending when they fell due")
     rate = told["delivered"] / (told["lag_ms"]["max"] / 1000)
-    run.say(f"delivery of {grouped(told['delivered'])} records that are due at once", f"{grouped(rate)} a second", **at_least(rate, 20_000), per_second=rate)
+    run.say(f"delivery of {grouped(told['delivered'])} records that are due at once", f"{grouped(rate)} a second", **at_least(rate, 20_000, "/s"), per_second=rate)
     first = looks[all_in[-1]]
     last = next((seen for seen in looks[all_in[-1]:] if seen[1] == 0), None)
     if not last:
@@ -406,7 +406,7 @@ def measure_takeover(run, standby):
             trickle.turn_until_all(mine, since, 3 * goal)
             took = {each: trickle.first_due_after(each, since) - killed for each in mine}
     longest = max(took.values())
-    run.say(f"take-over of {grouped(pending)} pending, {word}", f"{longest:.1f} s", **at_most(longest, goal), seconds=took, pending=pending)
+    run.say(f"take-over of {grouped(pending)} pending, {word}", f"{longest:.1f} s", **at_most(longest, goal, "s"), seconds=took, pending=pending)
 
 
 def steps(run):
