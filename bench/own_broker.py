@@ -36,7 +36,33 @@ def disk_bytes(directory):
     return total
 
 
-class Broker:
+class Measured:
+    """What the kernel tells about `process`."""
+
+    def schedstat(self, field):
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[field]) for task in tasks.iterdir()) / 1e9
+
+    def cpu_seconds(self):
+        return self.schedstat(0)
+
+    def waited_seconds(self):
+        """For how long its threads could run and had no core."""
+        return self.schedstat(1)
+
+    def written_bytes(self):
+        """What it gave the disk to write."""
+        for line in pathlib.Path(f"/proc/{self.process.pid}/io").read_text().splitlines():
+            if line.startswith("write_bytes:"):
+                return int(line.split()[1])
+
+    def memory_mb(self, field):
+        for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) // 1024
+
+
+class Broker(Measured):
     def __init__(self, binary, directory, settings=(), shards=None):
         self.binary, self.directory, self.settings, self.shards = os.path.abspath(binary), pathlib.Path(directory), settings, shards
         self.data, self.process = self.directory / "data", None
@@ -92,28 +118,6 @@ class Broker:
     def metrics(self):
         with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=60) as answer:
             return answer.read().decode()
-
-    def schedstat(self, field):
-        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[field]) for task in tasks.iterdir()) / 1e9
-
-    def cpu_seconds(self):
-        return self.schedstat(0)
-
-    def waited_seconds(self):
-        """For how long its threads could run and had no core."""
-        return self.schedstat(1)
-
-    def written_bytes(self):
-        """What it gave the disk to write."""
-        for line in pathlib.Path(f"/proc/{self.process.pid}/io").read_text().splitlines():
-            if line.startswith("write_bytes:"):
-                return int(line.split()[1])
-
-    def memory_mb(self, field):
-        for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) // 1024
 
 
 @contextlib.contextmanager

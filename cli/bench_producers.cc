@@ -80,7 +80,9 @@ std::int64_t bench_now_us() {
 KafkaSettings bench_consumer_settings(const KafkaSettings& settings) {
   // A full queue makes librdkafka pause for a second, so a burst has to fit into it.
   return with_properties(settings,
-                         {"queued.min.messages=10000000", "queued.max.messages.kbytes=262144"});
+                         {"queued.min.messages=10000000", "queued.max.messages.kbytes=262144",
+                          // A record of an open transaction is not delivered yet.
+                          "isolation.level=read_committed"});
 }
 
 std::optional<std::uint64_t> bench_number_in(std::string_view value, std::uint64_t run) {

@@ -64,7 +64,7 @@ struct FlowResult {
 // The time of the machine's wall clock in microseconds, with which due times are compared.
 std::int64_t bench_now_us();
 
-// For consumers that must not pause while records come in a burst.
+// For consumers that must not pause while records come in a burst; they read committed.
 KafkaSettings bench_consumer_settings(const KafkaSettings& settings);
 
 // The number of a record of this run, by its value; empty: it is another run's, or none of ours.

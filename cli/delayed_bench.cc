@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <memory>
 #include <numeric>
 #include <string_view>
@@ -61,7 +62,7 @@ class DelayedBench {
       watch_for(time_for_doubles);
     stop_reading();
     add_figures(result);
-    result.first_refusal = producers_->first_refusal();
+    result.first_refusal = first_refusal();
     result.interrupted = was_interrupted();
     const auto& plan = options_.plan;
     if (plan.is_burst && !result.interrupted && !error_.is_set() &&
@@ -79,9 +80,43 @@ class DelayedBench {
   }
 
  private:
-  enum FlowIndex : std::size_t { warm, floor_before, delayed, cancels, floor_after, flow_count };
+  enum FlowIndex : std::size_t {
+    warm,
+    floor_warm,
+    floor_before,
+    delayed,
+    cancels,
+    floor_after,
+    flow_count
+  };
 
   bool awaits_deliveries() const { return options_.goal == BenchGoal::deliver; }
+  // The topic that is read.
+  const std::string& read_topic() const {
+    return options_.target ? *options_.target : options_.topic;
+  }
+
+  bool is_one_of(const DelayedFlow& flow, std::initializer_list<FlowIndex> indices) const {
+    return std::ranges::any_of(indices,
+                               [&](FlowIndex index) { return flows_[index].get() == &flow; });
+  }
+  // Whether its records are to come before the next flow begins.
+  bool waits_for(const DelayedFlow& flow) const {
+    if (is_one_of(flow, {cancels})) return false;
+    if (awaits_deliveries()) return true;
+    // A relay may be started later, and then find its source full.
+    if (options_.target) return is_one_of(flow, {floor_warm, floor_before, floor_after});
+    return !flow.plan().is_delayed;
+  }
+  BenchProducers& producers_of(const DelayedFlow& flow) {
+    const bool is_floor = is_one_of(flow, {floor_warm, floor_before, floor_after});
+    return is_floor && floor_producers_ ? *floor_producers_ : *producers_;
+  }
+  std::string first_refusal() const {
+    std::string first = producers_->first_refusal();
+    if (first.empty() && floor_producers_) first = floor_producers_->first_refusal();
+    return first;
+  }
 
   void make_flows() {
     std::uint64_t next = 0;
@@ -99,47 +134,77 @@ class DelayedBench {
     if (options_.goal == BenchGoal::cancel)
       make(cancels, {.count = options_.plan.count, .rate = options_.plan.rate});
     make(floor_after, floor);
-    warm_first_ = next;  // It comes last, because its length is not known yet.
+    warm_first_ = next;  // The warming flows come last, because their length is not known yet.
   }
 
   Result<> open() {
     auto admin = KafkaAdmin::open(options_.kafka);
     if (!admin) return std::unexpected(admin.error());
-    auto consumer = KafkaConsumer::open(bench_consumer_settings(options_.kafka), options_.topic);
+    auto consumer = KafkaConsumer::open(bench_consumer_settings(options_.kafka), read_topic());
     if (!consumer) return std::unexpected(consumer.error());
     partitions_ = consumer->partitions();
     // Asks for numbers, because the consumer itself looks for the end some time later.
-    auto ends = admin->offsets(options_.topic, partitions_, log_end);
+    auto ends = admin->offsets(read_topic(), partitions_, log_end);
     if (!ends) return std::unexpected(ends.error());
     begins_ = std::move(*ends);
     consumer_.emplace(std::move(*consumer));
     // Reading begins before anything is sent.
     for (const auto& [partition, offset] : begins_)
       if (auto started = consumer_->start(partition, offset); !started) return started;
+    const auto topic = admin->topic(options_.topic);
+    if (!topic) return std::unexpected(topic.error());
     auto producers = BenchProducers::open(options_);
     if (!producers) return std::unexpected(producers.error());
     producers_.emplace(std::move(*producers));
-    flows_[warm] = std::make_unique<DelayedFlow>(
-        FlowPlan{.first = warm_first_, .count = partitions_.size() * producers_->size()});
+    const std::uint64_t warm_count = topic->partitions.size() * producers_->size();
+    flows_[warm] =
+        std::make_unique<DelayedFlow>(FlowPlan{.first = warm_first_, .count = warm_count});
+    return open_floor(warm_first_ + warm_count);
+  }
+
+  // With a target the floor's records bypass the relay.
+  Result<> open_floor(std::uint64_t first) {
+    if (!options_.target || !flows_[floor_before]) return {};
+    const BenchLoad& load = options_;
+    floor_load_ = load;
+    floor_load_.topic = *options_.target;
+    auto producers = BenchProducers::open(floor_load_);
+    if (!producers) return std::unexpected(producers.error());
+    floor_producers_.emplace(std::move(*producers));
+    flows_[floor_warm] = std::make_unique<DelayedFlow>(
+        FlowPlan{.first = first, .count = partitions_.size() * floor_producers_->size()});
     return {};
   }
 
   // Every client sends a record to some partition, and every partition gives one back, so that
   // all connections stand and all fetches wait.
   Result<> warm_up() {
-    const FlowResult flow = run_flow(*flows_[warm]);
-    if (auto error = error_.get()) return std::unexpected(std::move(*error));
-    if (flow.refused > 0) {
-      return fail(Errc::invalid, fmt::format("{}: the first record was not accepted: {}",
-                                             cell(options_.topic), producers_->first_refusal()));
-    }
-    if (was_interrupted()) return fail(Errc::stopped, "interrupted before it began");
-    if (flows_[warm]->delivered() < flows_[warm]->accepted()) {
-      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, was not "
-                                        "delivered at once: is tarry.delay.ms set?",
-                                        cell(options_.topic)));
+    // The target first: if the floor's records do not come from it, it is not for want of a relay.
+    for (const auto index : {floor_warm, warm}) {
+      if (!flows_[index]) continue;
+      if (auto ready = warm_up(*flows_[index]); !ready) return ready;
     }
     return {};
+  }
+  Result<> warm_up(DelayedFlow& warming) {
+    const FlowResult flow = run_flow(warming);
+    const bool bypasses_relay = is_one_of(warming, {floor_warm});
+    const std::string topic = cell(bypasses_relay ? *options_.target : options_.topic);
+    if (auto error = error_.get()) return std::unexpected(std::move(*error));
+    if (flow.refused > 0) {
+      return fail(Errc::invalid,
+                  fmt::format("{}: the first record was not accepted: {}", topic, first_refusal()));
+    }
+    if (was_interrupted()) return fail(Errc::stopped, "interrupted before it began");
+    if (!waits_for(warming) || warming.delivered() >= warming.accepted()) return {};
+    if (options_.target && !bypasses_relay) {
+      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, did not come to "
+                                        "{}: does a relay run that delivers there?",
+                                        topic, cell(*options_.target)));
+    }
+    return fail(Errc::io, fmt::format("{}: the first record, which has no delay, was not "
+                                      "delivered at once: is tarry.delay.ms set?",
+                                      topic));
   }
 
   // The order in which the delayed records are cancelled.
@@ -162,13 +227,12 @@ class DelayedBench {
     const bool is_cancelling = &flow == flows_[cancels].get();
     current_ = &flow;
     const auto result =
-        producers_->send(flow, is_cancelling ? &in_due_order_ : nullptr, error_, [&] {
+        producers_of(flow).send(flow, is_cancelling ? &in_due_order_ : nullptr, error_, [&] {
           watch_for(bench_watch_interval);
           if (was_interrupted() && !interrupted_at_) interrupted_at_ = bench_now_us();
           return !was_interrupted() && !is_over(flow);
         });
-    if (!is_cancelling && (awaits_deliveries() || !flow.plan().is_delayed))
-      wait_for_deliveries(flow);
+    if (waits_for(flow)) wait_for_deliveries(flow);
     return result;
   }
 
@@ -260,7 +324,7 @@ class DelayedBench {
 
   // A second consumer reads everything from where the first one began.
   Result<ReadAgain> read_again() {
-    auto consumer = KafkaConsumer::open(bench_consumer_settings(options_.kafka), options_.topic);
+    auto consumer = KafkaConsumer::open(bench_consumer_settings(options_.kafka), read_topic());
     if (!consumer) return std::unexpected(consumer.error());
     const auto& flow = *flows_[delayed];
     AtomicSet seen(flow.plan().count);
@@ -284,7 +348,7 @@ class DelayedBench {
       if (!taken) return std::unexpected(taken.error());
       if (bench_now_us() - last > microseconds(options_.kafka.timeout).count()) {
         return fail(Errc::io, fmt::format("{}: only {} of {} records could be read again",
-                                          cell(options_.topic), count, flow.delivered()));
+                                          cell(read_topic()), count, flow.delivered()));
       }
     }
     again.all_us = last - began;
@@ -299,7 +363,9 @@ class DelayedBench {
   std::vector<PartitionIndex> partitions_;
   PartitionOffsets begins_;  // The first offsets that this run may have records at.
   std::optional<BenchProducers> producers_;
-  DelayedFlow* current_ = nullptr;  // The one that runs, or ran last.
+  BenchLoad floor_load_{};                         // Of the producers that follow.
+  std::optional<BenchProducers> floor_producers_;  // With a target and a floor.
+  DelayedFlow* current_ = nullptr;                 // The one that runs, or ran last.
   FirstError error_;
   std::optional<std::int64_t> interrupted_at_;  // Records that are due later are not waited for.
   std::optional<KafkaConsumer> consumer_;       // The thread's while it runs.

@@ -16,6 +16,10 @@
 //     from when they were to be sent;
 //   - for a burst, by reading it again: the time that the records take when all are there already.
 //
+// With a target, a relay stands between the two: records are sent to the topic and read, committed,
+// from the target.  The floor's are sent to the target itself, by producers of their own: what the
+// same cluster takes without a relay.
+//
 // The measurement ends with the deliveries; or when all records are accepted, which then stay
 // pending (fill); or when all of them have been cancelled by their ids, in due order (cancel).
 //
@@ -38,7 +42,8 @@ enum class BenchGoal : std::uint8_t { deliver, fill, cancel };
 
 struct DelayedBenchOptions : BenchLoad {
   BenchGoal goal = BenchGoal::deliver;
-  std::chrono::milliseconds floor{0};  // For how long the floor is measured; 0: it is not.
+  std::chrono::milliseconds floor{0};   // For how long the floor is measured; 0: it is not.
+  std::optional<std::string> target{};  // Where a relay delivers to; empty: to the topic itself.
   // No delayed record is sent so long after the first one; empty: all of the plan are.
   std::optional<std::chrono::milliseconds> send_limit{};
 };

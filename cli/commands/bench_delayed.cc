@@ -42,7 +42,7 @@ constexpr std::uint64_t burst_accept_rate = 50'000;
 struct Options {
   BrokerOptions broker;
   LoadOptions load;
-  std::optional<std::string> topic;
+  std::optional<std::string> topic, target;
   std::int32_t partitions = 1;
   std::optional<std::uint64_t> burst;
   std::optional<std::string> delay, spread, floor;
@@ -62,7 +62,15 @@ std::expected<DelayedBenchOptions, std::string> plan_of(const Options& options) 
   if (options.fills && !options.topic) {
     return std::unexpected("--fill: the records stay pending; give their topic with --topic");
   }
+  if (options.target && !options.topic) {
+    return std::unexpected("--target: give the topic that the relay reads with --topic");
+  }
+  if (options.target && *options.target == *options.topic) {
+    return std::unexpected(
+        "--target: it is the topic that the relay reads; give the one that it delivers to");
+  }
   DelayedBenchOptions bench;
+  bench.target = options.target;
   bench.run = random_run();
   bench.size = options.load.size;
   bench.clients = options.load.clients;
@@ -139,6 +147,7 @@ Json json_of(const DelayedBenchOptions& options, const DelayedBenchResult& resul
   const auto& plan = options.plan;
   Json json{{"bench", "delayed"},
             {"topic", options.topic},
+            {"target", options.target ? Json(*options.target) : Json(nullptr)},
             {"partitions", partitions},
             {"clients", options.clients},
             {"size", options.size},
@@ -375,6 +384,13 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
       ->check(is_topic)
       ->take_last()
       ->excludes(partitions);
+  command
+      ->add_option("--target", options->target,
+                   "For a relay: reads what it has delivered, committed, from TOPIC; --topic is "
+                   "then its source")
+      ->option_text("TOPIC")
+      ->check(is_topic)
+      ->take_last();
   auto* fill =
       command->add_flag("--fill", options->fills,
                         "Ends when the records are accepted, and leaves them pending in --topic");
@@ -391,7 +407,8 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
       *command,
       {"tarry bench delayed --rate 50000 --duration 30s", "tarry bench delayed --burst 1000000",
        "tarry bench delayed --rate 100000 --count 1000000 --cancel",
-       "tarry bench delayed --rate 0 --count 10000000 --spread 30d --fill --topic full"});
+       "tarry bench delayed --rate 0 --count 10000000 --spread 30d --fill --topic full",
+       "tarry bench delayed --rate 5000 --topic orders.delayed --target orders"});
 }
 
 }  // namespace tarry::cli

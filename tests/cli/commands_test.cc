@@ -114,6 +114,9 @@ TEST_CASE("a wrong word of tarry bench is status 2, and the error names it") {
   check_refused({"bench", "delayed", "--duration", "9s", "--count", "9"}, "--count");
   check_refused({"bench", "delayed", "--topic", "t", "--partitions", "2"}, "--partitions");
   check_refused({"bench", "delayed", "--delay", "99999d"}, "99999d");
+  check_refused({"bench", "delayed", "--target", "t"}, "--topic");
+  check_refused({"bench", "delayed", "--target", "t", "--topic", "t"}, "--target");
+  check_refused({"bench", "delayed", "--target", "a/b", "--topic", "t"}, "a/b");
   check_refused({"bench", "produce", "--duration", "0"}, "--duration");
   check_refused({"bench", "produce", "--rate", "1", "--duration", "500ms"}, "--duration");
   check_refused({"bench", "produce", "--duration", "9s", "--count", "9"}, "--count");

@@ -103,6 +103,21 @@ def _(ctx):
     assert (status["pending"], status["cancelled_total"]) == (3000, 4000), status
 
 
+@case("bench delayed --target fails if no relay brings the records, and fills a source that no relay reads yet")
+def _(ctx):
+    broker, source, target = ctx.broker(), ctx.topic(), ctx.topic()
+    for topic, partitions in ((source, "3"), (target, "2")):
+        broker.cli("topic", "create", topic, "--partitions", partitions)
+    words = ("bench", "delayed", "--topic", source, "--target", target, "--count", "100", "--json")
+    # The floor's first records do come, because they are sent to the target.
+    one_line(broker.cli(*words, "--rate", "100", "--timeout", "1s", check=False), 1, f"{source}: the first record", target, "relay")
+    read, = json_lines(broker.cli("bench", "consume", "--topic", target, "--json"))
+    assert read["records"] == 2, read
+    filled, = json_lines(broker.cli(*words, "--fill", "--rate", "0", "--delay", "1h"))
+    assert (filled["target"], filled["partitions"], filled["accepted"], filled["not_due"], filled["early"]) == (target, 3, 100, 100, 0), filled
+    assert broker.get("/status")["delayed"]["pending"] == 100
+
+
 @case("Ctrl-C ends bench delayed in order: it prints its results, and deletes its topic with the pending records")
 def _(ctx):
     broker = ctx.broker()

@@ -68,11 +68,12 @@ class Member:
         self.log_path = directory / f"member-{index}.log"
         self.log = open(self.log_path, "ab")
         self.process, self.is_ended_by_us, self.started_at = None, True, 0
+        self.admin = "127.0.0.1:0"  # Port 0: the ready line says which one it has.
 
     def start(self):
         self.started_at = self.log_path.stat().st_size
         command = [self.options.binary, "relay", "--brokers", self.options.brokers, "--source", self.source, "--group",
-                   self.group, "--data", str(self.data), "--admin", "127.0.0.1:0", "--delivery",
+                   self.group, "--data", str(self.data), "--admin", self.admin, "--delivery",
                    self.options.delivery, "--standby", str(self.options.standby), "--same-partition"]
         if self.options.control:
             command = [self.options.binary, self.options.control, self.options.brokers, self.source, self.group,
@@ -91,16 +92,23 @@ class Member:
             raise SystemExit(f"member {self.index} has ended by itself with status {self.process.returncode}: see "
                              f"{self.log_path}")
 
-    def order(self, method, path):
-        """The status and the answer of its admin; None: it gave none."""
+    def admin_address(self):
+        """None: it is not known yet."""
+        if not self.admin.endswith(":0"):
+            return self.admin
         with open(self.log_path, "rb") as log:
             log.seek(self.started_at)
             ready = re.search(rb"relay ready .*admin=(\S+)", log.read())
-        if self.is_ended_by_us or not ready:
+        return ready.group(1).decode() if ready else None
+
+    def order(self, method, path):
+        """The status and the answer of its admin; None: it gave none."""
+        address = self.admin_address()
+        if self.is_ended_by_us or not address:
             return None
         try:
             request = urllib.request.Request(
-                f"http://{ready.group(1).decode()}{path}", method=method,
+                f"http://{address}{path}", method=method,
                 headers={"Authorization": "Bearer " + (self.data / "admin.token").read_text().strip()})
             with urllib.request.urlopen(request, timeout=15) as answer:
                 return answer.status, json.load(answer)
