@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "base/log.h"
+#include "broker/settings/memory_bounds.h"
 #include "storage/recovery.h"
 
 namespace tarry::broker {
@@ -33,6 +34,7 @@ delay::Engine::Options engine_options(const BrokerContext& broker, MonoTime whee
       std::max(static_cast<std::size_t>(broker.config.delay_memory_bytes) / broker.shard_count,
                min_delay_memory);
   options.remember = broker.config.delay_remember;
+  options.unwritten_bytes = unwritten_deliveries(broker.config.tail_bytes);
   options.wheel_start = wheel_start;
   return options;
 }
