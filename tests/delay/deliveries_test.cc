@@ -54,6 +54,7 @@ TEST_SUITE("deliveries") {
     host.pass(milliseconds{1'000});
     const std::size_t first = host.delivered_bytes;
     CHECK(first >= options.unwritten_bytes);
+    CHECK(host.engine->stats().unwritten_bytes == first);
     // One batch may go over the bound, and the batches are of nearly one size.
     CHECK(first <= options.unwritten_bytes + 2 * first / host.deliveries);
     host.pass(milliseconds{5'000});
