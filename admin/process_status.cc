@@ -6,6 +6,9 @@
 
 #include <cstdio>
 
+#include "base/block.h"
+#include "base/memory.h"
+
 namespace tarry::admin {
 namespace {
 
@@ -21,6 +24,18 @@ void ProcessStatus::report(MetricSink& sink) const {
   sink.counter({"process_cpu_seconds_total", "CPU time in user and system mode.", "cpu_seconds"},
                cpu_seconds);
   sink.gauge({"process_open_fds", "Open files and sockets.", "open_fds"}, open_fds);
+  sink.gauge({"process_heap_used_bytes", "Memory that is allocated, of the allocator's.",
+              "heap_used_bytes"},
+             heap_used_bytes);
+  sink.gauge({"process_heap_kept_bytes",
+              "Resident memory that the allocator keeps for reuse: it was freed some seconds ago, "
+              "or is lost to its sizes.",
+              "heap_kept_bytes"},
+             heap_kept_bytes);
+  sink.gauge({"process_blocks_kept_bytes",
+              "Freed pieces of memory for requests, journals and reads that are kept for reuse.",
+              "blocks_kept_bytes"},
+             blocks_kept_bytes);
 }
 
 double process_cpu_seconds() {
@@ -45,6 +60,10 @@ ProcessStatus process_status() {
     ::closedir(directory);
     status.open_fds = entries > 3 ? entries - 3 : 0;  // Neither ".", ".." nor the one we read with.
   }
+  const HeapUse heap = heap_use();
+  status.heap_used_bytes = heap.used_bytes;
+  status.heap_kept_bytes = heap.kept_bytes;
+  status.blocks_kept_bytes = Block::kept_bytes();
   return status;
 }
 

@@ -2,7 +2,9 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 // jemalloc's, where it is linked.
 extern "C" int mallctl(const char* name, void* old_value, std::size_t* old_size, void* new_value,
@@ -17,6 +19,22 @@ void give_back_memory() {
   } else {
     ::malloc_trim(0);
   }
+}
+
+HeapUse heap_use() {
+  if (mallctl == nullptr) {
+    const auto info = ::mallinfo2();
+    return {info.uordblks + info.hblkhd, info.fordblks};
+  }
+  // Its figures are those of the moment when the epoch was last set.
+  std::uint64_t epoch = 1;
+  mallctl("epoch", nullptr, nullptr, &epoch, sizeof(epoch));
+  const auto figure = [](const char* name) {
+    std::size_t value = 0, size = sizeof(value);
+    return mallctl(name, &value, &size, nullptr, 0) == 0 ? value : 0;
+  };
+  const std::size_t used = figure("stats.allocated");
+  return {used, std::max(figure("stats.resident"), used) - used};
 }
 
 void limit_arenas(int count) {

@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "base/log.h"
+#include "broker/settings/memory_bounds.h"
 #include "storage/recovery.h"
 
 namespace tarry::broker {
@@ -24,15 +25,12 @@ constexpr std::size_t groups_a_turn = 256;
 // Their logs are one piece of work for the pool, so that other work has its turn there too.
 constexpr PartitionIndex dropped_a_turn = 64;
 
-// With less a shard could not keep some tails and what is near at the same time.
-constexpr std::size_t min_delay_memory = 4 << 20;
-
 delay::Engine::Options engine_options(const BrokerContext& broker, MonoTime wheel_start) {
   delay::Engine::Options options;
   options.memory_bytes =
-      std::max(static_cast<std::size_t>(broker.config.delay_memory_bytes) / broker.shard_count,
-               min_delay_memory);
+      delay_memory_of_shard(broker.config.delay_memory_bytes, broker.shard_count);
   options.remember = broker.config.delay_remember;
+  options.unwritten_bytes = unwritten_deliveries(broker.config.tail_bytes);
   options.wheel_start = wheel_start;
   return options;
 }

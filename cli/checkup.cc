@@ -301,10 +301,12 @@ Finding check_access(std::string_view address, bool is_loopback, bool asks_who) 
                       cell(address))};
 }
 
-Finding check_memory(std::uint64_t limits, std::uint64_t machine) {
-  const std::string text = fmt::format("the settings allow {}, the machine has {}",
-                                       size_text(limits), size_text(machine));
-  if (static_cast<double>(limits) <= max_memory_share * static_cast<double>(machine))
+Finding check_memory(std::uint64_t limits, std::uint64_t beside, std::uint64_t machine) {
+  const std::string text = fmt::format(
+      "the settings allow {}, up to {} may be needed beside that, and the machine "
+      "or its container has {}",
+      size_text(limits), size_text(beside), size_text(machine));
+  if (static_cast<double>(limits + beside) <= max_memory_share * static_cast<double>(machine))
     return {"memory", Level::ok, text};
   return {"memory", Level::warning,
           text +

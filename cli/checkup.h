@@ -52,8 +52,9 @@ Finding check_certificate(std::string_view whose, WallTime valid_until, WallTime
 // A listener that anyone who reaches its port may use.
 Finding check_access(std::string_view address, bool is_loopback, bool asks_who);
 
-// `limits`: what the settings of memory allow together.
-Finding check_memory(std::uint64_t limits, std::uint64_t machine);
+// `limits`: what the settings of memory allow together; `beside`: what a broker may need beside
+// that; `machine`: what there is.
+Finding check_memory(std::uint64_t limits, std::uint64_t beside, std::uint64_t machine);
 
 // The admin's GET /status.
 std::vector<Finding> check_status(std::string_view status);

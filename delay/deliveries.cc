@@ -19,12 +19,29 @@ namespace {
 constexpr std::size_t usual_overhead = 80;
 constexpr std::size_t max_expected = 256u << 10;
 
+// A log keeps the batch in memory and counts its size alone.
+Buffer without_slack(Buffer batch) {
+  if (batch.capacity() - batch.size() > batch.size() / 4) batch.shrink_to_fit();
+  return batch;
+}
+
 }  // namespace
 
-// On the way is less than the bounds allow, so many times.
+// On the way is less than the bounds allow, so many times; and the logs keep up with their writing.
 bool Deliveries::has_room(std::size_t share) const {
   const EngineOptions& options = context_.options;
-  return records_ < share * options.in_flight_records && bytes_ < share * options.in_flight_bytes;
+  return records_ < share * options.in_flight_records && bytes_ < share * options.in_flight_bytes &&
+         unwritten_bytes() < options.unwritten_bytes;
+}
+
+void Deliveries::log_write_begins() {
+  being_written_ += std::exchange(unwritten_, 0);
+}
+
+void Deliveries::log_write_ended(bool written) {
+  const std::size_t bytes = std::exchange(being_written_, 0);
+  if (!written) unwritten_ += bytes;
+  if (!context_.stopped) context_.alarm.wake();  // There may be room again.
 }
 
 // Partitions take turns, a batch each, until the step's bounds are met.
@@ -36,7 +53,7 @@ bool Deliveries::dispatch() {
   const EngineOptions& options = context_.options;
   const WallTime now = context_.time.now();
   std::size_t records = 0, bytes = 0;
-  // Without room delivered() goes on.
+  // Without room delivered() or log_write_ended() goes on.
   while (!context_.stopped && has_room(2) && queues_.any_in_line()) {
     if (records >= options.step_records || bytes >= options.step_bytes) return true;
     const auto slot = queues_.next_turn(has_room(1));
@@ -279,16 +296,19 @@ std::size_t Deliveries::send(Filling& filling) {
 
 void Deliveries::pack(Delivery& delivery, records::BatchBuilder batch, records::Codec codec) {
   if (codec == records::Codec::none || batch.size() <= context_.options.compressed_inline) {
-    delivery.batch = batch.finish();
+    delivery.batch = without_slack(batch.finish());
     delivery.state = Delivery::State::packed;
     return hand_over(delivery.slot);
   }
-  background_.run([batch = std::move(batch)]() mutable -> Result<Buffer> { return batch.finish(); },
-                  // By its number, because it may have been refused and be gone by then.
-                  [this, alive = context_.alive, slot = delivery.slot,
-                   number = delivery.number](Result<Buffer> packed_batch) {
-                    if (*alive && !context_.stopped) packed(slot, number, std::move(packed_batch));
-                  });
+  background_.run(
+      [batch = std::move(batch)]() mutable -> Result<Buffer> {
+        return without_slack(batch.finish());
+      },
+      // By its number, because it may have been refused and be gone by then.
+      [this, alive = context_.alive, slot = delivery.slot,
+       number = delivery.number](Result<Buffer> packed_batch) {
+        if (*alive && !context_.stopped) packed(slot, number, std::move(packed_batch));
+      });
 }
 
 void Deliveries::packed(PartitionSlot slot, std::uint64_t number, Result<Buffer> batch) {
@@ -340,9 +360,12 @@ void Deliveries::hand_over(Delivery& delivery) {
     appended_.push_back(delivery.slot);  // The next one may follow.
     context_.alarm.wake();
   };
-  told.done = [this, alive = context_.alive, &delivery](Result<Offset> result) {
+  told.done = [this, alive = context_.alive, &delivery,
+               size = delivery.batch.size()](Result<Offset> result) {
     if (!*alive || context_.stopped) return;
     if (!result) return refused(delivery, result.error());
+    // A write of the logs takes what is durable, so one that began before does not have it.
+    unwritten_ += size;
     durable_.add([this, &delivery, base = *result](std::size_t& budget) {
       budget -= std::min(budget, delivery.entries.size());
       delivered(delivery, base);

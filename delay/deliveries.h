@@ -16,6 +16,7 @@
 //     refused is overtaken by none.
 //   - A record is in one batch at most.  A cancel or move of it then waits for the outcome.
 //   - What is on its way is bounded, per shard and per partition, and so is the work of a step.
+//   - What was delivered and is in memory alone, because the logs have not written it, is bounded.
 //
 // Partitions take turns, a batch each.  One whose delivery was refused waits for its own back-off;
 // the others do not wait for it.  One that is out of service (Errc::fenced) is offered nothing any
@@ -80,6 +81,12 @@ class Deliveries {
   void await(Sequence sequence, Outcome outcome);
 
   std::size_t records() const { return records_; }  // On their way.
+
+  // The logs begin to write all that was delivered before this call; and that has ended.
+  void log_write_begins();
+  void log_write_ended(bool written);
+  // Of delivered batches, what the logs may still have in memory alone.
+  std::size_t unwritten_bytes() const { return unwritten_ + being_written_; }
 
   // A partition that is out of service until the next start.
   struct Fenced {
@@ -176,6 +183,8 @@ class Deliveries {
   std::uint64_t deliveries_ = 0;         // Ever.
   std::size_t records_ = 0;
   std::size_t bytes_ = 0;
+  std::size_t unwritten_ = 0;      // Delivered since the last write of the logs began,
+  std::size_t being_written_ = 0;  //   and before it, while it is under way.
   std::map<TopicPartition, Fenced> fenced_;
   WindowedHistogram lag_us_;
 };

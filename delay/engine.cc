@@ -170,6 +170,7 @@ Engine::Stats Engine::stats() const {
   stats.overdue = queues_.overdue() + stats.in_flight + stats.out_of_service;
   stats.wheel = queues_.wheel_stats();
   stats.bytes = queues_.bytes() + stats.tier.memory_bytes + tier_.coming_bytes();
+  stats.unwritten_bytes = deliveries_.unwritten_bytes();
   stats.lag_us = deliveries_.lag_us(time_.mono());
   return stats;
 }

@@ -248,6 +248,17 @@ class Engine {
     tier_.noted({lsn, 0});
   }
 
+  // The logs of the host begin to write all that was durable before this call, and that has ended;
+  // one after the other (EngineOptions::unwritten_bytes).
+  void log_write_begins() {
+    thread_.check();
+    deliveries_.log_write_begins();
+  }
+  void log_write_ended(bool written) {
+    thread_.check();
+    deliveries_.log_write_ended(written);
+  }
+
   // The topic is deleted (and dropped from the store by the host).
   void topic_deleted(const TopicId& topic);
 

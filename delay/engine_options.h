@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <limits>
 
 #include "base/clock.h"
 
@@ -49,6 +50,10 @@ struct EngineOptions {
   // A single partition has less on its way, so that it leaves room for others.
   std::size_t partition_batches = 16;
   std::size_t partition_bytes = 4u << 20;
+  // So many bytes of delivered batches may be in logs that have not written them yet, which keep
+  // them in memory until then; while there are more, nothing else is handed over.  No bound for a
+  // host that does not tell when its logs are written (Engine::log_write_begins()).
+  std::size_t unwritten_bytes = std::numeric_limits<std::size_t>::max();
   // A batch with more bytes is compressed on the Background.
   std::size_t compressed_inline = 16u << 10;
 

@@ -44,6 +44,10 @@ void EngineStats::report(MetricSink& sink) const {
   sink.gauge({"tarry_delay_near_bytes",
               "Memory that pending records use: their bodies and their places in the wheel."},
              bytes);
+  sink.gauge({"tarry_delay_unwritten_bytes",
+              "Delivered batches that are in memory until the disk has them in the segments; above "
+              "a bound, deliveries wait."},
+             unwritten_bytes);
   sink.gauge({"tarry_delay_overdue", "Records that are due and not delivered yet."}, overdue);
   sink.gauge({"tarry_delay_in_flight", "Overdue records whose delivery is being written."},
              in_flight);

@@ -51,7 +51,8 @@ struct EngineStats : EngineTotals {
   BucketTier::Stats tier;
   Distribution lag_us;  // From due to durable.
   timing::TimingWheel::Stats wheel;
-  std::size_t bytes = 0;  // The memory of the locators and of the tier.
+  std::size_t bytes = 0;            // The memory of the locators and of the tier.
+  std::size_t unwritten_bytes = 0;  // Delivered, and in no segment yet.
 
   // But for those of the wheel.
   void report(MetricSink& sink) const;

@@ -25,7 +25,7 @@ skipped = {"build", ".git", "node_modules", "__pycache__"}
 THEIRS = set("""
     AddPartitionsToTxn ConsumerProtocolAssignment ConsumerProtocolSubscription DelayedCreatePartitions
     DelayedCreateTopics DelayedDeleteTopics DumpLogSegments HashedWheelTimer UnsupportedVersionException
-    GitHub JavaScript LZ4F_resetDecompressionContext PascalCase ThreadSanitizer
+    GitHub JavaScript LZ4F_resetDecompressionContext MemoryMax PascalCase ThreadSanitizer
     give_up send_again --now --sparse --stop-timeout --read-only --rm --entrypoint
 """.split())
 GENERATED = "protocol/messages/"

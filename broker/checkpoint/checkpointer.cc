@@ -207,7 +207,9 @@ void Checkpointer::begin() {
   if (auto saved = save_producer_states(); !saved) return give_up(saved.error());
   checkpoint_->finished({});
   flushing_bytes_ = dirty_logs_.bytes();
+  engine_.log_write_begins();
   dirty_logs_.flush([this](Result<> flushed) {
+    engine_.log_write_ended(flushed.has_value());
     if (!flushed) return give_up(flushed.error());
     checkpoint_->finished({});  // Written,
     checkpoint_->finished({});  // and synced by the same work.

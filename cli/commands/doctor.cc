@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,11 +39,13 @@
 #include "cli/io/table.h"
 #include "cli/io/text.h"
 #include "cli/io/user_rights.h"
+#include "cli/memory_limit.h"
 #include "cli/options.h"
 #include "cli/time_word.h"
 #include "server/config_layers.h"
 #include "server/listener.h"
 #include "server/listener_config.h"
+#include "server/memory_bounds.h"
 #include "server/open_files.h"
 #include "server/properties_file.h"
 #include "server/setting.h"
@@ -76,6 +77,7 @@ constexpr auto patience = 1s;
 // The settings and the user of the package's service.
 constexpr const char* package_settings = "/etc/tarry/tarry.properties";
 constexpr const char* package_user = "tarry";
+constexpr const char* package_group = "/system.slice/tarry.service";  // Of systemd.
 
 // The first ones are enough to see a copy that was made as another user.
 constexpr int max_files_looked_at = 10'000;
@@ -426,26 +428,19 @@ class Doctor {
   }
 
   void check_memory_limits() {
-    const auto& broker = config_->broker;
-    const std::uint64_t shards = config_->shards;
-    const auto bytes = [](std::int64_t setting) { return static_cast<std::uint64_t>(setting); };
-    const std::uint64_t limits =
-        bytes(broker.memory_bytes) + bytes(broker.delay_memory_bytes) +
-        shards * (bytes(broker.tail_bytes) + bytes(broker.group_offsets_bytes));
+    const auto bounds = server::memory_bounds(config_->broker, config_->shards);
     if (const auto machine = memory_of_machine()) {
-      findings_.push_back(check_memory(limits, *machine));
+      findings_.push_back(check_memory(bounds.limits, bounds.beside, *machine));
     }
   }
 
-  // The container's memory, if it has less.
-  static std::optional<std::uint64_t> memory_of_machine() {
+  // That of the container or the service, if it has less.
+  std::optional<std::uint64_t> memory_of_machine() const {
     const auto pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
     if (pages <= 0 || page <= 0) return std::nullopt;
     const auto machine = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
-    std::uint64_t container = 0;
-    // The file says "max" where there is no limit, which is no number.
-    std::ifstream limit("/sys/fs/cgroup/memory.max");
-    return limit >> container ? std::min(machine, container) : machine;
+    const auto limit = memory_limit("/", file_ == package_settings ? package_group : "");
+    return std::min(machine, limit.value_or(machine));
   }
 
   void check_existing_directory() {

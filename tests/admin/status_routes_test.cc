@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "base/block.h"
 #include "tests/admin/client.h"
 
 namespace tarry::admin::test {
@@ -110,6 +111,7 @@ TEST_SUITE("status routes") {
     CHECK(status["storage"]["fsyncs_total"].get<std::uint64_t>() > 0);
     CHECK(status["storage"]["bytes"].get<std::uint64_t>() > 0);
     CHECK(status["process"]["rss_bytes"].get<std::uint64_t>() > 1'000'000);
+    CHECK(status["process"]["blocks_kept_bytes"].get<std::uint64_t>() <= Block::max_kept_bytes);
     CHECK(status["process"]["cpu_seconds"].is_number());
     CHECK(status["process"]["open_fds"].get<int>() > 3);
 

@@ -3,9 +3,11 @@
 #include "broker/checkpoint/checkpointer.h"
 
 #include <filesystem>
+#include <string>
 
 #include <doctest/doctest.h>
 
+#include "broker/settings/memory_bounds.h"
 #include "broker/views/status.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
@@ -30,6 +32,24 @@ std::uint64_t checkpoints(World& world) {
 }
 
 TEST_SUITE("checkpointer") {
+  TEST_CASE("a flood of more than may wait for the disk is delivered while checkpoints write it") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.tail_bytes = 65'536; }});
+    create_topic(world, "t");
+    const std::string large(1'000'000, 'x');
+    constexpr std::size_t records = 40;
+    static_assert(records * 1'000'000 > min_unwritten_deliveries);
+    for (std::size_t i = 0; i < records; ++i) {
+      REQUIRE(produce(world, "t", 0, batch_of(world.clock.wall(), {{large, {{"x-delay", "90s"}}}}))
+                  .error_code == ErrorCode::none);
+    }
+    world.pass(95s);
+    CHECK(world.shard().engine().stats().delivered_total == records);
+    CHECK(world.shard().engine().stats().overdue == 0);
+    world.pass(61s);  // The interval of checkpoints is over.
+    CHECK(world.shard().engine().stats().unwritten_bytes == 0);
+  }
+
   TEST_CASE(
       "while the disk has no room for a flush of RocksDB none is tried, and it is made later") {
     CrowdedDisk disk;

@@ -130,11 +130,12 @@ TEST_CASE(
   CHECK(finding_of(check_status(R"({"state":"running"})"), "access") == nullptr);
 }
 
-TEST_CASE("settings that allow nearly all of the machine's memory are a warning") {
+TEST_CASE("settings that need nearly all of the machine's memory are a warning") {
   constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-  CHECK(check_memory(7 * gib, 8 * gib).level == Level::ok);
-  const auto all = check_memory(8 * gib, 8 * gib);
+  CHECK(check_memory(6 * gib, 1 * gib, 8 * gib).level == Level::ok);
+  const auto all = check_memory(6 * gib, 2 * gib, 8 * gib);
   CHECK(all.level == Level::warning);
+  CHECK(all.text.find("allow 6.0 GiB, up to 2.0 GiB") != std::string::npos);
   CHECK(all.text.find("tarry.memory.bytes") != std::string::npos);
 }
 

@@ -44,6 +44,43 @@ TEST_SUITE("deliveries") {
     CHECK(host.engine->stats().in_flight == 0);
   }
 
+  TEST_CASE("no more is delivered than the logs may have in memory alone, until it is written") {
+    Engine::Options options;
+    options.batch_records = 10;
+    options.partition_batches = 1;
+    options.unwritten_bytes = 3'000;
+    TestHost host(options);
+    schedule_many(host, orders, 200, host.clock.wall() + milliseconds{1'000});
+    host.pass(milliseconds{1'000});
+    const std::size_t first = host.delivered_bytes;
+    CHECK(first >= options.unwritten_bytes);
+    CHECK(host.engine->stats().unwritten_bytes == first);
+    // One batch may go over the bound, and the batches are of nearly one size.
+    CHECK(first <= options.unwritten_bytes + 2 * first / host.deliveries);
+    host.pass(milliseconds{5'000});
+    CHECK(host.delivered_bytes == first);
+    // A write that failed has made no room.
+    host.engine->log_write_begins();
+    host.engine->log_write_ended(false);
+    host.settle();
+    CHECK(host.delivered_bytes == first);
+    // Nor has one that is still under way.
+    host.engine->log_write_begins();
+    host.settle();
+    CHECK(host.delivered_bytes == first);
+    host.engine->log_write_ended(true);
+    host.settle();
+    CHECK(host.delivered_bytes - first >= options.unwritten_bytes);
+    CHECK(host.delivered_bytes - first <= options.unwritten_bytes + 2 * first / host.deliveries);
+    for (int writes = 0; host.total() > 0; ++writes) {
+      REQUIRE(writes < 100);
+      host.engine->log_write_begins();
+      host.engine->log_write_ended(true);
+      host.settle();
+    }
+    CHECK(host.values(orders) == numbers(200));
+  }
+
   TEST_CASE("no batch overtakes one that was refused, however many are on their way") {
     for (int refused = 0; refused < 6; ++refused) {
       CAPTURE(refused);

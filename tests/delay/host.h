@@ -211,6 +211,8 @@ class TestHost final : public Sink {
                     DeliveryTold told) {
     std::vector<storage::PendingRemoved> gone(departures.gone.begin(), departures.gone.end());
     ++deliveries;
+    delivered_bytes += batch.size();
+    CHECK(batch.capacity() - batch.size() <= batch.size() / 4);  // A log keeps it in memory.
     codecs.push_back(*records::BatchView::parse(batch).value().codec());
     if (deleted.contains(partition.topic)) return told.done(fail(Errc::not_found, "deleted"));
     check_delivery(partition, batch, gone);
@@ -572,6 +574,7 @@ class TestHost final : public Sink {
   std::size_t sequences_asked = 0;
   std::size_t encoded_at_commit = 0;  // Bytes, of the batch that was committed last.
   std::size_t deliveries = 0;
+  std::size_t delivered_bytes = 0;     // Of their batches.
   std::vector<records::Codec> codecs;  // The codecs of delivered batches.
   // Deliveries wait until the test calls them, as while their partitions are being opened.
   bool defers = false;
