@@ -145,6 +145,44 @@ TEST_SUITE("delayed routes") {
     CHECK(chunks_for("topic=other&partition=0&limit=1&id=id-77") <= max_chunks);
   }
 
+  TEST_CASE("a preview and a page go through their records in steps that are bounded") {
+    constexpr std::uint64_t many = 3'000, page = 1'000;
+    // Records that a step goes through at most: to find them, and to write them as JSON.
+    constexpr std::uint64_t max_found = 501, max_written = 51;
+    Admin admin;
+    create_topic(admin.world, "t");
+    std::vector<broker::test::NewRecord> records;
+    for (std::uint64_t n = 0; n < many; ++n)
+      records.push_back({"v", {{"x-delay", "1h"}, {"x-schedule-id", "id-" + std::to_string(n)}}});
+    const auto batch = broker::test::batch_of(admin.world.clock.wall(), records);
+    REQUIRE(produce(admin.world, "t", 0, batch).error_code == protocol::ErrorCode::none);
+
+    const auto steps = [&] { return admin.world.shard().steps().taken(); };
+    auto before = steps();
+    const std::string last_line = admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send("GET /delayed/select?topic=t&id=id-*&show=3 HTTP/1.1\r\nHost: " +
+                      admin.server->address() + "\r\n\r\n");
+      connection.read_head();
+      std::string last;
+      for (std::string piece; !(piece = connection.read_chunk()).empty();) last = piece;
+      return last;
+    });
+    // The store's page is taken apart, and then counted.
+    CHECK(steps() - before >= 2 * (many / max_found));
+    const auto preview = Json::parse(last_line);
+    CHECK(preview["matched"] == many);
+    REQUIRE(preview["records"].size() == 3);
+    CHECK(preview["records"][2]["id"] == "id-2");
+
+    before = steps();
+    const auto listed = admin.get_json("/delayed?topic=t&limit=" + std::to_string(page));
+    CHECK(steps() - before >= page / max_written);
+    REQUIRE(listed["records"].size() == page);
+    CHECK(listed["records"][page - 1]["id"] == "id-999");
+    CHECK(listed["next"].is_string());
+  }
+
   TEST_CASE("a pending record is listed with all that is known of it but its value") {
     Admin admin;
     create_topic(admin.world, "orders", 2);
