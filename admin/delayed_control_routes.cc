@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -120,22 +121,17 @@ class Selection final : public ReplyStream {
   // To the next line.
   asio::awaitable<void> advance() {
     const bool all_first = control_.kind == Kind::move && !dry_run_;
-    if (!found_all_ && (all_first || at_ == found_.size())) {
-      if (!all_first) {
-        found_.clear();
-        at_ = 0;
-      }
+    if (!found_all_ && (all_first || found_.empty())) {
       const bool found = co_await find_some();
       if (all_first) matched_ = found_.size();
       if (!found || (all_first && !found_all_)) co_return;
     }
-    const std::size_t count = std::min(records_per_line, found_.size() - at_);
+    const std::size_t count = std::min(records_per_line, found_.size());
     std::vector<broker::NamedRecord> some;
-    for (std::size_t i = 0; i < count; ++i) some.push_back(std::move(found_[at_ + i]));
-    at_ += count;
+    for (; some.size() < count; found_.pop_front()) some.push_back(std::move(found_.front()));
     if (!all_first) matched_ += count;
     if (!dry_run_) co_await control(some);
-    ended_ |= found_all_ && at_ == found_.size();
+    ended_ |= found_all_ && found_.empty();
   }
 
   // One page; false: it failed.
@@ -219,8 +215,8 @@ class Selection final : public ReplyStream {
   const DelayedControl control_;
   const std::optional<std::size_t> dry_run_;
   const std::optional<std::string> topics_;  // A pattern; empty: the topic of the query alone.
-  std::vector<broker::NamedRecord> found_;   // From at_ on they are not done yet.
-  std::size_t at_ = 0;
+  // Not done yet.  No vector, which would move a million of them in one turn when it grows.
+  std::deque<broker::NamedRecord> found_;
   bool written_ = false;  // The shards' memory is in the store.
   bool found_all_ = false;
   bool ended_ = false;
