@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/views/delayed_records.h"
 #include "web/arguments.h"
 #include "web/reply_stream.h"
@@ -33,6 +36,10 @@ constexpr std::size_t records_per_line = 1000;
 
 // The number that is found at once: where much is due in one hour, each page reads it.
 constexpr std::size_t records_per_page = 10'000;
+
+// The times that a record of a page takes, which is freed with it, and one that is shown too.
+constexpr std::size_t us_per_found = 2;
+constexpr std::size_t us_per_shown = 20;
 
 // A move may put a record where the selection finds it again, so all are found before one is moved.
 // About 60 bytes each.
@@ -114,22 +121,17 @@ class Selection final : public ReplyStream {
   // To the next line.
   asio::awaitable<void> advance() {
     const bool all_first = control_.kind == Kind::move && !dry_run_;
-    if (!found_all_ && (all_first || at_ == found_.size())) {
-      if (!all_first) {
-        found_.clear();
-        at_ = 0;
-      }
+    if (!found_all_ && (all_first || found_.empty())) {
       const bool found = co_await find_some();
       if (all_first) matched_ = found_.size();
       if (!found || (all_first && !found_all_)) co_return;
     }
-    const std::size_t count = std::min(records_per_line, found_.size() - at_);
+    const std::size_t count = std::min(records_per_line, found_.size());
     std::vector<broker::NamedRecord> some;
-    for (std::size_t i = 0; i < count; ++i) some.push_back(std::move(found_[at_ + i]));
-    at_ += count;
+    for (; some.size() < count; found_.pop_front()) some.push_back(std::move(found_.front()));
     if (!all_first) matched_ += count;
     if (!dry_run_) co_await control(some);
-    ended_ |= found_all_ && at_ == found_.size();
+    ended_ |= found_all_ && found_.empty();
   }
 
   // One page; false: it failed.
@@ -140,7 +142,12 @@ class Selection final : public ReplyStream {
     auto page = co_await broker::list_delayed(context_.broker, context_.here, query_,
                                               std::exchange(written_, true));
     if (!page) co_return fail(page.error().message);
-    for (const auto& record : page->records) {
+    // A page has so many that no turn of the shard is for all of them.
+    broker::YieldBudget budget(context_.here, nullptr);
+    for (auto& each : page->records) {
+      const bool is_shown = dry_run_ && shown_ < *dry_run_;
+      if (budget.spend(is_shown ? us_per_shown : us_per_found)) co_await budget.yield();
+      auto record = std::move(each);  // Freed in this step.
       if (topics_) {
         // Neighbours are often of one topic.
         if (record.topic != last_topic_) {
@@ -151,9 +158,12 @@ class Selection final : public ReplyStream {
         if (last_count_ == nullptr) continue;
         ++*last_count_;
       }
-      if (dry_run_ && shown_.size() < *dry_run_) shown_.push_back(json_of(record));
+      if (is_shown) {
+        if (shown_++ != 0) shown_text_ += ',';
+        shown_text_ += text_of(json_of(record));
+      }
       // By its handle, because another record may have taken its id by then.
-      found_.push_back({record.partition, record.handle});
+      found_.push_back({record.partition, std::move(record.handle)});
     }
     if (page->next.empty()) found_all_ = true;
     query_.after = std::move(page->next);
@@ -192,8 +202,12 @@ class Selection final : public ReplyStream {
     if (failed_ != 0) body["failed"] = failed_;
     if (!error_.empty()) body["error"] = error_;
     if (ended_ && topics_) body["topics"] = matched_by_topic_;
-    if (ended_ && dry_run_) body["records"] = shown_;
-    return text_of(body) + "\n";
+    std::string text = text_of(body);
+    if (ended_ && dry_run_) {
+      text.pop_back();  // The brace behind the last field.
+      text += fmt::format(",\"records\":[{}]}}", shown_text_);
+    }
+    return text + "\n";
   }
 
   Context& context_;
@@ -201,8 +215,8 @@ class Selection final : public ReplyStream {
   const DelayedControl control_;
   const std::optional<std::size_t> dry_run_;
   const std::optional<std::string> topics_;  // A pattern; empty: the topic of the query alone.
-  std::vector<broker::NamedRecord> found_;   // From at_ on they are not done yet.
-  std::size_t at_ = 0;
+  // Not done yet.  No vector, which would move a million of them in one turn when it grows.
+  std::deque<broker::NamedRecord> found_;
   bool written_ = false;  // The shards' memory is in the store.
   bool found_all_ = false;
   bool ended_ = false;
@@ -212,8 +226,9 @@ class Selection final : public ReplyStream {
   std::uint64_t* last_count_ = nullptr;  // In the map; null: the last topic does not match.
   std::uint64_t told_[3] = {};           // By outcome.
   std::uint64_t failed_ = 0;
-  std::string error_;  // The first one.
-  Json shown_ = Json::array();
+  std::string error_;       // The first one.
+  std::size_t shown_ = 0;   // Records in shown_text_.
+  std::string shown_text_;  // Each was made JSON in its step, so that none makes all of them.
 };
 
 Kind kind_of(SelectionRequest::Action action) {

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/views/delayed_records.h"
 #include "web/arguments.h"
 
@@ -26,6 +27,10 @@ constexpr std::size_t max_page_records = 1000;
 // A search that finds little is answered after this time, and goes on with the next page.
 constexpr std::chrono::milliseconds search_time{400};
 constexpr std::size_t max_search_bytes = 1000;
+
+// The time that a record's JSON takes, and the bytes in it that take another microsecond.
+constexpr std::size_t us_per_json = 20;
+constexpr std::size_t json_bytes_per_us = 256;
 
 // An id is looked up in so many partitions of topics with pending records; beyond, it is found
 // when its turn comes.
@@ -58,6 +63,24 @@ Json json_of(const broker::PartitionEvent& event) {
   each["offset"] = event.offset >= 0 ? Json(event.offset) : Json(nullptr);
   each["partition"] = event.partition;
   return each;
+}
+
+// The records as JSON, with a comma between two; in steps, each of which frees those that it made.
+asio::awaitable<std::string> text_of_records(Call& call, std::vector<DelayedRecord> records,
+                                             bool values) {
+  std::string text;
+  broker::YieldBudget budget(call.context.here, nullptr);
+  for (auto& each : records) {
+    const std::size_t left_out = !values && each.value ? each.value->size() : 0;
+    const std::size_t bytes = each.bytes.size() - std::min(left_out, each.bytes.size());
+    if (budget.spend(us_per_json + bytes / json_bytes_per_us)) co_await budget.yield();
+    const auto record = std::move(each);
+    Json json = admin::json_of(record);
+    if (values) put_value(json, record);
+    if (!text.empty()) text += ',';
+    text += text_of(json);
+  }
+  co_return text;
 }
 
 broker::DelayedQuery query_of(Call& call) {
@@ -174,14 +197,9 @@ asio::awaitable<Reply> list_delayed(Call& call) {
     // Without a search the first page is full, or the last one.
     if (!searches || context.broker.clock().mono() >= until) break;
   }
-  Json body;
-  body["records"] = Json::array();
-  for (const auto& record : records) {
-    body["records"].push_back(json_of(record));
-    if (values) put_value(body["records"].back(), record);
-  }
-  body["next"] = ended ? Json(nullptr) : Json(*query.after);
-  co_return json_reply(body);
+  const std::string text = co_await text_of_records(call, std::move(records), values);
+  const Json next = ended ? Json(nullptr) : Json(*query.after);
+  co_return Reply{200, fmt::format("{{\"records\":[{}],\"next\":{}}}\n", text, text_of(next))};
 }
 
 asio::awaitable<Reply> get_delayed(Call& call) {

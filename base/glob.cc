@@ -63,4 +63,17 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+std::optional<std::string> only_match(std::string_view pattern) {
+  std::string text;
+  for (std::size_t at = 0; at < pattern.size();) {
+    if (pattern[at] == '*' || pattern[at] == '?') return std::nullopt;
+    const std::size_t end = glob_class_end(pattern, at);
+    // A class of one byte has it between its brackets; no negated one is as short.
+    if (end != 0 && end != at + 3) return std::nullopt;
+    text += pattern[end == 0 ? at : at + 1];
+    at = end == 0 ? at + 1 : end;
+  }
+  return text;
+}
+
 }  // namespace tarry

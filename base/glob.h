@@ -10,12 +10,18 @@
 // Pure; any thread.
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace tarry {
 
 // Whether the whole `text` matches.  Linear, but for what one star has to try again.
 bool matches_glob(std::string_view pattern, std::string_view text);
+
+// The only text that matches, where the pattern has neither a star nor a question mark and each of
+// its classes is one byte, as [*] is; empty: there may be several.
+std::optional<std::string> only_match(std::string_view pattern);
 
 // The place behind the class that begins with the [ at `at`; 0: none begins there.
 std::size_t glob_class_end(std::string_view pattern, std::size_t at);

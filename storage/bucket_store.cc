@@ -707,6 +707,10 @@ Result<> BucketStore::reclaim(double garbage_share, WallTime now) {
   return {};
 }
 
+std::uint64_t BucketStore::chunks_read() const {
+  return tables_->chunks_read.load(std::memory_order_relaxed);
+}
+
 std::uint64_t BucketStore::memory_bytes() const {
   std::uint64_t sum = tables_->rocks->cache->GetUsage();
   for (const char* property :

@@ -198,6 +198,8 @@ class BucketStore {
   // `garbage_share` of all is dead.  Takes long; for a thread that has time.
   Result<> reclaim(double garbage_share, WallTime now);
   std::uint64_t memory_bytes() const;
+  // Chunks that were read since the start, for whatever reason: a bound of what an answer costs.
+  std::uint64_t chunks_read() const;
   const std::string& directory() const;
 
   BucketTables& tables() { return *tables_; }  // For tests.

@@ -402,6 +402,7 @@ Result<bool> BucketTables::has_chunks(const Bucket& home) const {
 
 Result<Chunk> BucketTables::read(const Owner& owner, const ChunkKey& key,
                                  const BucketMoment* as_of) const {
+  chunks_read.fetch_add(1, std::memory_order_relaxed);
   rocksdb::ReadOptions options;
   if (as_of != nullptr) options.snapshot = as_of->snapshot();
   rocksdb::PinnableSlice value;

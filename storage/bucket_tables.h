@@ -53,6 +53,7 @@ class BucketTables {
   static constexpr WallTime end_unknown = WallTime::max();
   std::mutex adopting;  // Chunks of another number of shards belong to nobody.
   std::array<std::atomic<std::uint64_t>, bucket_levels> dealt{};  // Records, to each level.
+  mutable std::atomic<std::uint64_t> chunks_read{0};              // From the tables, by anybody.
   std::mutex sizing;  // Guards what BucketStore::levels() found last:
   LevelSizes levels;
   MonoTime levels_until = MonoTime::min();  // It is looked at again.

@@ -28,6 +28,7 @@ void StepQueue::run() {
     Step step = std::move(waiting_.front());
     waiting_.pop_front();
     is_posted_ = false;
+    ++taken_;
     if (!waiting_.empty()) {
       try {
         post_run();

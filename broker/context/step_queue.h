@@ -17,6 +17,8 @@
 //
 // Everything runs on the shard's thread.
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 
@@ -40,6 +42,7 @@ class StepQueue {
   }
 
   std::size_t waiting() const { return waiting_.size(); }
+  std::uint64_t taken() const { return taken_; }  // Steps, since the start.
 
  private:
   using Step = std::move_only_function<void()>;
@@ -51,6 +54,7 @@ class StepQueue {
   const boost::asio::any_io_executor executor_;
   std::deque<Step> waiting_;
   bool is_posted_ = false;  // run(), for as long as something waits.
+  std::uint64_t taken_ = 0;
 };
 
 }  // namespace tarry::broker

@@ -268,6 +268,110 @@ constexpr std::size_t looked_through = 5'000;
 // The time that one of them takes.
 constexpr std::size_t us_per_record = 2;
 
+// --- An exact id, for which no chunk need be searched: the engines know where its records are.
+
+// Partitions that a page of an id asks; where there are more, the store is searched.
+constexpr std::size_t max_partitions_asked = 4'096;
+static_assert(max_partitions_asked <= looked_through,
+              "a search has all records of an id in its first page, before which shards write");
+// Those of them that are asked together.
+constexpr std::size_t partitions_asked_together = 64;
+// The bytes of an id's records, beyond which the store is searched, whose pages have fewer.
+constexpr std::size_t max_bytes_of_id = 8u << 20;
+
+// A partition, and what its engine knows about an id.
+struct AskedForId {
+  TopicPartition partition;
+  Result<delay::Engine::Looked> told = delay::Engine::Looked{};
+};
+
+// The partitions that may have records of the query; empty: they are too many.
+asio::awaitable<std::optional<std::vector<TopicPartition>>> partitions_to_ask(
+    Broker& broker, Shard& here, const DelayedQuery& query) {
+  std::optional<std::vector<TopicPartition>> out;
+  out.emplace();
+  const auto add_topic = [&](const TopicPtr& topic) {
+    for (const PartitionIndex partition : asked(*topic, query.partition))
+      out->push_back({topic->id, partition});
+    return out->size() <= max_partitions_asked;
+  };
+  if (query.topic) {
+    if (!add_topic(query.topic)) out.reset();
+    co_return out;
+  }
+  // One list, because there may be others after each wait.
+  const auto topics = here.topics().by_name();
+  YieldBudget budget(here, nullptr);
+  for (const auto& topic : topics) {
+    if (budget.spend()) co_await budget.yield();
+    // Counted in memory, so topics without pending records cost no question.
+    if (broker.pending_counts().pending_of(topic->id) == 0) continue;
+    if (add_topic(topic)) continue;
+    out.reset();
+    break;
+  }
+  co_return out;
+}
+
+// The page that the store would give for the one id that the query may match; empty: the store has
+// to be searched, because the partitions or the bytes are too many, or a partition does not answer
+// (one that is out of service has records all the same).
+asio::awaitable<std::optional<storage::PendingPage>> page_of_id(
+    Broker& broker, Shard& here, const std::vector<TopicPartition>& partitions,
+    const storage::PendingQuery& query, const std::string& id) {
+  storage::PendingPage page;
+  if (query.limit == 0) co_return page;
+  const auto ask = [&](delay::Engine& engine, AskedForId& item, auto done) {
+    engine.look_id(item.partition, id, [&item, done](Result<delay::Engine::Looked> told) {
+      item.told = std::move(told);
+      done();
+    });
+  };
+  std::size_t bytes = 0;
+  for (std::size_t at = 0; at < partitions.size(); at += partitions_asked_together) {
+    ByShard<AskedForId> items;
+    const std::size_t end = std::min(partitions.size(), at + partitions_asked_together);
+    for (std::size_t i = at; i < end; ++i)
+      items.add(broker.shard_of(partitions[i]), {.partition = partitions[i]});
+    co_await ask_all(here, items, ask);
+    for (auto& shard : items) {
+      for (AskedForId& item : shard.items) {
+        if (!item.told) co_return std::nullopt;
+        auto& record = item.told->record;
+        if (!record || record->key.due < query.from || record->key.due >= query.until) continue;
+        if (query.after && record->key <= *query.after) continue;
+        bytes += record->record.size();
+        if (bytes > max_bytes_of_id) co_return std::nullopt;
+        page.records.push_back(std::move(*record));
+      }
+    }
+  }
+  std::ranges::sort(page.records, {}, &PendingRecord::key);
+  if (page.records.size() > query.limit) {
+    page.records.erase(page.records.begin() + static_cast<std::ptrdiff_t>(query.limit),
+                       page.records.end());
+    page.next = page.records.back().key;
+  }
+  co_return page;
+}
+
+// What the engines know at once; empty: the store has to be searched.
+asio::awaitable<std::optional<storage::PendingPage>> page_without_search(
+    Broker& broker, Shard& here, const DelayedQuery& query, const storage::PendingQuery& asked_for,
+    bool& written) {
+  const auto id = only_match(asked_for.id);
+  if (!id || id->empty()) co_return std::nullopt;
+  if (!query.topic && !written) {
+    // What arrives is in no topic's count before it is in the store.
+    co_await write_pending(broker, here);
+    written = true;
+  }
+  const auto partitions = co_await partitions_to_ask(broker, here, query);
+  if (!partitions) co_return std::nullopt;
+  auto page = co_await page_of_id(broker, here, *partitions, asked_for, *id);
+  co_return page;
+}
+
 }  // namespace
 
 std::vector<PartitionEvent> folded(PartitionIndex partition,
@@ -325,10 +429,14 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
   asked_for.id = std::move(query.id);
   asked_for.limit = looks_through ? std::max(query.limit, looked_through) : query.limit;
   if (query.after) asked_for.after = storage::parse_handle(*query.after);
-  if (!written) co_await write_pending(broker, here);
-  auto page = co_await here.blocking(
-      [&store = broker.pending(), &asked_for] { return store.page(asked_for); });
-  if (!page) co_return std::unexpected(page.error());
+  auto page = co_await page_without_search(broker, here, query, asked_for, written);
+  if (!page) {
+    if (!written) co_await write_pending(broker, here);
+    auto found = co_await here.blocking(
+        [&store = broker.pending(), &asked_for] { return store.page(asked_for); });
+    if (!found) co_return std::unexpected(found.error());
+    page = std::move(*found);
+  }
 
   DelayedPage answer;
   answer.records.reserve(std::min(page->records.size(), query.limit));

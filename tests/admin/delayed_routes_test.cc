@@ -2,10 +2,15 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <map>
+#include <random>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "records/batch_builder.h"
+#include "storage/bucket_store.h"
 #include "tests/admin/client.h"
 #include "tests/admin/send_delayed.h"
 
@@ -23,7 +28,161 @@ std::vector<std::string> ids_of(const Json& page) {
   return ids;
 }
 
+// A record whose time is in the header `when`.
+void send_keyed(Admin& admin, const std::string& topic, PartitionIndex partition,
+                const std::string& key, const std::string& id, const char* when,
+                const std::string& time) {
+  const std::vector<records::HeaderView> headers{{when, as_bytes(time)},
+                                                 {"x-schedule-id", as_bytes(id)}};
+  records::BatchBuilder builder;
+  builder.append(admin.world.clock.wall(), as_bytes(key), as_bytes(key), headers);
+  const auto batch = builder.finish();
+  REQUIRE(produce(admin.world, topic, partition, batch).error_code == protocol::ErrorCode::none);
+}
+
+Json records_of_all_pages(Admin& admin, const std::string& query) {
+  Json records = Json::array();
+  std::string after;
+  for (int pages = 0; pages < 100; ++pages) {
+    const auto page = admin.get_json("/delayed?" + query + after);
+    for (const auto& record : page["records"]) records.push_back(record);
+    if (page["next"].is_null()) return records;
+    after = "&after=" + page["next"].get<std::string>();
+  }
+  FAIL("no end of the pages of " << query);
+  return records;
+}
+
+// An id as a pattern of its own, and as one that says the same and has to be searched for.
+struct IdPatterns {
+  std::string id, exact, searched;
+};
+const std::vector<IdPatterns> id_patterns{
+    {"id-0", "id-0", "id-%5B00%5D"},          {"id-1", "id-%5B1%5D", "id-%5B11%5D"},
+    {"id-2", "id-2", "%5Bii%5Dd-2"},          {"a*b", "a%5B*%5Db", "a%5B**%5Db"},
+    {"id?", "id%5B%3F%5D", "id%5B%3F%3F%5D"}, {"nobody", "nobody", "nobod%5Byy%5D"}};
+
+// A hundred records of few ids, due within seconds or years; some replaced, cancelled, delivered.
+void fill_with_ids(Admin& admin, std::mt19937_64& random) {
+  create_topic(admin.world, "t", 3);
+  create_topic(admin.world, "u");
+  create_topic(admin.world, "empty");
+  for (int n = 0; n < 100; ++n) {
+    const bool is_t = random() % 3 != 0;
+    const auto partition = static_cast<PartitionIndex>(is_t ? random() % 3 : 0);
+    const auto& id = id_patterns[random() % (id_patterns.size() - 1)].id;
+    const std::string key = "key-" + std::to_string(random() % 3);
+    std::uint64_t delay = 1000 + random() % 20'000;
+    if (random() % 4 != 0) delay = 60'000 + random() % (700ULL * 86'400'000);
+    const bool recurs = random() % 4 == 0;
+    send_keyed(admin, is_t ? "t" : "u", partition, key, id, recurs ? "x-every" : "x-delay",
+               recurs ? "2h" : std::to_string(delay));
+    if (random() % 10 == 0) admin.remove("/delayed/t/id-0?partition=" + std::to_string(partition));
+  }
+  admin.world.pass(10s);
+}
+
+// Conditions beside the id, as a query's further parameters.
+std::string random_conditions(std::mt19937_64& random, std::int64_t now) {
+  std::string query;
+  const auto time = [&] {
+    const std::uint64_t ahead =
+        random() % 2 == 0 ? random() % 30'000 : random() % (700ULL * 86'400'000);
+    return std::to_string(now + static_cast<std::int64_t>(ahead));
+  };
+  const auto topic = random() % 4;
+  if (topic == 0) query += "&topic=u";
+  if (topic == 1) query += "&topic=t";
+  if (topic == 2) query += "&topic=t&partition=" + std::to_string(random() % 3);
+  if (random() % 3 == 0) query += "&from=" + time();
+  if (random() % 3 == 0) query += "&to=" + time();
+  if (random() % 4 == 0) query += "&key=*-" + std::to_string(random() % 3);
+  if (random() % 4 == 0) query += random() % 2 == 0 ? "&recurring=true" : "&recurring=false";
+  if (random() % 2 == 0) query += "&limit=" + std::to_string(1 + random() % 3);
+  return query;
+}
+
 TEST_SUITE("delayed routes") {
+  TEST_CASE("an exact id has the records that a search for the same id finds, whatever is asked") {
+    constexpr std::uint64_t first_seed = 1, last_seed = 2;
+    for (std::uint64_t seed = first_seed; seed <= last_seed; ++seed) {
+      CAPTURE(seed);
+      std::mt19937_64 random(seed);
+      Admin admin;
+      fill_with_ids(admin, random);
+      std::size_t found = 0;
+      for (int n = 0; n < 40; ++n) {
+        const auto& id = id_patterns[random() % id_patterns.size()];
+        const std::string query = random_conditions(random, to_ms(admin.world.clock.wall()));
+        CAPTURE(id.exact + query);
+        const auto expected = records_of_all_pages(admin, "id=" + id.searched + query);
+        CHECK(records_of_all_pages(admin, "id=" + id.exact + query) == expected);
+        for (const auto& record : expected) CHECK(record["id"] == id.id);
+        found += expected.size();
+      }
+      CHECK(found > 5);
+    }
+  }
+
+  TEST_CASE("an exact id costs a chunk or two, where a search reads those of all months") {
+    constexpr std::uint64_t max_chunks = 4;
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    create_topic(admin.world, "other");
+    for (int n = 1; n <= 140; ++n) {
+      const bool is_other = n % 7 == 0;
+      send_delayed(admin, is_other ? "other" : "t", is_other ? 0 : n % 2, "v",
+                   std::to_string(n * 5LL * 86'400'000), "id-" + std::to_string(n));
+    }
+    const auto chunks_for = [&](const std::string& query) {
+      const auto before = admin.world.broker().pending().chunks_read();
+      CHECK(ids_of(admin.get_json("/delayed?" + query)) == std::vector<std::string>{"id-77"});
+      return admin.world.broker().pending().chunks_read() - before;
+    };
+    CHECK(chunks_for("id=id-7%5B77%5D") > 5 * max_chunks);  // It is no exact id.
+    CHECK(chunks_for("id=id-77") <= max_chunks);
+    CHECK(chunks_for("topic=other&id=id-77") <= max_chunks);
+    CHECK(chunks_for("topic=other&partition=0&limit=1&id=id-77") <= max_chunks);
+  }
+
+  TEST_CASE("a preview and a page go through their records in steps that are bounded") {
+    constexpr std::uint64_t many = 3'000, page = 1'000;
+    // Records that a step goes through at most: to find them, and to write them as JSON.
+    constexpr std::uint64_t max_found = 501, max_written = 51;
+    Admin admin;
+    create_topic(admin.world, "t");
+    std::vector<broker::test::NewRecord> records;
+    for (std::uint64_t n = 0; n < many; ++n)
+      records.push_back({"v", {{"x-delay", "1h"}, {"x-schedule-id", "id-" + std::to_string(n)}}});
+    const auto batch = broker::test::batch_of(admin.world.clock.wall(), records);
+    REQUIRE(produce(admin.world, "t", 0, batch).error_code == protocol::ErrorCode::none);
+
+    const auto steps = [&] { return admin.world.shard().steps().taken(); };
+    auto before = steps();
+    const std::string last_line = admin.meanwhile([&] {
+      Connection connection(admin.port);
+      connection.send("GET /delayed/select?topic=t&id=id-*&show=3 HTTP/1.1\r\nHost: " +
+                      admin.server->address() + "\r\n\r\n");
+      connection.read_head();
+      std::string last;
+      for (std::string piece; !(piece = connection.read_chunk()).empty();) last = piece;
+      return last;
+    });
+    // The store's page is taken apart, and then counted.
+    CHECK(steps() - before >= 2 * (many / max_found));
+    const auto preview = Json::parse(last_line);
+    CHECK(preview["matched"] == many);
+    REQUIRE(preview["records"].size() == 3);
+    CHECK(preview["records"][2]["id"] == "id-2");
+
+    before = steps();
+    const auto listed = admin.get_json("/delayed?topic=t&limit=" + std::to_string(page));
+    CHECK(steps() - before >= page / max_written);
+    REQUIRE(listed["records"].size() == page);
+    CHECK(listed["records"][page - 1]["id"] == "id-999");
+    CHECK(listed["next"].is_string());
+  }
+
   TEST_CASE("a pending record is listed with all that is known of it but its value") {
     Admin admin;
     create_topic(admin.world, "orders", 2);

@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace tarry {
 namespace {
 
@@ -51,6 +55,26 @@ TEST_CASE("signs stand for themselves in a class, and so does a bracket that not
   CHECK(matches_glob("[]", "[]"));
   CHECK(matches_glob("[!]", "[!]"));
   CHECK(matches_glob("*[", "a["));
+}
+
+TEST_CASE("a pattern with one match is told by its text, and matches that alone") {
+  const std::vector<std::pair<std::string, std::string>> texts{{"order-4711", "order-4711"},
+                                                               {"", ""},
+                                                               {"50[*]", "50*"},
+                                                               {"[[]1]", "[1]"},
+                                                               {"[]]", "]"},
+                                                               {"a[?]b[-]", "a?b-"},
+                                                               {"key[12", "key[12"},
+                                                               {"[!]", "[!]"}};
+  for (const auto& each : texts) {
+    CAPTURE(each.first);
+    CHECK(only_match(each.first) == each.second);
+    CHECK(matches_glob(each.first, each.second));
+  }
+  for (const char* several : {"*", "order-*", "a?", "[ab]", "[aa]", "[!a]", "[^]]", "x[a-b]"}) {
+    CAPTURE(several);
+    CHECK_FALSE(only_match(several).has_value());
+  }
 }
 
 TEST_SUITE_END();
