@@ -162,6 +162,20 @@ TEST_CASE("an invalid record goes to NAME.invalid as it came, with the reason") 
   CHECK(work.records[0].partition == 3);
 }
 
+TEST_CASE("a record whose timestamp is the largest number is invalid if anything counts from it") {
+  for (const auto& [name, value] : Fields{{"x-every", "1s"}, {"x-delay", "5000"}}) {
+    OnePartition one;
+    one.partition.arrive(source_record(0, {{name, value}}, "v", WallTime::max()));
+    const Work work = one.plan(after(0));
+    REQUIRE(summary(work) == "orders.delayed.invalid:v");
+    CHECK(header_of(work.records[0], "x-error").contains("after the year 9999"));
+    CHECK(!header_of(work.records[0], "x-error").contains("would be due"));
+  }
+  OnePartition one;
+  one.partition.arrive(source_record(0, {}, "v", WallTime::max()));
+  CHECK(one.commit(after(0)) == "orders:v");
+}
+
 TEST_CASE("x-deliver-to counts if the operator allows the topic, and is removed") {
   OnePartition closed;
   closed.partition.arrive(source_record(0, {{"x-deliver-to", "shop"}}));
