@@ -77,6 +77,10 @@ struct First {
   WallTime run;
 };
 
+std::string begins_too_late(std::string_view name, const HeaderValue& value) {
+  return fmt::format("{}: {} would begin after the year 9999", name, shown(value));
+}
+
 Read<First> first_of_every(const HeaderValue& value, std::optional<WallTime> start, WallTime now) {
   const auto period = duration_in(header::every, value);
   if (!period) return std::unexpected(period.error());
@@ -88,6 +92,10 @@ Read<First> first_of_every(const HeaderValue& value, std::optional<WallTime> sta
   if (*period > Recurrence::max_period)
     return std::unexpected(
         header_error(header::every, value, "is longer than 100 years, the longest period"));
+  // The relay counts from the producer's timestamp, which may be any number: the sum could
+  // overflow.
+  if (!start && now > last_due - *period)
+    return std::unexpected(begins_too_late(header::every, value));
   if (!start) return First{Recurrence::Every{*period, now + *period}, now + *period};
   if (*start >= now) return First{Recurrence::Every{*period, *start}, *start};
   // The last time of the series before now: as good an anchor as `start`, which may be long ago.
@@ -142,10 +150,7 @@ std::expected<Recurrence, std::string> read_recurrence(const RecurrenceHeaders& 
 
   const std::string_view name = given.every ? header::every : header::cron;
   const HeaderValue& value = given.every ? *given.every : *given.cron;
-  if (first->run > last_due) {
-    return std::unexpected(
-        fmt::format("{}: {} would begin after the year 9999", name, shown(value)));
-  }
+  if (first->run > last_due) return std::unexpected(begins_too_late(name, value));
   if (end->until && first->run > *end->until) {
     return std::unexpected(
         header_error(header::until, *given.until,

@@ -189,8 +189,9 @@ ScheduleError too_far(std::string_view name, const std::string& value,
   std::string_view before = "; a bare number is milliseconds:";
   for (const auto& [unit, per_ms] :
        {std::pair{"microseconds", 1'000}, {"nanoseconds", 1'000'000}}) {
-    const std::int64_t ms = to_ms(from) + *number / per_ms;
-    if (ms > latest_ms) continue;
+    std::int64_t ms = 0;
+    // The relay counts from the producer's timestamp, which may be any number.
+    if (__builtin_add_overflow(to_ms(from), *number / per_ms, &ms) || ms > latest_ms) continue;
     error += fmt::format("{} as {} it would be due at {}", std::exchange(before, ","), unit,
                          format_time(from_ms(ms)));
   }

@@ -458,8 +458,9 @@ void KafkaCluster::take_rows() {
   const std::string front = options_.rules.group + std::string(state_mark);
   std::vector<rd_kafka_message_t*> messages(100);
   for (std::size_t count = 0, bytes = 0; count < max_rows_polled && bytes < max_row_bytes_polled;) {
-    const auto got = rd_kafka_consume_batch_queue(rows_.get(), count == 0 ? 1 : 0, messages.data(),
-                                                  messages.size());
+    // poll() has waited already: no longer than rows may (take_over.cc), where they are waited for.
+    // With warm copies alone a wait would be in the way of each transaction.
+    const auto got = rd_kafka_consume_batch_queue(rows_.get(), 0, messages.data(), messages.size());
     if (got <= 0) return;
     for (std::size_t i = 0; i < static_cast<std::size_t>(got); ++i) {
       const KafkaMessage message(messages[i]);

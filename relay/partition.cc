@@ -520,7 +520,10 @@ void Partition::deliver(Offset offset, const PendingRecord& record, PlanState& p
     if (!recurrence)
       return make_invalid(body->record, body->original, offset, recurrence.error().message,
                           planning);
-    const auto planned = recurrence->plan_run(record.due, running_since_, {});
+    // A clock that was set back since has not come to that time, and no run that is to come was
+    // missed.
+    const auto planned =
+        recurrence->plan_run(record.due, std::min(running_since_, planning.now), {});
     if (planned.next) {
       recurrence->take(planned);
       change.record = record;
@@ -588,6 +591,7 @@ void Partition::apply(Work&& work, Offset rows_end) {
   // Offsets that were set back may come again while their old rows are there.
   const Offset first_new = pending_.unused_from(next_);
   next_ = work.next;
+  running_since_ = std::min(running_since_, work.now);
   for (auto& [offset, change] : work.changes) {
     refused_.erase(offset);
     // Removed first, because a new record may have its id.

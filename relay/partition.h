@@ -222,8 +222,9 @@ class Partition {
   std::deque<ArrivedRecord> arrived_;
   std::size_t arrived_bytes_ = 0;
   Offset next_ = -1;
-  Offset loaded_ = 0;         // Behind the last row that was loaded.
-  WallTime running_since_{};  // For missed runs of recurring records.
+  Offset loaded_ = 0;  // Behind the last row that was loaded.
+  // For missed runs of recurring records; earlier when the clock was set back since.
+  WallTime running_since_{};
   std::map<Offset, Refusal> refused_;
   DeliveredIds delivered_;
 };

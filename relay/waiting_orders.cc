@@ -31,8 +31,9 @@ bool WaitingOrders::give(std::vector<OrderRequest> orders) {
   {
     const std::lock_guard lock(mutex_);
     why = refuses_;
-    if (why.empty() && given_.size() + orders.size() > max_)
-      why = fmt::format("{} requests for changes are already waiting", given_.size());
+    const std::size_t there = given_.size() + open_;
+    if (why.empty() && there + orders.size() > max_)
+      why = fmt::format("{} requests for changes are already waiting", there);
     if (why.empty()) std::ranges::move(orders, std::back_inserter(given_));
   }
   if (why.empty()) return true;
@@ -111,6 +112,8 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
         not_done(each, Errc::io, fmt::format("{} is not ready: {}", source.text(), why)));
     return true;
   });
+  const std::lock_guard lock(mutex_);
+  open_ = waiting_.size();
 }
 
 void WaitingOrders::tell_looks(const Assignment& assignment, bool is_full) {

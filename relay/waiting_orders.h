@@ -9,6 +9,8 @@
 //
 // Invariants
 //   - Each order is told once.
+//   - At most `max` of them wait, with those that a step has yet to take: each step looks at all of
+//     them, for each partition.
 //   - No answer says that nothing was done when the record was sent ahead of its transaction.
 //   - An order is ready when the source was read to where it ended after the order came.  Where the
 //     store is full it may be ready before; then no answer says that a record is not there.
@@ -94,7 +96,8 @@ class WaitingOrders {
 
   std::mutex mutex_;  // Guards what follows; taken without any other.
   std::vector<OrderRequest> given_;
-  std::string refuses_;  // Why no order is taken; empty: they are.
+  std::size_t open_ = 0;  // Those that wait, as of the last step.
+  std::string refuses_;   // Why no order is taken; empty: they are.
 };
 
 }  // namespace tarry::relay

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -21,6 +23,7 @@ using Given = std::map<std::string, std::optional<std::string>>;
 struct Asked {
   std::optional<WallTime> start;
   std::optional<milliseconds> max_delay;
+  WallTime at = asked_at;
 };
 
 std::expected<Recurrence, std::string> ask(const Given& given, const Asked& asked = {}) {
@@ -33,7 +36,7 @@ std::expected<Recurrence, std::string> ask(const Given& given, const Asked& aske
   for (const auto& [name, value] : given)
     *places.at(name) = value ? HeaderValue(as_bytes(*value)) : HeaderValue();
   CHECK(headers.any());
-  return read_recurrence(headers, asked.start, asked_at, asked.max_delay, TimeZones::of_system());
+  return read_recurrence(headers, asked.start, asked.at, asked.max_delay, TimeZones::of_system());
 }
 std::string first_due(const Given& given, const Asked& asked = {}) {
   const auto recurrence = ask(given, asked);
@@ -213,6 +216,13 @@ TEST_SUITE("recurrence headers") {
     CHECK(refusal({{"x-cron", "@daily"}}, {WallTime::max(), {}}).find("10000") !=
           std::string::npos);
     CHECK(first_due({{"x-every", "1h"}}, {last_due, {}}) == "9999-12-31T23:59:59.999Z");
+    // A producer's timestamp may be any number.
+    for (const std::int64_t ms :
+         {to_ms(last_due) - 3'599'999, to_ms(last_due), std::numeric_limits<std::int64_t>::max()}) {
+      CHECK(refusal({{"x-every", "1h"}}, {{}, {}, from_ms(ms)}) ==
+            "x-every: \"1h\" would begin after the year 9999");
+    }
+    CHECK(first_due({{"x-every", "1h"}}, {{}, {}, last_due - hours{1}}) == format_time(last_due));
   }
 
   TEST_CASE(

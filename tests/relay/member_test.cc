@@ -1251,6 +1251,37 @@ TEST_CASE(
   CHECK(told == "the member stops");
 }
 
+TEST_CASE("orders that wait for a transaction count for the bound until they are told") {
+  const std::vector<Source> sources{{"o.delayed", 0}};
+  OneMember one(sources, [](MemberOptions& options) { options.waiting_orders = 2; });
+  one.steps(10);
+  one.cluster.refuses_all = true;
+  std::vector<std::string> told;
+  const auto give = [&](const std::string& name) {
+    std::vector<OrderRequest> orders;
+    orders.push_back({sources[0],
+                      {Order::Kind::cancel, name},
+                      one.clock.mono() + milliseconds(60'000),
+                      [&told](const OrderResult& answer) {
+                        told.push_back(answer ? "unknown" : answer.error().message);
+                      }});
+    one.member.give(std::move(orders));
+    one.steps(5);
+  };
+  give("a");
+  give("b");
+  CHECK(told.empty());
+  give("c");
+  const std::string refusal = "2 requests for changes are already waiting";
+  CHECK(told == std::vector<std::string>{refusal});
+  one.cluster.refuses_all = false;
+  one.steps(500);
+  CHECK(told == std::vector<std::string>{refusal, "unknown", "unknown"});
+  give("d");
+  CHECK(told.size() == 4);
+  CHECK(told.back() == "unknown");
+}
+
 TEST_CASE("an order that has been told is not told again when the member stops") {
   OneMember one;
   const Source source{"o.delayed", 0};

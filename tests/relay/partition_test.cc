@@ -162,6 +162,20 @@ TEST_CASE("an invalid record goes to NAME.invalid as it came, with the reason") 
   CHECK(work.records[0].partition == 3);
 }
 
+TEST_CASE("a record whose timestamp is the largest number is invalid if anything counts from it") {
+  for (const auto& [name, value] : Fields{{"x-every", "1s"}, {"x-delay", "5000"}}) {
+    OnePartition one;
+    one.partition.arrive(source_record(0, {{name, value}}, "v", WallTime::max()));
+    const Work work = one.plan(after(0));
+    REQUIRE(summary(work) == "orders.delayed.invalid:v");
+    CHECK(header_of(work.records[0], "x-error").contains("after the year 9999"));
+    CHECK(!header_of(work.records[0], "x-error").contains("would be due"));
+  }
+  OnePartition one;
+  one.partition.arrive(source_record(0, {}, "v", WallTime::max()));
+  CHECK(one.commit(after(0)) == "orders:v");
+}
+
 TEST_CASE("x-deliver-to counts if the operator allows the topic, and is removed") {
   OnePartition closed;
   closed.partition.arrive(source_record(0, {{"x-deliver-to", "shop"}}));
@@ -241,6 +255,25 @@ TEST_CASE("a recurring record is delivered, and its row has the next run") {
   CHECK(one.commit(after(1'000)) == "orders:v row:0");
   CHECK(one.commit(after(1'500)) == "");
   CHECK(one.commit(after(2'000)) == "orders:v gone:0");
+}
+
+TEST_CASE(
+    "after the clock was set back each run of a new recurring record is delivered, none early") {
+  OnePartition one;
+  constexpr std::int64_t hour = 3'600'000;
+  one.partition.arrive(source_record(0, {{"x-every", "1s"}}, "tick", after(-hour)));
+  CHECK(one.commit(after(-hour)) == "row:0");
+  const auto run_at = [&](std::int64_t ms) {
+    Work work = one.plan(after(ms));
+    REQUIRE(summary(work) == "orders:tick row:0");
+    const std::string due = header_of(work.records.front(), "x-scheduled-for");
+    one.partition.apply(std::move(work));
+    return due;
+  };
+  CHECK(run_at(1'000 - hour) == std::to_string(to_ms(after(1'000 - hour))));
+  // Late, and not missed: the owner was there.
+  CHECK(run_at(4'500 - hour) == std::to_string(to_ms(after(2'000 - hour))));
+  CHECK(run_at(4'500 - hour) == std::to_string(to_ms(after(3'000 - hour))));
 }
 
 TEST_CASE("a record that expires before it can be delivered is dropped") {
