@@ -385,6 +385,14 @@ def _(ctx):
     assert due.startswith("first due 20") and due.endswith("-12-24T08:00:00.000Z; recurring: cron 0 9 24 12 * Europe/Berlin, 2 of 2 left"), due
     assert epoch_ms(due.split()[2].rstrip(";")) == found[0]["due_ms"], (due, found)
 
+    # The command names the broker in the words of this one, where no variable does, and can be given as it is.
+    nobody = {"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""}
+    flags = ("-b", broker.brokers, "--admin", "%s:%d" % broker.admin)
+    find = run(broker.binary, "produce", topic, "-v", "x", "--delay", "2h", "--id", "given", "-k", "k", *flags, env=nobody).stdout.splitlines()[-1]
+    assert find == f"to find it: tarry delayed get {topic} {' '.join(flags)} given", find
+    words = find.split(": tarry ", 1)[1].split()
+    assert json.loads(run(broker.binary, *words, "--json", env=nobody).stdout)["id"] == "given"
+
 
 @case("tarry produce warns about a header whose name is one letter off, and still sends the record")
 def _(ctx):
