@@ -308,6 +308,8 @@ def _(ctx):
                 # Only this step may use the network.
                 machine.run("sh", "-c", re.sub(r"--mount=\S+ ", "", rest), network="outer", within=300)
                 machine.run("rm", "-r", mounted)
+        # Kubernetes refuses a name under runAsNonRoot; the number is that of the package's user.
+        assert words["USER"].isdecimal() and machine.shell("id -u tarry").strip() == words["USER"], words["USER"]
         place = {"user": words["USER"], "cwd": words["WORKDIR"]}
         assert machine.run(*health, **place, check=False).returncode == 1, "healthy without a broker"
         broker = machine.spawn(*entry, *arguments, **place, init=True)
