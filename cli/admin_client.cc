@@ -48,6 +48,9 @@ using Request = http::request<http::string_body>;
 using Parser = http::response_parser<http::string_body>;
 
 constexpr auto between_tries = std::chrono::milliseconds{100};
+// WWW-Authenticate in the refusals of Tarry's admins, the relay's too, and of nobody else.
+constexpr std::string_view our_challenge = "Bearer realm=\"tarry\"";
+
 constexpr std::size_t max_proof_bytes = std::size_t{64} << 10;
 
 // One question, and its answer or error.
@@ -344,7 +347,11 @@ Result<AdminClient::Answer> AdminClient::ask(Asked asked, const std::string& tok
   }
   if (talk.error)
     return fail(Errc::io, fmt::format("the admin at {}: {}", address_, talk.error.message()));
-  if (talk.parser.get().result_int() == 401) obstacle_ = Obstacle::wants_token;
+  if (const auto& reply = talk.parser.get(); reply.result_int() == 401) {
+    const auto given = reply[http::field::www_authenticate];
+    const std::string_view challenge(given.data(), given.size());
+    obstacle_ = challenge == our_challenge ? Obstacle::wants_token : Obstacle::stranger;
+  }
   return Answer{talk.parser.get().result_int(), std::move(talk.parser.get().body())};
 }
 
@@ -372,6 +379,14 @@ Result<std::string> AdminClient::body_of(Result<Answer> answer) const {
               std::move(why));
 }
 
+std::unexpected<Error> AdminClient::stranger_error() const {
+  return fail(Errc::io,
+              fmt::format("something else answers at {}: its status 401 does not come from "
+                          "a Tarry broker; give --admin with the address of the broker's "
+                          "admin",
+                          address_));
+}
+
 Result<std::string> AdminClient::get(std::string_view target) {
   const auto token = this->token();
   Result<> unsent;
@@ -384,7 +399,11 @@ Result<std::string> AdminClient::get(std::string_view target) {
   // Most admins listen on loopback, where reading needs no token, and the file may not be readable
   // or be that of another broker.
   auto answer = ask({"GET", target}, "");
-  if (answer && answer->status == 401 && !unsent) return std::unexpected(unsent.error());
+  if (answer && answer->status == 401 && !unsent) {
+    // A missing token would send the user to look for one.
+    if (!token && obstacle_ == Obstacle::stranger) return stranger_error();
+    return std::unexpected(unsent.error());
+  }
   reads_without_token_ = answer && answer->status != 401;
   return body_of(std::move(answer));
 }

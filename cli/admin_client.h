@@ -59,6 +59,7 @@ class AdminClient {
   enum class Obstacle {
     nothing_listens,
     wants_token,  // It is served, to those who have a token.
+    stranger,     // Another program answers, and refuses us.
     other,        // Or none.
   };
   Obstacle obstacle() const { return obstacle_; }
@@ -89,6 +90,7 @@ class AdminClient {
   Result<Answer> ask(Asked asked, const std::string& token);
   Result<Answer> ask_for_change(Asked asked);
   Result<std::string> body_of(Result<Answer> answer) const;
+  std::unexpected<Error> stranger_error() const;
   Result<std::string> token();
   // The timeout, or what is left of it until the deadline.
   std::chrono::milliseconds time_left() const;

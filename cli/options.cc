@@ -132,6 +132,24 @@ KafkaSettings BrokerOptions::kafka() const {
   return settings;
 }
 
+std::string broker_flags(const BrokerOptions& options) {
+  std::string flags;
+  const auto add = [&](const char* name, const std::string& value, const char* variable,
+                       std::string_view by_default) {
+    const char* const set = std::getenv(variable);
+    const bool is_set = set != nullptr && *set != '\0';
+    if (value == (is_set ? std::string_view(set) : by_default)) return;
+    if (const auto word = shell_word(value)) flags += fmt::format(" {} {}", name, *word);
+  };
+  const BrokerOptions defaults{};
+  add("-b", options.brokers, "TARRY_BROKERS", defaults.brokers);
+  add("--admin", options.admin, "TARRY_ADMIN", defaults.admin);
+  add("--admin-ca", options.admin_ca, "TARRY_ADMIN_CA", defaults.admin_ca);
+  if (const auto word = options.data ? shell_word(*options.data) : std::nullopt)
+    flags += fmt::format(" --data {}", *word);
+  return flags;
+}
+
 void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
       .add_option("-b,--brokers", options.brokers,

@@ -35,6 +35,10 @@ struct BrokerOptions {
 // -b, --admin, --admin-ca, --json, --timeout, -X.  `options` must live as long as `command`.
 void add_broker_options(CLI::App& command, BrokerOptions& options);
 
+// The flags that name the broker, as in " -b HOST:PORT --admin HOST:PORT", for a command that is
+// printed for the user.  Those that only repeat a variable or a default are left out.
+std::string broker_flags(const BrokerOptions& options);
+
 // --data, for a command that may need the admin's token.
 void add_data_option(CLI::App& command, BrokerOptions& options);
 

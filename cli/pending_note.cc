@@ -82,7 +82,8 @@ std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due
 }
 
 std::string elsewhere_text(const std::string& topic, const std::string& id,
-                           std::vector<PartitionIndex> pending_in, PartitionIndex went_to) {
+                           std::vector<PartitionIndex> pending_in, PartitionIndex went_to,
+                           const std::string& flags) {
   std::ranges::sort(pending_in);  // The admin has them by due time.
   std::erase(pending_in, went_to);
   if (pending_in.empty()) return {};
@@ -93,9 +94,9 @@ std::string elsewhere_text(const std::string& topic, const std::string& id,
   // Without -p the command would also cancel the record that was just sent.
   return fmt::format(
       "{}: this went to partition {}, and the id is pending in {} {} too, which it does not "
-      "change; `tarry delayed cancel {} {} -p {}` cancels {}",
+      "change; `tarry delayed cancel {} {} -p {}{}` cancels {}",
       cell(id), went_to, is_one ? "partition" : "partitions", others, cell(topic), cell(id),
-      pending_in.front(), is_one ? "that one" : "the first of these");
+      pending_in.front(), flags, is_one ? "that one" : "the first of these");
 }
 
 std::string elsewhere_note(BrokerOptions options, const std::string& topic, const std::string& id,
@@ -118,7 +119,7 @@ std::string elsewhere_note(BrokerOptions options, const std::string& topic, cons
   std::vector<PartitionIndex> pending_in;
   for (const auto& partition : found["partitions"])
     if (partition.is_number_integer()) pending_in.push_back(partition.get<PartitionIndex>());
-  return elsewhere_text(topic, id, std::move(pending_in), went_to);
+  return elsewhere_text(topic, id, std::move(pending_in), went_to, broker_flags(options));
 }
 
 PendingNote::PendingNote(const BrokerOptions& options, std::string topic)

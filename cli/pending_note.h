@@ -61,6 +61,7 @@ std::string elsewhere_note(BrokerOptions options, const std::string& topic, cons
 
 // The same from the partitions in which the id is pending.
 std::string elsewhere_text(const std::string& topic, const std::string& id,
-                           std::vector<PartitionIndex> pending_in, PartitionIndex went_to);
+                           std::vector<PartitionIndex> pending_in, PartitionIndex went_to,
+                           const std::string& flags = {});
 
 }  // namespace tarry::cli

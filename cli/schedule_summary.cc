@@ -35,24 +35,19 @@ delay::TopicDelay delay_configs_in(const std::vector<ConfigEntry>& configs) {
 
 // `id` as one word of a command that finds it; nullopt if a terminal could not show that.
 std::optional<std::string> id_word(const std::string& id) {
-  if (id.empty() || cell(id) != id) return std::nullopt;
+  auto word = shell_word(id);
   // An argument that begins with a dash is an option, unless "--" stands before it.
-  const std::string before = id.starts_with('-') ? "-- " : "";
-  const bool is_plain = std::ranges::all_of(id, [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           std::string_view("-._:/@%+,=").contains(c);
-  });
-  if (is_plain) return before + id;
-  std::string quoted = before + "'";
-  for (const char c : id) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+  if (word && id.starts_with('-')) word->insert(0, "-- ");
+  return word;
 }
 
 }  // namespace
 
 ScheduleSummary::ScheduleSummary(std::string topic, RecordHeaders headers,
-                                 const std::vector<ConfigEntry>& configs, WallTime sent)
+                                 const std::vector<ConfigEntry>& configs, WallTime sent,
+                                 std::string flags)
     : topic_(std::move(topic)),
+      flags_(std::move(flags)),
       headers_(std::move(headers)),
       delay_(delay_configs_in(configs)),
       has_dead_letters_(std::ranges::any_of(configs,
@@ -149,9 +144,9 @@ std::string ScheduleSummary::due_line(bool is_terminal) const {
 
 std::string ScheduleSummary::find_line() const {
   if (const auto id = id_word(explanation_.id))
-    return fmt::format("to find it: tarry delayed get {} {}", topic_, *id);
-  std::string line =
-      fmt::format("to find {}: tarry delayed list {}", delayed_ == 1 ? "it" : "them", topic_);
+    return fmt::format("to find it: tarry delayed get {}{} {}", topic_, flags_, *id);
+  std::string line = fmt::format("to find {}: tarry delayed list {}{}",
+                                 delayed_ == 1 ? "it" : "them", topic_, flags_);
   if (!earliest_ || !latest_) return line;
   // The broker's clock decided the due time, and this one computed it: the range allows for both.
   const auto slack = counts_from_arrival_ ? clock_difference : 0s;

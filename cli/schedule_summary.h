@@ -35,8 +35,9 @@ class ScheduleSummary {
   enum class Fate { delayed, cancellation, expired, dead_letter };
 
   // `configs` are the topic's, as far as they are known; the first record was sent at `sent`.
+  // `flags` name the broker in the command that finds the records; see broker_flags().
   ScheduleSummary(std::string topic, RecordHeaders headers, const std::vector<ConfigEntry>& configs,
-                  WallTime sent);
+                  WallTime sent, std::string flags = {});
 
   // One more record has been answered without an offset, at `answered`.
   void add(WallTime answered);
@@ -59,6 +60,7 @@ class ScheduleSummary {
   std::string find_line() const;
 
   const std::string topic_;
+  const std::string flags_;
   const RecordHeaders headers_;
   const delay::TopicDelay delay_;
   bool has_dead_letters_;             // Constant after construction, like the one below it.

@@ -176,11 +176,34 @@ Result<> idle_end(bool is_lost, const ServiceCheck& service) {
               "no record came within --idle, because the connection to the broker is lost");
 }
 
+// A broker that cannot be reached brings neither records nor an end.  A reader that ends by itself
+// fails after its timeout; one that follows goes on, and the consumer has said why nothing comes.
+class ReachLimit {
+ public:
+  explicit ReachLimit(const ConsumeOptions& options)
+      : ends_(options.until_end || options.count || options.idle),
+        until_(steady_clock::now() + options.broker.timeout) {}
+
+  template <typename Consumer>
+  Result<> check(Consumer& consumer) const {
+    if (!ends_ || !consumer.is_unreachable() || steady_clock::now() < until_) return {};
+    return consumer.timeout_error();
+  }
+
+ private:
+  const bool ends_;
+  const steady_clock::time_point until_;
+};
+
 // Reads partitions without a group.
 class Consumption {
  public:
   Consumption(const ConsumeOptions& options, OffsetWord from, RecordFormat format)
-      : options_(options), from_(from), printer_(options, std::move(format)), service_(options) {}
+      : options_(options),
+        from_(from),
+        printer_(options, std::move(format)),
+        service_(options),
+        reach_(options) {}
 
   int run() {
     auto consumer = KafkaConsumer::open(options_.broker.kafka(), options_.topic);
@@ -230,6 +253,8 @@ class Consumption {
         if (options_.until_end && reading_.empty()) return {};
       } else if (const auto* record = std::get_if<ConsumedRecord>(&*next)) {
         if (printer_.print(*record)) return {};
+      } else if (auto reached = reach_.check(consumer); !reached) {
+        return reached;
       } else if (printer_.is_idle()) {
         return idle_end(consumer.is_lost(), service_);
       } else {
@@ -252,6 +277,7 @@ class Consumption {
   std::set<PartitionIndex> reading_;  // The partitions whose end was not reached yet.
   RecordPrinter printer_;
   ServiceCheck service_;
+  const ReachLimit reach_;
 };
 
 // Reads as a member of a group: commits records once they are written, never before, and leaves the
@@ -262,7 +288,8 @@ class GroupConsumption {
       : options_(options),
         from_end_(from_end),
         printer_(options, std::move(format)),
-        service_(options) {}
+        service_(options),
+        reach_(options) {}
 
   int run() {
     auto consumer = KafkaGroupConsumer::open(
@@ -298,6 +325,7 @@ class GroupConsumption {
         if (printer_.is_flush_due()) flush();
         continue;
       }
+      if (auto reached = reach_.check(*consumer_); !reached) return reached;
       const auto assigned = consumer_->assigned();
       // A member without partitions gets neither records nor the end of one, so for it --idle
       // counts from the assignment.
@@ -354,6 +382,7 @@ class GroupConsumption {
       printed_;  // Next offsets of records that may not be written yet.
   RecordPrinter printer_;
   ServiceCheck service_;
+  const ReachLimit reach_;
   std::unique_ptr<KafkaGroupConsumer> consumer_;  // Calls before_revoke(), so it goes first.
 };
 

@@ -273,9 +273,10 @@ void add_delayed_control(const AddDelayed& add) {
         ->add_option("ID", options->ids,
                      "Schedule ids, or handles, which begin with @; - reads them from standard "
                      "input, one per line")
-        // Not required, because a selection needs none; with a least number of 0 CLI11 would not
-        // take the ids that stand behind --.
-        ->expected(1, CLI::detail::expected_max_vector_size)
+        // Not required, because a selection needs none.  CLI11 takes words that stand behind -- as
+        // long as there are fewer than the least number, which take-all does not enforce.
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->expected(CLI::detail::expected_max_vector_size, CLI::detail::expected_max_vector_size)
         ->check(is_id_or_handle);
     add_selection(*command, *options);
     add_partition(*command, *options);

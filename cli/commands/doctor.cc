@@ -242,11 +242,13 @@ class Doctor {
       return std::nullopt;
     }
     if (!status) {
-      add("broker", options_.names_broker() ? Level::problem : Level::ok,
-          options_.names_broker()
-              ? status.error().message
-              : fmt::format("no broker answers at {}: checking what a start needs",
-                            cell(broker.admin)));
+      // A broker that is started would find its port taken.
+      const bool is_problem =
+          options_.names_broker() || admin->obstacle() == AdminClient::Obstacle::stranger;
+      add("broker", is_problem ? Level::problem : Level::ok,
+          is_problem ? status.error().message
+                     : fmt::format("no broker answers at {}: checking what a start needs",
+                                   cell(broker.admin)));
       return std::nullopt;
     }
     is_running_ = true;

@@ -359,7 +359,7 @@ class Production {
       const auto configs = producer_->configs();
       // Without the topic's configs the summary says less, and nothing fails.
       scheduled_.emplace(options_.topic, headers_, configs.value_or(std::vector<ConfigEntry>{}),
-                         first_sent_);
+                         first_sent_, broker_flags(options_.broker));
     }
     return *scheduled_;
   }

@@ -39,6 +39,18 @@ std::string cell(std::string_view text) {
   return out;
 }
 
+std::optional<std::string> shell_word(const std::string& text) {
+  if (text.empty() || cell(text) != text) return std::nullopt;
+  const bool is_plain = std::ranges::all_of(text, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           std::string_view("-._:/@%+,=").contains(c);
+  });
+  if (is_plain) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string shortened(std::string_view utf8, std::size_t width) {
   if (width_of(utf8) <= width || width == 0) return std::string(utf8);
   std::size_t end = 0;

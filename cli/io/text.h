@@ -3,6 +3,7 @@
 // Conversions between bytes and text, for a command line, JSON and a table.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@ namespace tarry::cli {
 // One cell of a table, always on one line.  Control characters, the backslash and bytes that
 // are not UTF-8 become \t, \n, \\, \xNN; other UTF-8 stays as it is.
 std::string cell(std::string_view text);
+
+// As one word of a shell's command line; nullopt for a text that a terminal could not show.
+std::optional<std::string> shell_word(const std::string& text);
 
 // Its first `width` code points, the last of which says by an ellipsis that there were more.
 std::string shortened(std::string_view utf8, std::size_t width);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/time_text.h"
 #include "cli/io/exit_status.h"
+#include "cli/kafka/advertised_check.h"
 #include "cli/kafka/error_text.h"
 #include "cli/kafka/handles.h"
 #include "cli/kafka/loopback_check.h"
@@ -25,6 +26,11 @@ constexpr milliseconds lost_probe_timeout{200};
 
 // The wait after a deadline, because librdkafka may take 0 for its own default.
 constexpr milliseconds min_timeout{1};
+
+// How long nothing comes over the address that a broker advertises before it is tried; and how long
+// the brokers, one of which has answered before, then have to tell it.
+constexpr milliseconds advertised_patience{3000};
+constexpr milliseconds advertised_probe_timeout{300};
 
 // A wait for the answer after a login; doubled each time, so that a broker far away can answer, and
 // a login that fails is noticed soon.
@@ -86,7 +92,9 @@ Result<> check_property(std::string_view word) {
 }
 
 KafkaConnection::KafkaConnection(KafkaSettings settings, KafkaCallbacks callbacks)
-    : settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
+    : settings_(std::move(settings)),
+      callbacks_(std::move(callbacks)),
+      advertised_check_due_(steady_clock::now() + advertised_check_interval()) {}
 
 KafkaConnection::~KafkaConnection() {
   // Without the flag it would wait for an answer to what it is asking just now.
@@ -191,6 +199,13 @@ void KafkaConnection::poll(milliseconds wait) {
 
 std::unexpected<Error> KafkaConnection::timeout_error() {
   poll();  // The reason may not have been taken yet.
+  // What can be done about it was said before.
+  if (is_unreachable()) {
+    return fail(Errc::io, fmt::format("no answer from {} within {}", unreachable_,
+                                      format_duration(settings_.timeout)));
+  }
+  if (auto problem = advertised_problem(); !problem.empty())
+    return fail(Errc::io, std::move(problem));
   return fail(Errc::io, fmt::format("no answer from {} within {}{}{}", printable(settings_.brokers),
                                     format_duration(settings_.timeout),
                                     last_failure_.empty() ? "" : ": ", last_failure_));
@@ -228,6 +243,48 @@ void KafkaConnection::on_error(rd_kafka_resp_err_t error, const char* reason) {
   if (error == RD_KAFKA_RESP_ERR__AUTHENTICATION) login_failure_ = last_failure_;
 }
 
+milliseconds KafkaConnection::advertised_check_interval() const {
+  // Half of the timeout, so that a command says it before it gives up.
+  return std::min(advertised_patience, settings_.timeout / 2);
+}
+
+// Empty: every advertised address that was tried takes connections, or no broker answers.
+std::string KafkaConnection::advertised_problem() {
+  if (was_reached_) return {};
+  const struct rd_kafka_metadata* metadata = nullptr;
+  // About no topic at all: every answer lists the brokers.
+  if (rd_kafka_metadata(client_, 0, nullptr, &metadata,
+                        in_ms(std::min(advertised_probe_timeout, timeout()))) !=
+      RD_KAFKA_RESP_ERR_NO_ERROR) {
+    return {};
+  }
+  const KafkaMetadata owned(metadata);
+  const auto found = find_unreachable(*owned);
+  if (!found) {
+    // Nothing comes for another reason.
+    advertised_check_due_ = steady_clock::time_point::max();
+    return {};
+  }
+  unreachable_ = found->advertised;
+  return unreachable_text(*found);
+}
+
+void KafkaConnection::check_advertised() {
+  if (was_reached_ || is_lost_ || is_unreachable()) return;
+  const auto now = steady_clock::now();
+  if (now < advertised_check_due_) return;
+  advertised_check_due_ = now + advertised_check_interval();
+  if (const auto problem = advertised_problem(); !problem.empty())
+    complain(problem + "; still trying");
+}
+
+void KafkaConnection::mark_reached() {
+  was_reached_ = true;
+  if (!is_unreachable()) return;
+  complain("the broker is reached now");
+  unreachable_.clear();
+}
+
 void KafkaConnection::watch(rd_kafka_topic_t* topic) {
   if (std::exchange(all_brokers_down_, false) && !is_lost_) {
     is_lost_ = true;
@@ -235,7 +292,10 @@ void KafkaConnection::watch(rd_kafka_topic_t* topic) {
                          printable(settings_.brokers), last_failure_.empty() ? "" : ": ",
                          last_failure_));
   }
-  if (!is_lost_) return;
+  if (!is_lost_) {
+    check_advertised();
+    return;
+  }
   const struct rd_kafka_metadata* metadata = nullptr;
   if (rd_kafka_metadata(client_, 0, topic, &metadata, in_ms(lost_probe_timeout)) !=
       RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -245,10 +305,15 @@ void KafkaConnection::watch(rd_kafka_topic_t* topic) {
   const KafkaMetadata owned(metadata);
   // The first answer is not enough: errors from before it may still be queued, and would look like
   // another loss.  The caller polls before the second answer, which takes them.
-  if (++answers_ == 2) mark_connected();
+  if (++answers_ == 2) say_back();
 }
 
 void KafkaConnection::mark_connected() {
+  mark_reached();
+  say_back();
+}
+
+void KafkaConnection::say_back() {
   all_brokers_down_ = false;
   answers_ = 0;
   if (!std::exchange(is_lost_, false)) return;

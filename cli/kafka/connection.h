@@ -13,6 +13,10 @@
 // A connection that logs in is open once it has logged in, so that a wrong password is one failed
 // login and one error.
 //
+// The address that was given may answer while the one that the broker advertises leads nowhere.  A
+// caller that waits for records learns that by check_advertised(), every other one by the error of
+// its timeout.
+//
 // Invariants
 //   - Nothing here waits longer for a broker than timeout().
 //   - librdkafka has threads of its own, which run none of our code: callbacks run in poll() and in
@@ -70,23 +74,36 @@ class KafkaConnection {
   // The broker did not answer.
   std::unexpected<Error> timeout_error();
 
+  // A caller that waits for a broker's records, or for its answers to them, calls it again and
+  // again.  Says on stderr, once, that the address that the broker advertises cannot be reached.
+  // Asks only now and then, and no more once something has come.
+  void check_advertised();
+  // Something came over the address that a broker advertises.
+  void mark_reached();
+
   // A consumer, which reads on when a broker goes away, calls it while no record comes.  It says on
   // stderr that the connection is lost, once each time, and asks about `topic` until a broker
   // answers.
   void watch(rd_kafka_topic_t* topic);
-  // Something came from a broker; says that the connection is back when it was lost.
+  // A record, or the end of a partition, came from a broker; says that the connection is back when
+  // it was lost.
   void mark_connected();
 
   // The connection is lost and stderr says so.
   bool is_lost() const { return is_lost_; }
+  // Nothing ever came over the address that a broker advertises, and nobody can connect to it.
+  bool is_unreachable() const { return !unreachable_.empty(); }
   // A request would not be answered now; stderr may not say so yet.
-  bool is_disconnected() const { return is_lost_ || all_brokers_down_; }
+  bool is_disconnected() const { return is_lost_ || all_brokers_down_ || is_unreachable(); }
 
  private:
   KafkaConnection(KafkaSettings settings, KafkaCallbacks callbacks);
   void set_callbacks(rd_kafka_conf_t* config);
   void on_error(rd_kafka_resp_err_t error, const char* reason);
   Result<> wait_for_login();
+  std::chrono::milliseconds advertised_check_interval() const;
+  std::string advertised_problem();
+  void say_back();
 
   const KafkaSettings settings_;
   const KafkaCallbacks callbacks_;
@@ -96,6 +113,9 @@ class KafkaConnection {
   bool all_brokers_down_ = false;  // librdkafka has said so, and nothing came since.
   bool is_lost_ = false;
   int answers_ = 0;  // In a row, while the connection is lost.
+  bool was_reached_ = false;
+  std::string unreachable_;  // The advertised address; empty: it is not known that it is none.
+  std::chrono::steady_clock::time_point advertised_check_due_;
 };
 
 using KafkaConnectionPtr = std::unique_ptr<KafkaConnection>;

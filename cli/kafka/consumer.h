@@ -64,6 +64,9 @@ class KafkaConsumer {
   bool is_at_end() const { return at_end_.size() == next_.size(); }
 
   bool is_lost() const { return connection_->is_lost(); }  // The connection.
+  // See KafkaConnection; the error is that of a wait which is over.
+  bool is_unreachable() const { return connection_->is_unreachable(); }
+  std::unexpected<Error> timeout_error() { return connection_->timeout_error(); }
   Result<> check_in_service(const std::vector<PartitionIndex>& partitions);
 
  private:

@@ -73,6 +73,8 @@ void KafkaGroupConsumer::on_rebalanced(rd_kafka_resp_err_t what,
                                        rd_kafka_topic_partition_list_t* partitions) {
   auto* client = connection_->client();
   const bool given = what == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+  // The group's coordinator has answered; a member without partitions gets nothing else.
+  if (given) connection_->mark_reached();
   // Before the partitions are given back, because only their member can commit for them.
   if (!given && before_revoke_) {
     std::vector<PartitionIndex> taken;
@@ -132,6 +134,11 @@ void KafkaGroupConsumer::store_offset(PartitionIndex partition, Offset next) {
 
 Result<> KafkaGroupConsumer::close() {
   last_.reset();
+  // Nothing was read, so there is nothing to commit.
+  if (connection_->is_unreachable()) {
+    is_member_ = false;
+    return {};
+  }
   // librdkafka would wait for an answer for as long as the session lasts, whatever --timeout says.
   if (connection_->is_disconnected()) {
     is_member_ = false;

@@ -51,6 +51,8 @@ class KafkaGroupConsumer {
   using Next = KafkaConsumer::Next;
   Result<Next> next(std::chrono::milliseconds wait);
   bool is_lost() const { return connection_->is_lost(); }  // The connection.
+  bool is_unreachable() const { return connection_->is_unreachable(); }
+  std::unexpected<Error> timeout_error() { return connection_->timeout_error(); }
   Result<> check_in_service(const std::vector<PartitionIndex>& partitions);
 
   // The partitions that the group has given us, which may be none; nullopt until it has decided.

@@ -130,6 +130,8 @@ Result<std::vector<ConfigEntry>> KafkaProducer::configs() {
 
 void KafkaProducer::poll() {
   connection_->poll();
+  // A person who types records would learn only at the end of the input that none was accepted.
+  if (reported_ < sent_) connection_->check_advertised();
 }
 
 Result<> KafkaProducer::finish() {
@@ -142,6 +144,7 @@ Result<> KafkaProducer::wait_until(const std::function<bool()>& reached) {
   auto since = steady_clock::now();
   while (!reached()) {
     connection_->poll(20ms);
+    connection_->check_advertised();
     const auto now = steady_clock::now();
     if (reported_ != reported) {
       reported = reported_;
@@ -170,8 +173,9 @@ std::optional<std::uint64_t> KafkaProducer::max_pending() {
 std::unexpected<Error> KafkaProducer::give_up() {
   auto error = connection_->timeout_error();
   // A broker may answer and take nothing for now; librdkafka sends again and again and does not say
-  // so.
-  if (auto reason = reasons_->topic_refusal(topic_.get())) {
+  // so.  Where nobody can connect there is nobody to ask.
+  if (auto reason =
+          connection_->is_unreachable() ? std::nullopt : reasons_->topic_refusal(topic_.get())) {
     error = fail(Errc::io, std::move(*reason));
   } else if (const auto limit = max_pending()) {
     // A broker that tells the topic's configs is there: it answers, and takes nothing.
@@ -189,6 +193,8 @@ std::unexpected<Error> KafkaProducer::give_up() {
 }
 
 void KafkaProducer::on_delivered(const rd_kafka_message_t& message) {
+  // The errors of a broker are above zero, those of librdkafka below.
+  if (message.err >= RD_KAFKA_RESP_ERR_NO_ERROR) connection_->mark_reached();
   Delivery delivery;
   delivery.number = reinterpret_cast<std::uintptr_t>(message._private);
   delivery.partition = message.partition;

@@ -220,6 +220,28 @@ TEST_SUITE("admin client") {
     ::unsetenv("TARRY_ADMIN_TOKEN");
   }
 
+  TEST_CASE(
+      "a 401 is that of a broker only with Tarry's realm, and else nobody is sent for a token") {
+    const Data data;
+    const auto refusal = [](const std::string& realm) {
+      return fmt::format(
+          "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: {}\r\nContent-Length: 0\r\n\r\n", realm);
+    };
+    const std::string nowhere = data.path + "/nowhere";
+    Server files([&](const std::string&) { return refusal("Basic realm=\"files\""); });
+    AdminClient wrong({.address = files.address(), .timeout = 5s, .data = nowhere});
+    const auto of_files = wrong.get("/status");
+    REQUIRE_FALSE(of_files.has_value());
+    CHECK(of_files.error().message.contains("something else answers at " + files.address()));
+    CHECK(wrong.obstacle() == AdminClient::Obstacle::stranger);
+    Server broker([&](const std::string&) { return refusal("Bearer realm=\"tarry\""); });
+    AdminClient right({.address = broker.address(), .timeout = 5s, .data = nowhere});
+    const auto of_broker = right.get("/status");
+    REQUIRE_FALSE(of_broker.has_value());
+    CHECK(of_broker.error().message.contains("needs the admin's token"));
+    CHECK(right.obstacle() == AdminClient::Obstacle::wants_token);
+  }
+
   TEST_CASE("the note about other partitions believes no admin that was named for another broker") {
     const Data data;
     // Its status has no cluster id, so it is not known to be the broker's.

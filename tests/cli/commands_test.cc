@@ -246,6 +246,11 @@ TEST_CASE(
            {"delayed", "move", "t", "--by", "1h", "--admin", nobody, "--", "-x"}}) {
     check_refused(words, "-x: nothing listens at 127.0.0.1:1", 1);
   }
+  // Also behind an id that stands before it: the error is that of the first, and no wrong usage.
+  check_refused({"delayed", "cancel", "t", "a", "--admin", nobody, "--", "-x"},
+                "a: nothing listens at 127.0.0.1:1", 1);
+  check_refused({"delayed", "cancel", "t", "a", "b", "--admin", nobody, "--", "-x", "c"},
+                "a: nothing listens at 127.0.0.1:1", 1);
   check_refused({"topic", "create", "t", "--", "-x"},
                 "topic create: -x: unexpected argument; usage: tarry topic create NAME");
   check_refused({"topic", "list", "--", "-x"}, "topic list: -x: unexpected argument; usage: ");

@@ -153,6 +153,18 @@ TEST_CASE("an id is one word of the command, or is not in it") {
   CHECK(found("two\nlines").starts_with("to find it: tarry delayed list orders --from "));
 }
 
+TEST_CASE("the command that finds a record names the broker as produce was told, before the id") {
+  const auto found = [](const RecordHeaders& headers) {
+    ScheduleSummary summary("orders", headers, {}, sent_at, " -b localhost:19092");
+    summary.add(sent_at + 20ms);
+    return summary.lines().back();
+  };
+  CHECK(found({{"x-delay", "1h"}, {"x-schedule-id", "-5"}}) ==
+        "to find it: tarry delayed get orders -b localhost:19092 -- -5");
+  CHECK(found({{"x-delay", "1h"}})
+            .starts_with("to find it: tarry delayed list orders -b localhost:19092 --from "));
+}
+
 TEST_SUITE_END();
 
 }  // namespace

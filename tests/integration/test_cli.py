@@ -385,6 +385,14 @@ def _(ctx):
     assert due.startswith("first due 20") and due.endswith("-12-24T08:00:00.000Z; recurring: cron 0 9 24 12 * Europe/Berlin, 2 of 2 left"), due
     assert epoch_ms(due.split()[2].rstrip(";")) == found[0]["due_ms"], (due, found)
 
+    # The command names the broker in the words of this one, where no variable does, and can be given as it is.
+    nobody = {"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""}
+    flags = ("-b", broker.brokers, "--admin", "%s:%d" % broker.admin)
+    find = run(broker.binary, "produce", topic, "-v", "x", "--delay", "2h", "--id", "given", "-k", "k", *flags, env=nobody).stdout.splitlines()[-1]
+    assert find == f"to find it: tarry delayed get {topic} {' '.join(flags)} given", find
+    words = find.split(": tarry ", 1)[1].split()
+    assert json.loads(run(broker.binary, *words, "--json", env=nobody).stdout)["id"] == "given"
+
 
 @case("tarry produce warns about a header whose name is one letter off, and still sends the record")
 def _(ctx):
@@ -608,6 +616,43 @@ def _(ctx):
             assert waits.wait(20) == 0, (words, waits.stdout.read())
         assert broker.stop() == 0
     broker.start()
+
+
+@case("an advertised address to which nobody can connect is named at once, and ends every command that waits for an end", alone=True)
+def _(ctx):
+    # Bound, and not listening: it stays nobody's during the test.
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        advertised = "127.0.0.1:%d" % nobody.getsockname()[1]
+        broker, topic = ctx.broker(arguments=["--advertise", advertised]), ctx.topic()
+        with broker.client() as client:
+            client.create_topic(topic)
+        told = (broker.brokers, advertised, "Connection refused", "advertised.listeners", "--advertise")
+        ended = f"no answer from {advertised} within 2s"
+        for words in (("consume", topic, "--until-end"), ("consume", topic, "--idle", "1ms"), ("consume", topic, "-n", "1"),
+                      ("consume", topic, "-g", "billing", "--until-end"), ("produce", topic, "-v", "x"),
+                      ("produce", topic, "-v", "x", "--acks", "1")):
+            began = time.monotonic()
+            done = broker.cli(*words, "--timeout", "2s", check=False)
+            took, lines = time.monotonic() - began, done.stderr.splitlines()
+            assert done.returncode == 1 and len(lines) == 2, (words, done)
+            assert all(word in lines[0] for word in told) and ended in lines[1], (words, lines)
+            assert 1.5 < took < 5, (words, took)
+        for words in (("topic", "create", "other"), ("consume", topic, "--from", "@2026-01-01T00:00:00Z"), ("group", "list")):
+            one_line(broker.cli(*words, "--timeout", "1s", check=False), 1, *told)
+        # One that follows says it and goes on, until it is ended.
+        for more in ((), ("-g", "billing")):
+            with subprocess.Popen([broker.binary, "consume", topic, "-b", broker.brokers, "--timeout", "1s", *more],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+                said = follower.stderr.readline().decode()
+                assert all(word in said for word in told), said
+                time.sleep(1.5)
+                assert follower.poll() is None, more
+                began = time.monotonic()
+                follower.send_signal(signal.SIGINT)
+                out, rest = follower.communicate(timeout=30)
+                assert follower.returncode == 0 and out == b"" and rest == b"", (more, follower.returncode, rest)
+                assert time.monotonic() - began < 3, f"{more}: it waited for an answer"
 
 
 @case("tarry consume continues after the broker was down for longer than its timeout, with a group and without")

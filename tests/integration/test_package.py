@@ -6,6 +6,7 @@ are run one after the other in a root of their own."""
 
 import gzip
 import json
+import posixpath
 import re
 import shlex
 import shutil
@@ -125,6 +126,16 @@ def check_installed(machine):
     assert "security" in pages and "upgrading" in pages, pages
     for page in pages:
         assert machine.exists(f"/usr/share/doc/tarry/{page}.md.gz"), f"operating.md names {page}.md, and the package lacks it"
+    installed = set(machine.shell("cd /usr/share/doc/tarry && find . -type f -printf '%P\\n'").split())
+    links = 0
+    for page in sorted(name for name in installed if name.endswith(".md.gz")):
+        text = gzip.decompress(machine.shared_copy(f"/usr/share/doc/tarry/{page}").read_bytes()).decode()
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if "://" not in target:
+                path = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+                assert path in installed or f"{path}.gz" in installed, f"{page} links to {target}, and the package lacks it"
+                links += 1
+    assert links > 100 and "recipes/go/retry/main.go" in installed, (links, installed)
     for name in ("alerts.yml", "dashboard.json"):
         assert machine.shell(f"cat /usr/share/tarry/{name}") == (ROOT / "packaging" / name).read_text(), name
 
@@ -297,6 +308,8 @@ def _(ctx):
                 # Only this step may use the network.
                 machine.run("sh", "-c", re.sub(r"--mount=\S+ ", "", rest), network="outer", within=300)
                 machine.run("rm", "-r", mounted)
+        # Kubernetes refuses a name under runAsNonRoot; the number is that of the package's user.
+        assert words["USER"].isdecimal() and machine.shell("id -u tarry").strip() == words["USER"], words["USER"]
         place = {"user": words["USER"], "cwd": words["WORKDIR"]}
         assert machine.run(*health, **place, check=False).returncode == 1, "healthy without a broker"
         broker = machine.spawn(*entry, *arguments, **place, init=True)

@@ -203,6 +203,21 @@ def unusual_records(ctx, broker, command):
     run(*command["retry"], broker.brokers, topic, 100, within=60)
     dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
     assert set(dead["third"]) == {"retry-origin", "retry-tries", "retry-error"}, dead
+    # Too large for the topics that it is sent to: one for the retry topic, one for the dead letters.
+    topic = ctx.topic("large")
+    broker.cli("topic", "create", topic)
+    for end in (".retry", ".dead"):
+        broker.cli("topic", "create", topic + end, "--config", "max.message.bytes=1000")
+    for key, value in (("fifth", "order 2"), ("sixth", "nonsense")):
+        producer.produce(topic, key=key, value=value, headers=[("note", b"x" * 2000)])
+    producer.flush()
+    run(*command["retry"], broker.brokers, topic, 100, within=60)
+    dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
+    for offset, (key, value, why) in enumerate((("fifth", "order 2", "the bank does not answer"), ("sixth", "nonsense", "not an order"))):
+        assert dead[key] == {"retry-origin": f"{topic}/0/{offset}", "retry-tries": "1", "retry-cut": value,
+                             "retry-error": f"too large to be sent on: {why}"}, dead
+    said = [json.loads(line) for line in broker.cli("consume", topic + ".dead", "--until-end", "--json").stdout.splitlines()]
+    assert [each["value"] for each in said if each["key"] in ("fifth", "sixth")] == [None, None], said
 
     # Dead letters that another program put there.
     topic = ctx.topic("foreign")

@@ -1,6 +1,7 @@
 """What people meet at a terminal: help, completion, man pages, local times, the live view, the checks."""
 
 import fcntl
+import http.server
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 
 from certificates import Authority
@@ -423,6 +425,32 @@ def _(ctx):
     assert broker.stop() == 0
     done = run(broker.binary, "doctor", "--config", file, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""})
     assert done.returncode == 0 and f"because no broker of these settings answers: nothing listens at {admin}\n" in done.stdout, done
+
+
+@case("tarry doctor takes the 401 of another program for no broker")
+def _(ctx):
+    class Files(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="files"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files) as files:
+        threading.Thread(target=files.serve_forever, daemon=True).start()
+        try:
+            admin = "127.0.0.1:%d" % files.server_address[1]
+            for words in (("--admin", admin), ("--data", ctx.directory / "fresh", "--set", f"tarry.admin.listener={admin}", "--set", "listeners=127.0.0.1:0")):
+                done = run(ctx.options.binary, "doctor", *words, "--json", check=False, cwd=ctx.directory,
+                           env={"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""})
+                told = [row["detail"] for row in json_lines(done) if row["check"] == "broker"]
+                assert done.returncode == 1 and f"something else answers at {admin}" in told[0] and len(told) == 1, (words, done)
+                assert "a broker runs" not in done.stdout, (words, done)
+        finally:
+            files.shutdown()
 
 
 @case("tarry doctor takes a relative directory, looks at log.dirs, and says which listener of a running broker is open to all and how many connections it serves")

@@ -8,6 +8,7 @@ import kafkajs from 'kafkajs'
 const { Kafka, Partitioners, logLevel } = kafkajs
 const [brokers, topic, firstDelayMs = 1000] = process.argv.slice(2)
 const maxTries = 3
+const cut = 500 // How much of a reason is sent, and of a key and a value that are too large.
 // What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
 const scheduling = /^x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)$/i
 
@@ -36,17 +37,29 @@ async function tryAgainOrPutAside ({ from, partition, message, tries, error }) {
   // The id names the record that failed first. If we crash before the commit and come here again,
   // the second copy replaces the first instead of joining it.
   const origin = ours(from, message, 'retry-origin') || `${from}/${partition}/${message.offset}`
-  const added = { 'retry-origin': origin, 'retry-tries': String(tries), 'retry-error': String(error?.message ?? error) }
-  const again = tries < maxTries && !(error instanceof Hopeless)
+  const added = { 'retry-origin': origin, 'retry-tries': String(tries), 'retry-error': String(error?.message ?? error).slice(0, cut) }
+  let again = tries < maxTries && !(error instanceof Hopeless)
   if (again) {
     const delay = firstDelayMs * 2 ** (tries - 1) * (1 + Math.random() / 4) // Not all at once after an outage.
     Object.assign(added, { 'x-schedule-id': origin, 'x-delay': String(Math.round(delay)) })
   }
   // The partition is the same too: an id belongs to its partition, and a record may have no key.
-  const sent = await producer.send({
-    topic: again ? `${topic}.retry` : `${topic}.dead`,
-    messages: [{ partition, key: message.key, value: message.value, headers: { ...theirs, ...added } }]
-  })
+  const send = (to, key, value, headers) => producer.send({ topic: to, messages: [{ partition, key, value, headers }] })
+  let sent
+  try {
+    sent = await send(again ? `${topic}.retry` : `${topic}.dead`, message.key, message.value, { ...theirs, ...added })
+  } catch (refused) {
+    if (refused.type !== 'MESSAGE_TOO_LARGE') throw refused
+    // The topic takes no record of this size. The beginning of the value goes into a header, so that nobody takes it
+    // for the whole; the whole is where retry-origin says.
+    again = false
+    sent = await send(`${topic}.dead`, message.key?.subarray(0, cut) ?? null, null, {
+      'retry-origin': origin,
+      'retry-tries': String(tries),
+      'retry-error': `too large to be sent on: ${added['retry-error']}`,
+      'retry-cut': message.value?.subarray(0, cut) ?? ''
+    })
+  }
   // To a partition that does not exist kafkajs sends nothing, and says so by this alone.
   if (sent.length === 0) throw new Error('the topics have to have the same number of partitions')
   console.log(`${message.value}: try ${tries} failed, ${again ? 'again later' : 'put aside'}`)

@@ -9,11 +9,12 @@ import random
 import re
 import sys
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 brokers, topic = sys.argv[1:3]
 first_delay_ms = int(sys.argv[3]) if len(sys.argv) > 3 else 1000
 max_tries = 3
+cut = 500  # How much of a reason is sent, and of a key and a value that are too large.
 # What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
 scheduling = re.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", re.IGNORECASE)
 
@@ -36,6 +37,11 @@ def name_of(record):
     return (record.value() or b"").decode(errors="replace")
 
 
+def reason_of(error):
+    """As text that can be sent: a text of yours may have half of a character (a lone surrogate), and any length."""
+    return str(error)[:cut].encode(errors="replace").decode()
+
+
 def ours(record, headers, name):
     """Only in the retry topic are these headers ours; elsewhere somebody else may use the same names."""
     return (headers.get(name) or b"").decode(errors="replace") if record.topic() == f"{topic}.retry" else ""
@@ -51,20 +57,30 @@ def send(*args, **record):
 
 
 def try_again_or_put_aside(record, headers, tries, error):
-    """Sends the record on with its own headers and ours. The caller commits only after that."""
+    """Sends the record on with its own headers and ours, and returns whether it is tried again. The caller commits only after that."""
     # The id names the record that failed first. If we crash before the commit and come here again,
     # the second copy replaces the first instead of joining it.
     origin = ours(record, headers, "retry-origin") or f"{record.topic()}/{record.partition()}/{record.offset()}"
-    added = {"retry-origin": origin, "retry-tries": str(tries), "retry-error": str(error)}
-    target = f"{topic}.dead"
-    if tries < max_tries and not isinstance(error, ValueError):  # Nonsense stays nonsense.
-        target = f"{topic}.retry"
+    added = {"retry-origin": origin, "retry-tries": str(tries), "retry-error": reason_of(error)}
+    again = tries < max_tries and not isinstance(error, ValueError)  # Nonsense stays nonsense.
+    if again:
         delay = first_delay_ms * 2 ** (tries - 1) * random.uniform(1, 1.25)  # Not all at once after an outage.
         added |= {"x-schedule-id": origin, "x-delay": str(int(delay))}
     theirs = {name: value for name, value in headers.items() if not scheduling.fullmatch(name)}
     # The partition is the same too: an id belongs to its partition, and a record may have no key.
-    send(target, partition=record.partition(), key=record.key(), value=record.value(), headers={**theirs, **added})
-    print(f"{name_of(record)}: try {tries} failed, {'again later' if target.endswith('.retry') else 'put aside'}", flush=True)
+    key, value = record.key(), record.value() or b""
+    try:
+        send(f"{topic}.retry" if again else f"{topic}.dead", partition=record.partition(), key=key, value=record.value(), headers={**theirs, **added})
+    except KafkaException as refused:
+        if refused.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            raise
+        # The topic takes no record of this size. The beginning of the value goes into a header, so that nobody takes it
+        # for the whole; the whole is where retry-origin says.
+        again = False
+        send(f"{topic}.dead", partition=record.partition(), key=key and key[:cut], headers={
+            "retry-origin": origin, "retry-tries": str(tries), "retry-error": f"too large to be sent on: {reason_of(error)}", "retry-cut": value[:cut]})
+    print(f"{name_of(record)}: try {tries} failed, {'again later' if again else 'put aside'}", flush=True)
+    return again
 
 
 orders = ["order 1", "order 2", "order 3", "nonsense"]
@@ -87,7 +103,6 @@ while left:
         print(f"{name_of(record)}: done at try {tries}", flush=True)
         left -= 1
     except Exception as error:  # A fault of ours too must not stop all records behind this one.
-        try_again_or_put_aside(record, headers, tries, error)
-        left -= tries >= max_tries or isinstance(error, ValueError)
+        left -= not try_again_or_put_aside(record, headers, tries, error)
     consumer.commit(record, asynchronous=False)
 consumer.close()

@@ -17,10 +17,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 const maxTries = 3
+const cut = 500 // How much of a reason is sent, and of a key and a value that are too large.
 
 var (
 	ctx          = context.Background()
@@ -43,16 +45,19 @@ func handle(order string, tries int) error {
 	return nil
 }
 
-// Returns when the record is durable. A program that gets no answer for ten seconds ends; the client alone would try for ever.
-func send(producer *kgo.Client, record *kgo.Record) {
+// Returns when the record is durable, or tells that it is too large. A program that gets no answer for ten seconds ends; the client alone would try for ever.
+func send(producer *kgo.Client, record *kgo.Record) (tooLarge bool) {
 	answer := make(chan error, 1)
 	producer.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
 	select {
 	case err := <-answer:
-		check(err)
+		if tooLarge = errors.Is(err, kerr.MessageTooLarge); !tooLarge {
+			check(err)
+		}
 	case <-time.After(10 * time.Second):
 		log.Fatal("no answer from the broker")
 	}
+	return tooLarge
 }
 
 // Sends the record on with its own headers and ours. The caller commits only after that.
@@ -74,14 +79,28 @@ func tryAgainOrPutAside(producer *kgo.Client, record *kgo.Record, tries int, pro
 	}
 	add("retry-origin", origin)
 	add("retry-tries", strconv.Itoa(tries))
-	add("retry-error", problem.Error())
+	// An error text may be of any length, and need not be UTF-8; it is not where a letter was cut.
+	reason := strings.ToValidUTF8(string(start([]byte(problem.Error()))), "?")
+	add("retry-error", reason)
 	if again = tries < maxTries && problem != hopeless; again {
 		copied.Topic = topic + ".retry"
 		delay := float64(firstDelayMs<<(tries-1)) * (1 + rand.Float64()/4) // Not all at once after an outage.
 		add("x-schedule-id", origin)
 		add("x-delay", strconv.Itoa(int(delay)))
 	}
-	send(producer, copied)
+	if send(producer, copied) {
+		// The topic takes no record of this size. The beginning of the value goes into a header, so that nobody takes it
+		// for the whole; the whole is where retry-origin says.
+		again = false
+		copied = &kgo.Record{Topic: topic + ".dead", Partition: record.Partition, Key: start(record.Key)}
+		add("retry-origin", origin)
+		add("retry-tries", strconv.Itoa(tries))
+		add("retry-error", "too large to be sent on: "+reason)
+		add("retry-cut", string(start(record.Value)))
+		if send(producer, copied) {
+			log.Fatal("the dead letter topic takes no record of a few hundred bytes")
+		}
+	}
 	fmt.Printf("%s: try %d failed, %s\n", record.Value, tries, map[bool]string{true: "again later", false: "put aside"}[again])
 	return again
 }
@@ -120,6 +139,13 @@ func main() {
 			}
 		}
 	}
+}
+
+func start(bytes []byte) []byte {
+	if len(bytes) > cut {
+		return bytes[:cut]
+	}
+	return bytes
 }
 
 // Only in the retry topic are these headers ours; elsewhere somebody else may use the same names.

@@ -1,7 +1,9 @@
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -9,6 +11,7 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -21,6 +24,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public class Retry {
   static final int MAX_TRIES = 3;
+  /** How much of a reason is sent, and of a key and a value that are too large. */
+  static final int CUT = 500;
   /** What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these. */
   static final Pattern SCHEDULING =
       Pattern.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", Pattern.CASE_INSENSITIVE);
@@ -51,13 +56,28 @@ public class Retry {
     }
     put(copy, "retry-origin", origin);
     put(copy, "retry-tries", String.valueOf(tries));
-    put(copy, "retry-error", String.valueOf(error.getMessage()));
+    String message = String.valueOf(error.getMessage());
+    String reason = message.substring(0, Math.min(message.length(), CUT));
+    put(copy, "retry-error", reason);
     if (again) {
       double delay = firstDelayMs * Math.pow(2, tries - 1) * (1 + Math.random() / 4);  // Not all at once after an outage.
       put(copy, "x-schedule-id", origin);
       put(copy, "x-delay", String.valueOf((long) delay));
     }
-    producer.send(copy).get();
+    try {
+      producer.send(copy).get();
+    } catch (ExecutionException refused) {
+      if (!(refused.getCause() instanceof RecordTooLargeException)) throw refused;
+      // The topic takes no record of this size. The beginning of the value goes into a header, so that nobody takes it
+      // for the whole; the whole is where retry-origin says.
+      again = false;
+      var beginning = new ProducerRecord<byte[], byte[]>(topic + ".dead", record.partition(), start(record.key()), null);
+      put(beginning, "retry-origin", origin);
+      put(beginning, "retry-tries", String.valueOf(tries));
+      put(beginning, "retry-error", "too large to be sent on: " + reason);
+      if (record.value() != null) beginning.headers().add("retry-cut", start(record.value()));
+      producer.send(beginning).get();
+    }
     System.out.println(text(record.value()) + ": try " + tries + " failed, " + (again ? "again later" : "put aside"));
     return again;
   }
@@ -98,6 +118,10 @@ public class Retry {
   static String ours(ConsumerRecord<?, ?> record, String name, String otherwise) {
     var found = record.headers().lastHeader(name);
     return !record.topic().equals(topic + ".retry") || found == null || found.value() == null ? otherwise : text(found.value());
+  }
+
+  static byte[] start(byte[] bytes) {
+    return bytes == null || bytes.length <= CUT ? bytes : Arrays.copyOf(bytes, CUT);
   }
 
   static String text(byte[] value) {
