@@ -4,7 +4,7 @@ import { el, orNone, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
 import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
-import { live, stuck_ms } from "./live.js";
+import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
 import { whyOverdue } from "./parts.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
@@ -33,7 +33,7 @@ class RecordView {
   #record = null;
   #gone = false;
   #asked = Date.now();
-  #hasAsked = false;
+  #partitionWhy = null;  // The promise of what is wrong with its partition.
 
   constructor(name, known, onChange) {
     this.name = name;
@@ -207,6 +207,7 @@ class RecordView {
     const left = this.#record.due_ms - live.now();
     setText(this.relative, isOverdue(left) ? `Overdue for ${duration(-left)}` : `Due ${until(left)}`.replace("Due due", "Due"));
     if (left < -stuck_ms) this.#sayWhy();
+    else this.why.hidden = true;
     // It is delivered now, or soon: asked for until it is gone.
     if (left < -300 && Date.now() - this.#asked > 1500) {
       this.#asked = Date.now();
@@ -214,14 +215,14 @@ class RecordView {
     }
   }
 
-  // Once: the partition of a record that stays overdue is asked for what is wrong with it.
+  // The partition of a record that stays overdue is asked once for what is wrong with it; if nothing is, the broker as a whole may say why.
   async #sayWhy() {
-    if (this.#hasAsked) return;
-    this.#hasAsked = true;
-    const why = await whyOverdue(this.#record, this.#abort.signal);
-    if (this.#gone || !why) return;
-    setText(this.why, `Its partition ${why}.`);
-    this.why.hidden = false;
+    this.#partitionWhy ??= whyOverdue(this.#record, this.#abort.signal);
+    const why = await this.#partitionWhy;
+    if (this.#gone || this.#record.due_ms - live.now() >= -stuck_ms) return;
+    const text = why ? `Its partition ${why}.` : whyLate();
+    setText(this.why, text);
+    this.why.hidden = !text;
   }
 
   async #refresh() {

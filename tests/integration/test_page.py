@@ -971,6 +971,8 @@ def _(ctx):
         page.wait(lambda: sums(other) == ["1", "1"] and sums(topic) == ["unknown", "0"], "the records of both topics")
         page.go(f"topics/{topic}")
         page.says("#panel", f"Partition 0 {why}.")
+        page.says('[data-figure="topic-overdue"]', "Its oldest overdue record has waited for ")
+        page.says('[data-figure="topic-overdue"]', f"late. Its partition {why}.")
         assert "failed" in page.text("#panel tbody tr")
         page.go("pending")
         page.says('#health [data-thing="overdue"]', "1 overdue, the oldest for ")
@@ -985,6 +987,7 @@ def _(ctx):
         assert "late" in page.text('[data-view="overdue"] .overdue')
         page.says('[data-view="overdue"] .troubles', f"{topic}, partition 0: 1 overdue, the oldest for ")
         page.says('[data-view="overdue"] .troubles', f"The partition {why}.")
+        page.says('[data-figure="why"]', "Some deliveries are refused and tried again: the broker's log says why. The broker is behind: 1 record waits for delivery")
         page.click('[data-view="overdue"] .overdue')
         page.says("#panel", f"Its partition {why}.")
         assert page.js("return location.hash") == f"#overdue/{topic}/{handle}/late"
@@ -1454,6 +1457,17 @@ READ += [(HEALTH % ("[]", 1000, 10, 0, 1, "[]", "null"), []), (HEALTH % ("[]", 1
              ["clients use 900 B of 1000 B memory", "#shards"], ["group g/h has no members and is 1 record behind", "#groups/g%2Fh"], ["batches for a were refused", "#clients"]]),
          (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % HOUR, "null"), [["the disk is full in about 1h", "#shards"]]),
          ("health.diskTrend([{ at: 0, free: 1100 }, { at: 3600000, free: 2100 }], 100).left", None)]
+
+# Why records stay overdue: the state, those set aside, free bytes, deliveries per second, when one was refused.
+BEHIND = """health.whyBehind({ status: { state: '%s', delayed: { overdue: 5, out_of_service: %d }, storage: { reserve_bytes: 100, file_systems: [{ directory: '/d', free_bytes: %d }] } },
+ delivered: %s, refusedAt: %s, now: 100_000 })"""
+READ += [(BEHIND % ("without its data directory", 0, 1000, "9", "null"), "The broker delivers nothing: its data directory was removed or replaced. Its log says what to do."),
+         (BEHIND % ("running", 3, 1000, "0.5", "null"), "The broker is behind: 2 records wait for delivery, which takes about 4s at 0.5/s."),
+         (BEHIND % ("running", 5, 1000, "0", "null"), ""), (BEHIND % ("disk full", 0, 50, "null", "null"), "The broker is behind: 5 records wait for delivery."),
+         (BEHIND % ("disk full", 4, 50, "0", "95_000"), "Some deliveries are refused and tried again: the disk of /d has only 50 B free. The broker is behind: 1 record waits for delivery, and none was delivered in the last second."),
+         (BEHIND % ("running", 5, 1000, "0", "99_000"), "Some deliveries are refused and tried again: the broker's log says why."),
+         ("health.setAside({ out_of_service: [{ topic: 'a', partition: 2, reason: 'torn', set_aside: 7 }, { topic: 'b', partition: 0, reason: '', set_aside: 0 }] }).map(({ text }) => text)",
+          ["a, partition 2: 7 overdue. The partition is out of service until a restart: torn."])]
 
 
 @case("times, durations, searches and patterns are read in the page as people write them")
