@@ -35,11 +35,14 @@ class Live extends EventTarget {
   since = Date.now();
   // Why the broker sends no events although it answers; null: it does not say.
   reason = null;
+  // The broker that the page found where another run of it had been: {at, uptime_ms, version, hasOtherPage}; null: none, or it was dismissed.
+  restarted = null;
   // When a delivery was last refused, by the broker's clock; null: none was since the page was opened.
   refusedAt = null;
   // How far the broker's clock is ahead of the browser's.
   skew = 0;
 
+  #version = null;  // Of the broker that this page is from.
   #source = null;
   #retry = null;
   #hide = null;
@@ -123,6 +126,12 @@ class Live extends EventTarget {
     this.skew = status.at_ms - Date.now();
     // A broker that was restarted counts from 0 again, and a rate over a long gap says nothing about now.
     const before = this.status?.start_id === status.start_id ? this.status : null;
+    const isOther = this.status !== null && before === null;
+    if (isOther) {
+      this.restarted = { at: status.at_ms - status.uptime_ms, uptime_ms: status.uptime_ms, version: status.version, hasOtherPage: this.#version !== status.version };
+      this.refusedAt = null;
+    }
+    this.#version ??= status.version;
     this.status = status;
     if (before && status.delayed.refused_total > before.delayed.refused_total) this.refusedAt = status.at_ms;
     const passed = before ? (status.uptime_ms - before.uptime_ms) / 1000 : 0;
@@ -150,7 +159,12 @@ class Live extends EventTarget {
       free: status.storage.free_bytes ?? null,
     });
     this.#forget();
+    if (isOther) this.dispatchEvent(new Event("restart"));
     this.dispatchEvent(new Event("status"));
+  }
+
+  dismissRestart() {
+    this.restarted = null;
   }
 
   // The points that the broker noted before this page was opened; after a reconnection, those that the page missed.

@@ -62,11 +62,18 @@ class RecordView {
     if (known) this.#show();
     this.tick = () => this.#tick();
     live.addEventListener("tick", this.tick);
+    // Another run may know less of it, or more.
+    this.restart = () => {
+      this.#partitionWhy = null;
+      if (!this.#gone) this.load();
+    };
+    live.addEventListener("restart", this.restart);
   }
 
   close() {
     this.#abort.abort();
     live.removeEventListener("tick", this.tick);
+    live.removeEventListener("restart", this.restart);
   }
 
   get path() {

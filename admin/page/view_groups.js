@@ -98,6 +98,7 @@ export function groupsView(section) {
     asking = false;
   }
 
+  live.addEventListener("restart", () => asked.clear());
   return {
     show(parts, _parameters, changed) {
       if (changed) asked.clear();

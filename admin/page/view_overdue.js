@@ -66,6 +66,7 @@ export function overdueView(section) {
 
   // Those whose oldest record waits for longer than a busy broker lets it wait.
   const asked = new Map();  // By topic: {at, whys}.
+  live.addEventListener("restart", () => asked.clear());
   function sayWhy(records, hasMore) {
     const now = live.now();
     const stuck = new Map();

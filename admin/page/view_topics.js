@@ -70,6 +70,11 @@ export function topicsView(section) {
     }
   }
 
+  // Another run has opened other partitions, or none.
+  live.addEventListener("restart", () => {
+    asked.clear();
+    if (!section.hidden) live.addEventListener("topics", ask, { once: true });
+  });
   return {
     show(parts, _parameters, changed) {
       if (changed && live.topics) ask();

@@ -379,6 +379,22 @@ def _(ctx):
         assert background("light") == light and page.js("return localStorage.length") == 0
 
 
+@case("an address of no view shows the overview and says so, until a view is chosen")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        page.open("#<b>nonsense/a/@b?q=c")
+        page.says("#no-view", "There is no view “<b>nonsense”. This is the overview of pending records.")
+        page.one('[data-view="pending"]')
+        assert page.js("return location.hash") == "#pending" and not page.shown("#panel") and not page.js("return document.querySelector('input[type=search]').value")
+        page.go("topics")
+        page.wait(lambda: not page.shown("#no-view"), "that the line is gone")
+        # The address of the skip link is one of no view, too.
+        page.open("#main")
+        page.one('[data-view="pending"]')
+        assert not page.shown("#no-view")
+
+
 @case("the help of the page closes by its button, by Escape and by a click beside it")
 def _(ctx):
     with page_of(ctx.broker()) as page:
@@ -1494,6 +1510,7 @@ def _(ctx):
     with page_of(broker) as page:
         page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"]
         page.open()
+        assert not page.shown("#restarted")
         broker.kill()
         page.says("#connection", "The connection was lost at")
         # No answer is not the answer that there is no such record.
@@ -1507,3 +1524,11 @@ def _(ctx):
         page.wait(lambda: page.handles() == [handles_by_id(broker, topic)["b"]], "the search, made again", within=15)
         assert not page.shown('[data-field="error"]')
         page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)
+        # Whoever comes back to the page learns that it is another run, until the line is dismissed.
+        page.says("#restarted", "The broker was restarted at ")
+        assert "Totals count from then on." in page.text("#restarted") and "load the page again" not in page.text("#restarted")
+        page.click('[data-action="dismiss-restart"]')
+        page.wait(lambda: not page.shown("#restarted"), "that it is dismissed")
+        page.go("topics")
+        page.says('[data-view="topics"]', topic)
+        assert not page.shown("#restarted")
