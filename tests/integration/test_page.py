@@ -1224,7 +1224,9 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic("a-topic-with-a-name-that-is-much-longer-than-a-phone-is-wide-" + "x" * 60))
         client.schedule(topic, "id-" + "w" * 200, key="key-" + "m" * 100, note="n" * 300, value="v" * 5000)
+        assert client.produce(topic, [wire.record("v", x_delay="soonish")], check=False).error == 87
     handle = broker.pending(topic)[0]["handle"]
+    refused = broker.get(f"/topics/{topic}")["refused_batches"]["last"]
     with page_of(broker) as page:
         page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 375, "height": 740, "deviceScaleFactor": 2, "mobile": True})
         page.open()
@@ -1242,6 +1244,13 @@ def _(ctx):
                 # The numbers are seen without scrolling the table.
                 page.wait(lambda: page.js("""const texts = [...document.querySelectorAll(`[data-view=${arguments[0]}] .table tr > :nth-child(-n+3) .meter-text`)];
                                              return texts.length && texts.every((each) => each.getBoundingClientRect().right <= 375)""", view), f"the numbers of {view}")
+        # What a producer was sent, and who it is, is read whole without scrolling.
+        page.go("clients")
+        page.one('[data-part="refusals"] td.message')
+        for name, words in [("message", refused["message"]), ("sender", refused["address"])]:
+            text, right, isWhole = page.js("""const cell = document.querySelector(`[data-part=refusals] td.${arguments[0]}`);
+                                              return [cell.textContent, cell.getBoundingClientRect().right, cell.scrollWidth <= cell.clientWidth]""", name)
+            assert words in text and right <= 375 and isWhole, (words, text, right, isWhole)
         page.go("pending")
         page.open_record(handle)
         fits()
