@@ -1287,6 +1287,28 @@ def _(ctx):
         assert width() == before, (before, width())
 
 
+@case("a record that is cancelled while a long list shows it is marked there, and leads to what became of it")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for n in range(130):
+            client.schedule(topic, f"id-{n}", x_delay=f"{n + 60}m")
+    handle = handles_by_id(broker, topic)
+    with page_of(broker) as page:
+        page.expected += ["404"]  # Of the record, once it is opened.
+        page.open()
+        page.wait(lambda: len(page.handles()) == 100, "the first hundred")
+        page.js("document.querySelector('[data-view=pending] .more').click()")
+        page.wait(lambda: len(page.handles()) == 130, "all of them")
+        page.js("document.querySelector(`[data-handle='${arguments[0]}']`).scrollIntoView({ block: 'center' })", handle["id-120"])
+        broker.cli("delayed", "cancel", topic, "id-120")
+        page.says(f'[data-handle="{handle["id-120"]}"].gone', "no longer pending")
+        assert [each.get_attribute("data-handle") for each in page.all(".row.gone")] == [handle["id-120"]] and len(page.handles()) == 130
+        page.click(f'[data-handle="{handle["id-120"]}"]')
+        page.says("#panel", "It was cancelled: ")
+
+
 @case("a search that the page cannot read shows no records of the one before")
 def _(ctx):
     broker = ctx.broker()
