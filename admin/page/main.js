@@ -227,6 +227,7 @@ function askToLogIn() {
         keepToken(input.value.trim());
         const node = $("#dialog");
         node.oncancel = null;
+        node.onclose = null;
         node.close();
         node.replaceChildren();
         resolve();
@@ -239,6 +240,8 @@ function askToLogIn() {
     const node = dialog("Log in", form);
     node.onclick = null;
     node.oncancel = (event) => event.preventDefault();
+    // A browser closes a dialog at the second Escape all the same; without the form nothing could ever be read again.
+    node.onclose = () => node.showModal();
     $("input", form).focus();
   });
 }

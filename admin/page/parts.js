@@ -121,6 +121,18 @@ export class Poll {
   }
 }
 
+// When the panel of VIEW/NAME is closed the name leaves the address, unless the panel gave way to another one.
+export function leaveAddress(view, name) {
+  const [at, named = ""] = location.hash.slice(1).split("?")[0].split("/");
+  let text = named;
+  try {
+    text = decodeURIComponent(named);
+  } catch {
+    // Then it is compared as it is.
+  }
+  if (at === view && text === name) history.replaceState(null, "", `#${view}`);
+}
+
 // Rows that open: by a click, Enter or Space.
 export const opening = (open) => (row) => {
   if (row.dataset.opens) return;

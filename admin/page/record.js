@@ -235,6 +235,8 @@ class RecordView {
   async #refresh() {
     try {
       const record = await get(this.path, { signal: this.#abort.signal });
+      // An answer from before a change of it would bring it back.
+      if (this.#gone) return;
       if (record.due_ms !== this.#record.due_ms) {
         this.#record = record;
         this.#show();

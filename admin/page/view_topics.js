@@ -7,7 +7,7 @@ import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, duration, fullTime, integer, plural } from "./format.js";
 import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
-import { meter, opening, senderOf, sinceStart, stateOf } from "./parts.js";
+import { leaveAddress, meter, opening, senderOf, sinceStart, stateOf } from "./parts.js";
 import { recordHash } from "./record.js";
 
 // Those with most pending, as in the pictures, have a colour of their own.
@@ -88,7 +88,7 @@ export function topicsView(section) {
 
 async function showTopic(name, onKnown) {
   const content = el("div", { class: "details" });
-  panel.open({ name: "topic", title: visible(name), content, closed: () => location.hash.startsWith("#topics/") && history.replaceState(null, "", "#topics") });
+  panel.open({ name: "topic", title: visible(name), content, closed: () => leaveAddress("topics", name) });
   try {
     const topic = await get(`/topics/${encodeURIComponent(name)}`);
     keep(topic);

@@ -568,6 +568,9 @@ def _(ctx):
         page.confirm("wrong-" + "0" * 40)
         page.says('[data-field="error"]', "wrong")
         assert not page.has_figures()
+        # Without the form nothing could be read, so Escape does not take it away, however often.
+        page.keys(*[keyboard().ESCAPE] * 3)
+        page.wait(lambda: page.js("return document.querySelector('#dialog').open"), "that the form is still there")
         page.confirm(token_of(broker))
         page.wait(page.has_figures, "the first figures")
         page.open(f"#pending/{topic}/{handle}")
@@ -1106,6 +1109,8 @@ def _(ctx):
             shown = page.text("#panel")
             assert hostile in shown and "x-dely for x-delay: 1" in shown and "tarry.delay.invalid" in shown, shown
             page.go(f"topics/{strict}")
+            page.wait(lambda: page.text("#panel-title") == strict, "the panel of the other topic")
+            assert page.js("return location.hash") == f"#topics/{strict}"
             page.says("#panel", "Refused batches")
             assert hostile in page.text("#panel blockquote"), page.text("#panel")
             assert re.search(r"from integration, User:ANONYMOUS, 127\.0\.0\.1:\d+$", page.text("#panel blockquote footer")), page.text("#panel blockquote")
