@@ -37,11 +37,12 @@ export function whyBehind({ status, delivered, refusedAt, now }) {
   if (state === "stopping") return "The broker is stopping. It delivers what is due after its next start.";
   const sentences = [];
   const full = storage.file_systems.find(({ free_bytes: free }) => free < (storage.reserve_bytes ?? 0));
-  if (refusedAt !== null && now - refusedAt < tried_again_ms)
+  const isRefused = refusedAt !== null && now - refusedAt < tried_again_ms;
+  if (isRefused)
     sentences.push(`Some deliveries are refused and tried again: ${full ? `the disk of ${full.directory} has only ${bytes(full.free_bytes)} free` : "the broker's log says why"}.`);
   // Those of partitions out of service are not on their way.
   const waiting = Math.max(0, delayed.overdue - (delayed.out_of_service ?? 0));
-  if (waiting) sentences.push(`The broker is behind: ${plural(waiting, "record waits", "records wait")} for delivery${delivered > 0 ? `, which takes about ${duration(1000 * waiting / delivered)} at ${rate(delivered)}` : delivered === 0 ? ", and none was delivered in the last second" : ""}.`);
+  if (waiting) sentences.push(`${isRefused ? "" : "The broker is behind: "}${plural(waiting, "record waits", "records wait")} for delivery${delivered > 0 ? `, which takes about ${duration(1000 * waiting / delivered)} at ${rate(delivered)}` : delivered === 0 ? ", and none was delivered in the last second" : ""}.`);
   return sentences.join(" ");
 }
 

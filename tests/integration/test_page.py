@@ -1011,7 +1011,7 @@ def _(ctx):
         assert "late" in page.text('[data-view="overdue"] .overdue')
         page.says('[data-view="overdue"] .troubles', f"{topic}, partition 0: 1 overdue, the oldest for ")
         page.says('[data-view="overdue"] .troubles', f"The partition {why}.")
-        page.says('[data-figure="why"]', "Some deliveries are refused and tried again: the broker's log says why. The broker is behind: 1 record waits for delivery")
+        page.says('[data-figure="why"]', "Some deliveries are refused and tried again: the broker's log says why. 1 record waits for delivery")
         page.click('[data-view="overdue"] .overdue')
         page.says("#panel", f"Its partition {why}.")
         assert page.js("return location.hash") == f"#overdue/{topic}/{handle}/late"
@@ -1529,7 +1529,7 @@ BEHIND = """health.whyBehind({ status: { state: '%s', delayed: { overdue: 5, out
 READ += [(BEHIND % ("without its data directory", 0, 1000, "9", "null"), "The broker delivers nothing: its data directory was removed or replaced. Its log says what to do."),
          (BEHIND % ("running", 3, 1000, "0.5", "null"), "The broker is behind: 2 records wait for delivery, which takes about 4s at 0.5/s."),
          (BEHIND % ("running", 5, 1000, "0", "null"), ""), (BEHIND % ("disk full", 0, 50, "null", "null"), "The broker is behind: 5 records wait for delivery."),
-         (BEHIND % ("disk full", 4, 50, "0", "95_000"), "Some deliveries are refused and tried again: the disk of /d has only 50 B free. The broker is behind: 1 record waits for delivery, and none was delivered in the last second."),
+         (BEHIND % ("disk full", 4, 50, "0", "95_000"), "Some deliveries are refused and tried again: the disk of /d has only 50 B free. 1 record waits for delivery, and none was delivered in the last second."),
          (BEHIND % ("running", 5, 1000, "0", "99_000"), "Some deliveries are refused and tried again: the broker's log says why."),
          ("health.setAside({ out_of_service: [{ topic: 'a', partition: 2, reason: 'torn', set_aside: 7 }, { topic: 'b', partition: 0, reason: '', set_aside: 0 }] }).map(({ text }) => text)",
           ["a, partition 2: 7 overdue. The partition is out of service until a restart: torn."])]
