@@ -6,7 +6,7 @@ import { Confirmation, clearError, errorText, showError } from "./confirmation.j
 import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
 import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
-import { whyOverdue } from "./parts.js";
+import { whysOverdue } from "./parts.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
 
 // Its address in a view: VIEW/TOPIC/HANDLE/ID.  The handle ends with the record; the id leads to its history afterwards.
@@ -33,7 +33,7 @@ class RecordView {
   #record = null;
   #gone = false;
   #asked = Date.now();
-  #partitionWhy = null;  // The promise of what is wrong with its partition.
+  #partitionWhy = null;  // The promise of what is wrong with the partitions of its topic.
 
   constructor(name, known, onChange) {
     this.name = name;
@@ -224,8 +224,8 @@ class RecordView {
 
   // The partition of a record that stays overdue is asked once for what is wrong with it; if nothing is, the broker as a whole may say why.
   async #sayWhy() {
-    this.#partitionWhy ??= whyOverdue(this.#record, this.#abort.signal);
-    const why = await this.#partitionWhy;
+    this.#partitionWhy ??= whysOverdue(this.#record.topic, this.#abort.signal);
+    const why = (await this.#partitionWhy)?.(this.#record.partition);
     if (this.#gone || this.#record.due_ms - live.now() >= -stuck_ms) return;
     const text = why ? `Its partition ${why}.` : whyLate();
     setText(this.why, text);

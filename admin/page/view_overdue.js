@@ -90,7 +90,7 @@ export function overdueView(section) {
     const lines = [...aside.slice(0, listed_troubles).map((each) => ({ name: `${each.topic}/${each.partition}`, ...each })), ...named.filter(({ name }) => !isAside.has(name))];
     reconcile(troubles, lines, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { topic, partition, count, oldest: first, text }) => {
       const whys = asked.get(topic)?.whys;
-      const why = whys ? whys.get(partition) ?? null : undefined;
+      const why = whys ? whys(partition) : undefined;
       setText(node, text ?? `${visible(topic)}, partition ${partition}: ${integer(count)}${hasMore ? " or more" : ""} overdue, the oldest for ${duration(now - first)}. ${
         why ? `The partition ${why}.` : why === null ? "Nothing is wrong with the partition." : ""}`);
     });

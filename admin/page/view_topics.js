@@ -7,7 +7,7 @@ import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { bytes, duration, fullTime, integer, plural } from "./format.js";
 import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
-import { leaveAddress, meter, opening, senderOf, sinceStart, stateOf } from "./parts.js";
+import { leaveAddress, meter, opening, senderOf, sinceStart, stateOf, withReason } from "./parts.js";
 import { recordHash } from "./record.js";
 
 // Those with most pending, as in the pictures, have a colour of their own.
@@ -91,6 +91,7 @@ async function showTopic(name, onKnown) {
   panel.open({ name: "topic", title: visible(name), content, closed: () => leaveAddress("topics", name) });
   try {
     const topic = await get(`/topics/${encodeURIComponent(name)}`);
+    topic.partitions = topic.partitions.map((each) => withReason(name, each));
     keep(topic);
     onKnown();
     const partitions = new Table([

@@ -985,7 +985,7 @@ def _(ctx):
     broker.start()
     eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 1, "the overdue record")
     handle = broker.pending(topic)[0]["handle"]
-    why = "cannot be opened; the broker's log says why"
+    why = f"cannot be opened: {log}"  # And what the system says about it.
     with page_of(broker) as page:
         # After a restart a lag and a sum that nobody has asked for are not 0: the views ask.
         page.open("#groups")
@@ -994,9 +994,9 @@ def _(ctx):
         sums = lambda name: page.js("const row = [...document.querySelectorAll('[data-view=topics] tbody tr')].find((each) => each.cells[0].textContent === arguments[0]); return row && [row.cells[2].textContent, row.cells[5].textContent]", name)
         page.wait(lambda: sums(other) == ["1", "1"] and sums(topic) == ["unknown", "0"], "the records of both topics")
         page.go(f"topics/{topic}")
-        page.says("#panel", f"Partition 0 {why}.")
+        page.says("#panel", f"Partition 0 {why}")
         page.says('[data-figure="topic-overdue"]', "Its oldest overdue record has waited for ")
-        page.says('[data-figure="topic-overdue"]', f"late. Its partition {why}.")
+        page.says('[data-figure="topic-overdue"]', f"late. Its partition {why}")
         assert "failed" in page.text("#panel tbody tr")
         page.go("pending")
         page.says('#health [data-thing="overdue"]', "1 overdue, the oldest for ")
@@ -1010,10 +1010,10 @@ def _(ctx):
         page.wait(lambda: re.search(r"(\d+[ms] ?)+ overdue", page.text('[data-view="overdue"] .overdue')), "the list")
         assert "late" in page.text('[data-view="overdue"] .overdue')
         page.says('[data-view="overdue"] .troubles', f"{topic}, partition 0: 1 overdue, the oldest for ")
-        page.says('[data-view="overdue"] .troubles', f"The partition {why}.")
+        page.says('[data-view="overdue"] .troubles', f"The partition {why}")
         page.says('[data-figure="why"]', "Some deliveries are refused and tried again: the broker's log says why. 1 record waits for delivery")
         page.click('[data-view="overdue"] .overdue')
-        page.says("#panel", f"Its partition {why}.")
+        page.says("#panel", f"Its partition {why}")
         assert page.js("return location.hash") == f"#overdue/{topic}/{handle}/late"
         page.go(f"pending/{topic}/{handle}")
         page.wait(lambda: re.fullmatch(r"Overdue for (\d+m )?\d+m?s?", page.text(".due-relative")), "the record")
