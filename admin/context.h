@@ -68,7 +68,8 @@ struct Context {
   // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
     std::uint64_t bytes = 0;
-    std::optional<MonoTime> again;  // No walk begins before this.
+    std::uint64_t log_bytes = 0, journal_bytes = 0;  // Of these.
+    std::optional<MonoTime> again;                   // No walk begins before this.
     bool looking = false;
   } disk_use{};
   // The due time of the first record that is on disk alone: a bucket is read for it.

@@ -63,14 +63,17 @@ asio::awaitable<Machine> read_process_status(Context& context) {
   });
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
     return Machine{process_status(),
-                   {stale ? broker::bytes_on_disk(broker) : 0, file_systems(broker.identity())}};
+                   {stale ? broker::bytes_on_disk(broker) : broker::BytesOnDisk{},
+                    file_systems(broker.identity())}};
   });
   if (stale) {
-    use.bytes = machine.disk.bytes;
+    use.bytes = machine.disk.files.all;
+    use.log_bytes = machine.disk.files.logs;
+    use.journal_bytes = machine.disk.files.journals;
     const MonoTime ended = context.broker.clock().mono();
     use.again = now + std::max<MonoTime::duration>(disk_use_kept, (ended - now) * disk_use_share);
   }
-  machine.disk.bytes = use.bytes;
+  machine.disk.files = {use.bytes, use.log_bytes, use.journal_bytes};
   co_return machine;
 }
 
@@ -120,7 +123,7 @@ void TopicTotals::report(MetricSink& sink) const {
 void DiskStatus::report(MetricSink& sink) const {
   sink.gauge(
       {"tarry_storage_bytes", "Size of all files of the broker, updated at most every 10 s."},
-      bytes);
+      files.all);
 }
 
 void ClientMemory::report(MetricSink& sink) const {

@@ -51,7 +51,7 @@ struct FileSystem {
 };
 
 struct DiskStatus {
-  std::uint64_t bytes = 0;
+  broker::BytesOnDisk files;
   // Each once, that with the data directory first; one that cannot be asked is left out.
   std::vector<FileSystem> file_systems;
 

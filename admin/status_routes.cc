@@ -130,6 +130,9 @@ Json storage_json(const Context& context, const Overview& all) {
                                     {"total_bytes", each.total_bytes},
                                     {"used_bytes", each.used_bytes}});
   }
+  // In /metrics their sum alone, because its parts are of no alert.
+  json["logs_bytes"] = all.disk.files.logs;
+  json["journal_files_bytes"] = all.disk.files.journals;
   json["reserve_bytes"] = context.here.config().disk_reserve_bytes;
   return json;
 }

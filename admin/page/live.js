@@ -2,6 +2,7 @@
 // before, and those that are made of the stream.
 
 import { loggedIn, refusalOf } from "./api.js";
+import { whyBehind } from "./health.js";
 
 const history_ms = 3_600_000;
 // Older points are as far apart as the broker keeps them.
@@ -34,9 +35,14 @@ class Live extends EventTarget {
   since = Date.now();
   // Why the broker sends no events although it answers; null: it does not say.
   reason = null;
+  // The broker that the page found where another run of it had been: {at, uptime_ms, version, hasOtherPage}; null: none, or it was dismissed.
+  restarted = null;
+  // When a delivery was last refused, by the broker's clock; null: none was since the page was opened.
+  refusedAt = null;
   // How far the broker's clock is ahead of the browser's.
   skew = 0;
 
+  #version = null;  // Of the broker that this page is from.
   #source = null;
   #retry = null;
   #hide = null;
@@ -118,9 +124,16 @@ class Live extends EventTarget {
 
   #takeStatus(status) {
     this.skew = status.at_ms - Date.now();
-    const before = this.status;
-    this.status = status;
     // A broker that was restarted counts from 0 again, and a rate over a long gap says nothing about now.
+    const before = this.status?.start_id === status.start_id ? this.status : null;
+    const isOther = this.status !== null && before === null;
+    if (isOther) {
+      this.restarted = { at: status.at_ms - status.uptime_ms, uptime_ms: status.uptime_ms, version: status.version, hasOtherPage: this.#version !== status.version };
+      this.refusedAt = null;
+    }
+    this.#version ??= status.version;
+    this.status = status;
+    if (before && status.delayed.refused_total > before.delayed.refused_total) this.refusedAt = status.at_ms;
     const passed = before ? (status.uptime_ms - before.uptime_ms) / 1000 : 0;
     const seconds = passed > 0 && passed < 30 ? passed : null;
     this.before = before;
@@ -146,7 +159,12 @@ class Live extends EventTarget {
       free: status.storage.free_bytes ?? null,
     });
     this.#forget();
+    if (isOther) this.dispatchEvent(new Event("restart"));
     this.dispatchEvent(new Event("status"));
+  }
+
+  dismissRestart() {
+    this.restarted = null;
   }
 
   // The points that the broker noted before this page was opened; after a reconnection, those that the page missed.
@@ -202,6 +220,9 @@ export function oldestOverdue() {
 // After so long it is not only the turn of a busy broker that an overdue record waits for.
 export const stuck_ms = 5000;
 export const isStuck = () => (oldestOverdue() ?? 0) >= stuck_ms;
+
+// Why records of partitions that are well stay overdue, as sentences.
+export const whyLate = () => (live.status ? whyBehind({ status: live.status, delivered: lastRate("delivered"), refusedAt: live.refusedAt, now: live.now() }) : "");
 
 // The time until the next record is due that is not overdue, as precise as the pictures while others are; null: there is none;
 // undefined: it is not known.

@@ -2,8 +2,8 @@
 
 import { onLogin, postLogin, forgetToken, keepToken } from "./api.js";
 import { errorText, showError, clearError, tokenField } from "./confirmation.js";
-import { el, reconcile, setAttribute, setHidden, setText, $, $$ } from "./dom.js";
-import { bytes, duration, integer, milliseconds, plural, rate, timeOf } from "./format.js";
+import { el, reconcile, setAttribute, setHidden, setText, visible, $, $$ } from "./dom.js";
+import { bytes, duration, integer, milliseconds, nearTime, plural, rate, timeOf } from "./format.js";
 import { thingsToSee } from "./health.js";
 import { isStuck, lastRate, live, nextDueIn, oldestOverdue } from "./live.js";
 import * as panel from "./panel.js";
@@ -35,7 +35,16 @@ function route() {
     }
   });
   // The skip link goes to the content, not to another view.
-  if (parts[0] === "main") return;
+  if (parts[0] === "main" && shown) return;
+  const isUnknown = !["", "main", ...names].includes(parts[0]);
+  $("#no-view").replaceChildren();
+  if (isUnknown) {
+    // What stands behind an unknown name is no record and no search of the overview.
+    history.replaceState(null, "", "#pending");
+    route();
+    $("#no-view").replaceChildren(el("p", { class: "trouble-line" }, `There is no view “${visible(parts[0])}”. This is the overview of pending records.`));
+    return;
+  }
   const name = names.includes(parts[0]) ? parts[0] : "pending";
   const changed = shown !== name;
   if (changed) {
@@ -59,6 +68,24 @@ function route() {
   }
   views[name].show?.(parts.slice(1), new URLSearchParams(parameters), changed);
   views[name].draw?.();
+}
+
+// Until somebody has read it: totals count from then on, and what was seen before may be gone.
+function restarted() {
+  const { restarted: found } = live;
+  if (!found) {
+    $("#restarted").replaceChildren();
+    return;
+  }
+  const dismiss = () => {
+    live.dismissRestart();
+    restarted();
+    $("#main").focus({ preventScroll: true });
+  };
+  $("#restarted").replaceChildren(el("div", { class: "trouble-line notice" },
+    el("span", {}, `The broker was restarted at ${nearTime(found.at, live.now())} (uptime ${duration(found.uptime_ms)} when this page found it). Totals count from then on.${
+      found.hasOtherPage ? ` It has version ${visible(found.version)} now: load the page again for the page of that version.` : ""}`),
+    el("button", { type: "button", data: { action: "dismiss-restart" }, on: { click: dismiss } }, "Dismiss")));
 }
 
 // In an open record.
@@ -200,6 +227,7 @@ function askToLogIn() {
         keepToken(input.value.trim());
         const node = $("#dialog");
         node.oncancel = null;
+        node.onclose = null;
         node.close();
         node.replaceChildren();
         resolve();
@@ -212,6 +240,8 @@ function askToLogIn() {
     const node = dialog("Log in", form);
     node.onclick = null;
     node.oncancel = (event) => event.preventDefault();
+    // A browser closes a dialog at the second Escape all the same; without the form nothing could ever be read again.
+    node.onclose = () => node.showModal();
     $("input", form).focus();
   });
 }
@@ -277,6 +307,7 @@ function start() {
     nextDue();
     connection();
   });
+  live.addEventListener("restart", restarted);
   live.addEventListener("state", () => {
     connection();
     draw();

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { shownLength, showLength } from "./charts.js";
 import { el, setText, setAttribute, visible } from "./dom.js";
 import { nearTime } from "./format.js";
+import { live } from "./live.js";
 
 // A row of figures: figures.set(name, text, state).
 export class Figures {
@@ -40,21 +41,25 @@ const opened_partitions = 1000;
 export function stateOf({ partition, open, fenced, reason }) {
   if (fenced) return { text: "out of service", why: `is out of service until a restart${reason ? `: ${visible(reason)}` : "; the broker's log says why"}` };
   if (open) return { text: "open", why: null };
-  if (partition < opened_partitions) return { text: "failed", why: "cannot be opened; the broker's log says why" };
+  if (partition < opened_partitions) return { text: "failed", why: `cannot be opened${reason ? `: ${visible(reason)}` : "; the broker's log says why"}` };
   return { text: "not opened", why: null };
 }
 
-// The reason why overdue records stay, for each partition of a topic: the end of a sentence about it, or null: it is well.  Null for all: it is not known.
+// A partition of the answer about a topic, with the reason that the broker's status has where it cannot be opened.
+export const withReason = (topic, each) => (each.open ? each
+  : { ...each, reason: live.status?.out_of_service?.find((other) => other.topic === topic && other.partition === each.partition)?.reason });
+
+// Why overdue records stay, as a function of the partition of a topic: the end of a sentence about it, or null: it is well.  Null: it is not known.
 export async function whysOverdue(topic, signal) {
   try {
     const { partitions } = await get(`/topics/${encodeURIComponent(topic)}`, { signal });
-    return new Map(partitions.map((each) => [each.partition, stateOf(each).why]));
+    const known = new Map(partitions.map((each) => [each.partition, each]));
+    // The reason is in a status that may come after this answer.
+    return (partition) => (known.has(partition) ? stateOf(withReason(topic, known.get(partition))).why : null);
   } catch {
     return null;
   }
 }
-
-export const whyOverdue = async ({ topic, partition }, signal) => (await whysOverdue(topic, signal))?.get(partition) ?? null;
 
 // When the broker started, to the second; its two clocks differ by milliseconds.
 let started = null;
@@ -119,6 +124,18 @@ export class Poll {
     }
     if (!abort.signal.aborted) this.#timer = setTimeout(() => this.#turn(abort), this.pause_ms);
   }
+}
+
+// When the panel of VIEW/NAME is closed the name leaves the address, unless the panel gave way to another one.
+export function leaveAddress(view, name) {
+  const [at, named = ""] = location.hash.slice(1).split("?")[0].split("/");
+  let text = named;
+  try {
+    text = decodeURIComponent(named);
+  } catch {
+    // Then it is compared as it is.
+  }
+  if (at === view && text === name) history.replaceState(null, "", `#${view}`);
 }
 
 // Rows that open: by a click, Enter or Space.

@@ -4,9 +4,9 @@ import { el, orNone, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
 import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
-import { live, stuck_ms } from "./live.js";
+import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
-import { whyOverdue } from "./parts.js";
+import { whysOverdue } from "./parts.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
 
 // Its address in a view: VIEW/TOPIC/HANDLE/ID.  The handle ends with the record; the id leads to its history afterwards.
@@ -33,7 +33,7 @@ class RecordView {
   #record = null;
   #gone = false;
   #asked = Date.now();
-  #hasAsked = false;
+  #partitionWhy = null;  // The promise of what is wrong with the partitions of its topic.
 
   constructor(name, known, onChange) {
     this.name = name;
@@ -62,11 +62,18 @@ class RecordView {
     if (known) this.#show();
     this.tick = () => this.#tick();
     live.addEventListener("tick", this.tick);
+    // Another run may know less of it, or more.
+    this.restart = () => {
+      this.#partitionWhy = null;
+      if (!this.#gone) this.load();
+    };
+    live.addEventListener("restart", this.restart);
   }
 
   close() {
     this.#abort.abort();
     live.removeEventListener("tick", this.tick);
+    live.removeEventListener("restart", this.restart);
   }
 
   get path() {
@@ -207,6 +214,7 @@ class RecordView {
     const left = this.#record.due_ms - live.now();
     setText(this.relative, isOverdue(left) ? `Overdue for ${duration(-left)}` : `Due ${until(left)}`.replace("Due due", "Due"));
     if (left < -stuck_ms) this.#sayWhy();
+    else this.why.hidden = true;
     // It is delivered now, or soon: asked for until it is gone.
     if (left < -300 && Date.now() - this.#asked > 1500) {
       this.#asked = Date.now();
@@ -214,19 +222,21 @@ class RecordView {
     }
   }
 
-  // Once: the partition of a record that stays overdue is asked for what is wrong with it.
+  // The partition of a record that stays overdue is asked once for what is wrong with it; if nothing is, the broker as a whole may say why.
   async #sayWhy() {
-    if (this.#hasAsked) return;
-    this.#hasAsked = true;
-    const why = await whyOverdue(this.#record, this.#abort.signal);
-    if (this.#gone || !why) return;
-    setText(this.why, `Its partition ${why}.`);
-    this.why.hidden = false;
+    this.#partitionWhy ??= whysOverdue(this.#record.topic, this.#abort.signal);
+    const why = (await this.#partitionWhy)?.(this.#record.partition);
+    if (this.#gone || this.#record.due_ms - live.now() >= -stuck_ms) return;
+    const text = why ? `Its partition ${why}.` : whyLate();
+    setText(this.why, text);
+    this.why.hidden = !text;
   }
 
   async #refresh() {
     try {
       const record = await get(this.path, { signal: this.#abort.signal });
+      // An answer from before a change of it would bring it back.
+      if (this.#gone) return;
       if (record.due_ms !== this.#record.due_ms) {
         this.#record = record;
         this.#show();

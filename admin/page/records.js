@@ -12,6 +12,7 @@ export class RecordList {
     this.onOpen = onOpen;
     this.records = [];
     this.needle = "";
+    this.gone = new Set();  // Handles that are listed although their records are no longer pending.
     this.body = el("div", { class: "rows", role: "rowgroup" });
     this.node = el("div", { class: "records", role: "table", "aria-label": label },
       el("div", { class: "records-head", role: "rowgroup" }, el("div", { class: "row head", role: "row" },
@@ -30,6 +31,10 @@ export class RecordList {
   update(records, needle = "") {
     this.records = records;
     this.needle = needle.toLowerCase();
+    if (this.gone.size) {
+      const listed = new Set(records.map(({ handle }) => handle));
+      for (const handle of this.gone) if (!listed.has(handle)) this.gone.delete(handle);
+    }
     reconcile(this.body, records, (record) => record.handle, (record) => this.#make(record), (row, record) => this.#write(row, record));
     if (!this.body.querySelector('[tabindex="0"]')) this.body.firstElementChild?.setAttribute("tabindex", 0);
     this.node.classList.toggle("empty", records.length === 0);
@@ -39,6 +44,21 @@ export class RecordList {
     if (!this.node.isConnected || this.node.offsetParent === null) return;
     const now = live.now();
     for (const row of this.body.children) this.#writeDue(row, now);
+  }
+
+  // Those of the rows that are seen.
+  onScreen() {
+    const seen = (row) => {
+      const { top, bottom } = row.getBoundingClientRect();
+      return bottom > 0 && top < window.innerHeight;
+    };
+    return [...this.body.children].filter(seen).map(({ record }) => record);
+  }
+
+  // It is no longer pending, but its place in the list is kept.
+  markGone(handle) {
+    this.gone.add(handle);
+    for (const row of this.body.children) if (row.dataset.handle === handle) this.#writeDue(row, live.now());
   }
 
   mark(handle) {
@@ -93,10 +113,12 @@ export class RecordList {
     let left = row.record.due_ms - now;
     if (left < 0 && (left > -fresh_ms || !live.status?.delayed.overdue)) left = 0;
     const [relative, time] = row.firstChild.children;
-    setText(relative, until(left));
+    const isGone = this.gone.has(row.record.handle);
+    setText(relative, isGone ? "no longer pending" : until(left));
     setText(time, nearTime(row.record.due_ms, now));
-    row.classList.toggle("overdue", left <= -1000);
-    row.classList.toggle("soon", left > -1000 && left < 10_000);
+    row.classList.toggle("gone", isGone);
+    row.classList.toggle("overdue", !isGone && left <= -1000);
+    row.classList.toggle("soon", !isGone && left > -1000 && left < 10_000);
   }
 
   // The text with what was searched for marked in it.

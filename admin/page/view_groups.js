@@ -6,7 +6,7 @@ import { Table, el, setHidden, setText, visible } from "./dom.js";
 import { duration, fullTime, integer, plural } from "./format.js";
 import { live } from "./live.js";
 import * as panel from "./panel.js";
-import { meter, opening } from "./parts.js";
+import { leaveAddress, meter, opening } from "./parts.js";
 
 const good = new Set(["Stable"]);
 
@@ -98,6 +98,7 @@ export function groupsView(section) {
     asking = false;
   }
 
+  live.addEventListener("restart", () => asked.clear());
   return {
     show(parts, _parameters, changed) {
       if (changed) asked.clear();
@@ -110,7 +111,7 @@ export function groupsView(section) {
 
 async function showGroup(name) {
   const content = el("div", { class: "details" });
-  panel.open({ name: "group", title: visible(name), content, closed: () => location.hash.startsWith("#groups/") && history.replaceState(null, "", "#groups") });
+  panel.open({ name: "group", title: visible(name), content, closed: () => leaveAddress("groups", name) });
   try {
     const group = await get(`/groups/${encodeURIComponent(name)}`);
     const offsets = new Table([

@@ -4,7 +4,8 @@ import { get } from "./api.js";
 import { Lines, legend } from "./charts.js";
 import { el, reconcile, setHidden, setText, visible } from "./dom.js";
 import { decimal, duration, integer, milliseconds, rate } from "./format.js";
-import { lastRate, live, stuck_ms } from "./live.js";
+import { setAside } from "./health.js";
+import { isStuck, lastRate, live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
 import { Figures, Poll, card, lengthChoice, whysOverdue } from "./parts.js";
 import { openRecord, recordHash, recordOf, sameRecord } from "./record.js";
@@ -35,10 +36,11 @@ export function overdueView(section) {
 
   const list = new RecordList({ label: "Overdue records", onOpen: (record) => { location.hash = recordHash("overdue", record); } });
   const troubles = el("ul", { class: "troubles", role: "status", "aria-label": "Partitions with overdue records" });
+  const behind = el("p", { class: "trouble-line", role: "status", hidden: true, data: { figure: "why" } });
   const empty = el("p", { class: "empty-note" }, "No record is overdue: every record that was due is in its log.");
   const summary = el("p", { class: "summary", role: "status" });
   const lengths = lengthChoice(draw);
-  section.append(figures.node, troubles, lengths.node,
+  section.append(figures.node, behind, troubles, lengths.node,
     el("div", { class: "cards three" },
       card("Late by", el("div", { class: "chart-holder" }, lag.node), { extra: keys }),
       card("Overdue", el("div", { class: "chart-holder" }, overdue.node)),
@@ -64,6 +66,7 @@ export function overdueView(section) {
 
   // Those whose oldest record waits for longer than a busy broker lets it wait.
   const asked = new Map();  // By topic: {at, whys}.
+  live.addEventListener("restart", () => asked.clear());
   function sayWhy(records, hasMore) {
     const now = live.now();
     const stuck = new Map();
@@ -82,23 +85,30 @@ export function overdueView(section) {
     }
     const stuckTopics = new Set([...stuck.values()].map(({ topic }) => topic));
     for (const topic of asked.keys()) if (!stuckTopics.has(topic)) asked.delete(topic);
-    reconcile(troubles, named, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { topic, partition, count, oldest: first }) => {
+    const aside = live.status ? setAside(live.status) : [];
+    const isAside = new Set(aside.map((each) => `${each.topic}/${each.partition}`));
+    const lines = [...aside.slice(0, listed_troubles).map((each) => ({ name: `${each.topic}/${each.partition}`, ...each })), ...named.filter(({ name }) => !isAside.has(name))];
+    reconcile(troubles, lines, ({ name }) => name, () => el("li", { class: "trouble-line" }), (node, { topic, partition, count, oldest: first, text }) => {
       const whys = asked.get(topic)?.whys;
-      const why = whys ? whys.get(partition) ?? null : undefined;
-      setText(node, `${visible(topic)}, partition ${partition}: ${integer(count)}${hasMore ? " or more" : ""} overdue, the oldest for ${duration(now - first)}. ${
-        why ? `The partition ${why}.` : live.status?.state === "disk full" ? "The disk is full." : why === null ? "Nothing is wrong with the partition: the broker is behind." : ""}`);
+      const why = whys ? whys(partition) : undefined;
+      setText(node, text ?? `${visible(topic)}, partition ${partition}: ${integer(count)}${hasMore ? " or more" : ""} overdue, the oldest for ${duration(now - first)}. ${
+        why ? `The partition ${why}.` : why === null ? "Nothing is wrong with the partition." : ""}`);
     });
   }
 
   let oldest = null;
   const poll = new Poll(async (signal) => {
-    const { records, next } = await get(`/delayed?to=${Math.round(live.now())}&limit=${shown}`, { signal });
+    const { records, next } = await get(`/delayed?to=${Math.round(live.now())}&limit=${shown}`, { signal }).catch((error) => {
+      // What is known of partitions out of service is said even if their records cannot be listed.
+      if (error.name !== "AbortError") sayWhy([], false);
+      throw error;
+    });
     oldest = records[0]?.due_ms ?? null;
     list.update(records);
     if (opened) list.mark(opened.handle);
     sayWhy(records, next !== null);
     setHidden(list.node, records.length === 0);
-    setHidden(empty, records.length > 0);
+    setHidden(empty, records.length > 0 || (live.status?.delayed.out_of_service ?? 0) > 0);
     setText(summary, records.length && next ? `the first ${integer(records.length)}` : "");
     draw();
   }, 2000);
@@ -109,6 +119,9 @@ export function overdueView(section) {
     const { delayed } = status;
     figures.set("overdue-now", integer(delayed.overdue), delayed.overdue ? "warn" : "");
     figures.set("oldest", oldest === null || !delayed.overdue ? "–" : duration(Math.max(0, live.now() - oldest)), oldest !== null && live.now() - oldest > 5000 ? "warn" : "");
+    const why = isStuck() ? whyLate() : "";
+    setText(behind, why);
+    setHidden(behind, !why);
     const { lag_ms } = delayed;
     for (const name of ["p50", "p99", "max"]) figures.set(`lag-${name}`, lag_ms.count ? milliseconds(lag_ms[name]) : "–");
     figures.set("delivered-rate", rate(lastRate("delivered")));

@@ -4,7 +4,7 @@ import { Bars, legend } from "./charts.js";
 import { colourOf, giveColours } from "./colours.js";
 import { el, setAttribute, setHidden, setText, visible, $ } from "./dom.js";
 import { errorText, showError } from "./confirmation.js";
-import { get } from "./api.js";
+import { get, query } from "./api.js";
 import { dateOf, dayAndMonth, duration, fullTime, integer, minuteOf, nearTime, plural, timeOf, zoneAt } from "./format.js";
 import { isStuck, live, oldestOverdue } from "./live.js";
 import { openMany } from "./many.js";
@@ -28,6 +28,10 @@ const search_refresh_ms = 5000;
 const held_ms = 6000;
 const quick_ms = 400;
 const max_id_bytes = 249;
+// A list that is longer is read again in its beginning only.
+const read_again = 100;
+// So many listed records are asked for at a time, whether they are pending still.
+const checked_at_a_time = 8;
 
 // A moment of today with its seconds, another one with its date.
 const untilText = (ms, now) => (new Date(ms).toDateString() === new Date(now).toDateString() ? timeOf(ms) : `${dayAndMonth(ms)}, ${minuteOf(ms)}`);
@@ -72,6 +76,8 @@ class PendingView {
   #pastOf = null;  // The search whose past is shown below the empty list.
   #many = null;  // The form for many, and the text of the search that it was opened with.
   #counted = null;  // The answer of count() for the present search.
+  #isChecking = false;
+  #checked = 0;  // Turns of it.
 
   constructor(section) {
     this.section = section;
@@ -108,7 +114,11 @@ class PendingView {
       el("div", { class: "cards spans" }, this.charts.map(({ node }) => node)),
       this.head = el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
       this.late, this.zoom.node, this.problem, this.list.node, this.empty, this.more);
-    live.addEventListener("due", () => this.#visible && this.#refreshIfIdle());
+    live.addEventListener("due", () => {
+      if (!this.#visible) return;
+      this.#refreshIfIdle();
+      this.#checkListed();
+    });
     // Words may be the name of a topic that was not there before.
     let names = "";
     live.addEventListener("topics", () => {
@@ -216,6 +226,27 @@ class PendingView {
     if (this.#failed) return age > search_refresh_ms ? this.refresh() : undefined;
     if (age < held_ms && this.list.body.matches(":hover")) return;
     if (isEmpty(this.#search) ? age > refresh_ms : age > search_refresh_ms && this.#took < quick_ms) this.#run(null, true);
+  }
+
+  // A search that goes on, or takes long, keeps what it has found, and a long list its end: records of them that were delivered or cancelled
+  // meanwhile are marked.  Those on the screen take turns.
+  async #checkListed() {
+    const isReadAgain = !this.#isLooking && this.#took < quick_ms && this.list.records.length <= read_again;
+    if (this.#isChecking || isReadAgain) return;
+    const pending = this.list.onScreen().filter(({ handle }) => !this.list.gone.has(handle));
+    const turns = Math.max(1, Math.ceil(pending.length / checked_at_a_time));
+    const first = (this.#checked++ % turns) * checked_at_a_time;
+    this.#isChecking = true;
+    try {
+      await Promise.all(pending.slice(first, first + checked_at_a_time).map(async ({ handle }) => {
+        const { records } = await get(`/delayed${query({ q: handle, limit: 1 })}`);
+        if (!records.length) this.list.markGone(handle);
+      }));
+    } catch {
+      // It is not known, and asked again.
+    } finally {
+      this.#isChecking = false;
+    }
   }
 
   #more() {

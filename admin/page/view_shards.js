@@ -5,6 +5,7 @@ import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
 import { diskTrend, isMemoryShort } from "./health.js";
 import { lastRate, live } from "./live.js";
+import { diskParts, memoryParts, toldMemory } from "./resources.js";
 import { Figures, card, isDiskShort, lengthChoice, meter, tightest } from "./parts.js";
 
 // When no records are accepted any more if it goes on as in the last hour.
@@ -56,6 +57,15 @@ export function shardsView(section) {
     { head: "Syncs", class: "number", cell: perSecond("fsyncs_total") },
     { head: "Disk", cell: ({ has_room }) => el("span", { class: `state ${has_room ? "good" : "bad"}` }, has_room ? "has room" : "full") },
   ], { key: ({ shard }) => shard, caption: "Shards" });
+  const partsTable = (caption, colour) => new Table([
+    { head: "Part", class: "name", cell: ({ name, hint }) => el("span", { title: hint }, name) },
+    { head: "Bytes", class: "wide-cell", cell: ({ bytes: size, whole, isAtLeast }) => meter(size, whole, `${isAtLeast ? "≥ " : ""}${bytes(size)}`, colour) },
+  ], { key: ({ name }) => name, caption, row: ({ isWithin }) => (isWithin ? { class: "part-within" } : {}) });
+  const [memory, stored] = [partsTable("Memory, by part", "--series-1"), partsTable("The data directory, by part", "--series-4")];
+  const [memoryNote, storedNote] = [el("span", { class: "card-note" }), el("span", { class: "card-note" })];
+  const [memoryCard, storedCard] = [card("Memory", memory.node, { wide: true, note: memoryNote }), card("What takes the disk", stored.node, { wide: true, note: storedNote })];
+  memoryCard.dataset.part = "memory";
+  storedCard.dataset.part = "disk";
   const refused = new Table([
     { head: "Reason", class: "name", cell: ({ name }) => name.replaceAll("_", " ") },
     { head: "Batches", class: "number", cell: ({ count }) => integer(count) },
@@ -66,7 +76,7 @@ export function shardsView(section) {
   const lengths = lengthChoice(draw);
   section.append(figures.node, disk, lengths.node,
     el("div", { class: "cards spans" }, charts.map(([title, chart, extra]) => card(title, el("div", { class: "chart-holder" }, chart.node), { extra }))),
-    card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
+    memoryCard, storedCard, card("By shard", table.node, { wide: true }), refusedCard, card("Broker", about, { wide: true }));
 
   function draw() {
     const { status } = live;
@@ -100,6 +110,11 @@ export function shardsView(section) {
     const now = live.now();
     lengths.update();
     for (const [, chart] of charts) chart.update(live.history, now);
+    const told = toldMemory(status);
+    memory.update([...memoryParts(status), ...told.map((each) => ({ ...each, name: `(${each.name})`, isWithin: true }))].map((each) => ({ ...each, whole: process.rss_bytes })));
+    setText(memoryNote, `resident: ${bytes(process.rss_bytes)}${told.length ? "; rows in parentheses are within the others, or a limit" : ""}`);
+    stored.update(diskParts(status, live.topics?.topics ?? []).map((each) => ({ ...each, whole: storage.bytes })));
+    setText(storedNote, `all files: ${bytes(storage.bytes)}, looked up every ten seconds or less often`);
     table.update(status.shards);
     const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);
     refused.update(reasons);

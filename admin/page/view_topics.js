@@ -1,13 +1,14 @@
 // Topics with what is pending for them; each opens with its partitions, settings and refusals.
 
-import { get } from "./api.js";
+import { get, query } from "./api.js";
 import { colourOf, giveColours } from "./colours.js";
 import { showError, errorText } from "./confirmation.js";
 import { Table, el, setHidden, setText, visible } from "./dom.js";
-import { bytes, fullTime, integer, plural } from "./format.js";
-import { live } from "./live.js";
+import { bytes, duration, fullTime, integer, plural } from "./format.js";
+import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
-import { meter, opening, senderOf, sinceStart, stateOf } from "./parts.js";
+import { leaveAddress, meter, opening, senderOf, sinceStart, stateOf, withReason } from "./parts.js";
+import { recordHash } from "./record.js";
 
 // Those with most pending, as in the pictures, have a colour of their own.
 const coloured = 12;
@@ -69,6 +70,11 @@ export function topicsView(section) {
     }
   }
 
+  // Another run has opened other partitions, or none.
+  live.addEventListener("restart", () => {
+    asked.clear();
+    if (!section.hidden) live.addEventListener("topics", ask, { once: true });
+  });
   return {
     show(parts, _parameters, changed) {
       if (changed && live.topics) ask();
@@ -82,9 +88,10 @@ export function topicsView(section) {
 
 async function showTopic(name, onKnown) {
   const content = el("div", { class: "details" });
-  panel.open({ name: "topic", title: visible(name), content, closed: () => location.hash.startsWith("#topics/") && history.replaceState(null, "", "#topics") });
+  panel.open({ name: "topic", title: visible(name), content, closed: () => leaveAddress("topics", name) });
   try {
     const topic = await get(`/topics/${encodeURIComponent(name)}`);
+    topic.partitions = topic.partitions.map((each) => withReason(name, each));
     keep(topic);
     onKnown();
     const partitions = new Table([
@@ -113,7 +120,20 @@ async function showTopic(name, onKnown) {
       ...[part("Refused batches", last(topic.refused_batches)), part("Dead letters", last(topic.dead_letters)),
         part("Misspelt headers", topic.header_slips?.total ? el("ul", {}, topic.header_slips.names.map((slip) => el("li", {}, el("code", {}, visible(slip.name)), ` for ${slip.meant}: ${integer(slip.count)}`))) : null)].filter(Boolean),
       part("Partitions", partitions.node));
+    await sayOverdue(topic, content);
   } catch (error) {
     showError(content, errorText(error));
   }
+}
+
+// Its oldest overdue record, if it waits for longer than a busy broker lets it wait, and why.
+async function sayOverdue(topic, content) {
+  // Those of a partition out of service cannot be listed; the partition has a line of its own.
+  const { records } = await get(`/delayed${query({ topic: topic.name, to: Math.round(live.now() - stuck_ms), limit: 1 })}`).catch(() => ({ records: [] }));
+  const [first] = records;
+  if (!first) return;
+  const partition = topic.partitions.find((each) => each.partition === first.partition);
+  const why = partition && stateOf(partition).why;
+  content.prepend(el("p", { class: "trouble-line", data: { figure: "topic-overdue" } }, `Its oldest overdue record has waited for ${duration(live.now() - first.due_ms)}: `,
+    el("a", { href: recordHash("overdue", first) }, visible(first.id ?? first.handle)), `. ${why ? `Its partition ${why}.` : whyLate()}`));
 }

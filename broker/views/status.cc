@@ -61,9 +61,10 @@ asio::awaitable<void> look_at(Shard& shard, std::span<const TopicPartition> part
   if (!opened.all_ended()) co_await opened.wait();
 }
 
-std::uint64_t size_of(const std::string& directory) {
+// Adds the files of `directory`; `logs` and `journals` are the directories of those.
+void add_files(const std::string& directory, const std::string& logs, const std::string& journals,
+               BytesOnDisk& to) {
   namespace fs = std::filesystem;
-  std::uint64_t bytes = 0;
   std::error_code error;
   // Files come and go meanwhile: what cannot be looked at is not there any more.
   fs::recursive_directory_iterator at(directory, fs::directory_options::skip_permission_denied,
@@ -72,9 +73,12 @@ std::uint64_t size_of(const std::string& directory) {
     std::error_code gone;
     if (!at->is_regular_file(gone) || gone) continue;
     const auto size = at->file_size(gone);
-    if (!gone) bytes += size;
+    if (gone) continue;
+    const std::string& path = at->path().native();
+    to.all += size;
+    if (path.starts_with(logs)) to.logs += size;
+    if (path.starts_with(journals)) to.journals += size;
   }
-  return bytes;
 }
 
 }  // namespace
@@ -227,12 +231,15 @@ asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& here) {
   co_return all;
 }
 
-std::uint64_t bytes_on_disk(const Broker& broker) {
+BytesOnDisk bytes_on_disk(const Broker& broker) {
   const auto& config = broker.identity();
-  std::uint64_t bytes = size_of(config.data_directory);
+  const std::string logs = config.log_directory + "/";
+  const std::string journals = config.data_directory + "/journal/";
+  BytesOnDisk bytes;
+  add_files(config.data_directory, logs, journals, bytes);
   // Where it lies in the data directory it was counted there.
   if (!config.log_directory.starts_with(config.data_directory + "/"))
-    bytes += size_of(config.log_directory);
+    add_files(config.log_directory, logs, journals, bytes);
   return bytes;
 }
 

@@ -108,7 +108,14 @@ boost::asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(
 // The buckets with records in memory, of all shards.
 boost::asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& here);
 
-// The sum of the sizes of all files of the broker.  Walks through the directories: blocks.
-std::uint64_t bytes_on_disk(const Broker& broker);
+// The sums of the sizes of the broker's files.
+struct BytesOnDisk {
+  std::uint64_t all = 0;
+  std::uint64_t logs = 0;      // Of these: the segments of partitions and their indexes,
+  std::uint64_t journals = 0;  //   and the journals.
+};
+
+// Walks through the directories: blocks.
+BytesOnDisk bytes_on_disk(const Broker& broker);
 
 }  // namespace tarry::broker

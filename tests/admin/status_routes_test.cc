@@ -110,6 +110,11 @@ TEST_SUITE("status routes") {
       CHECK(has(level, {"level", "tick_ms", "buckets_in_use", "timers", "upgrades", "downgrades"}));
     CHECK(status["storage"]["fsyncs_total"].get<std::uint64_t>() > 0);
     CHECK(status["storage"]["bytes"].get<std::uint64_t>() > 0);
+    // The journals have their full size from the beginning, and nothing is counted twice.
+    const auto journals = status["storage"]["journal_files_bytes"].get<std::uint64_t>();
+    const auto logs = status["storage"]["logs_bytes"].get<std::uint64_t>();
+    CHECK(journals > 0);
+    CHECK(journals + logs <= status["storage"]["bytes"].get<std::uint64_t>());
     CHECK(status["process"]["rss_bytes"].get<std::uint64_t>() > 1'000'000);
     CHECK(status["process"]["blocks_kept_bytes"].get<std::uint64_t>() <= Block::max_kept_bytes);
     CHECK(status["process"]["cpu_seconds"].is_number());

@@ -379,6 +379,22 @@ def _(ctx):
         assert background("light") == light and page.js("return localStorage.length") == 0
 
 
+@case("an address of no view shows the overview and says so, until a view is chosen")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        page.open("#<b>nonsense/a/@b?q=c")
+        page.says("#no-view", "There is no view “<b>nonsense”. This is the overview of pending records.")
+        page.one('[data-view="pending"]')
+        assert page.js("return location.hash") == "#pending" and not page.shown("#panel") and not page.js("return document.querySelector('input[type=search]').value")
+        page.go("topics")
+        page.wait(lambda: not page.shown("#no-view"), "that the line is gone")
+        # The address of the skip link is one of no view, too.
+        page.open("#main")
+        page.one('[data-view="pending"]')
+        assert not page.shown("#no-view")
+
+
 @case("the help of the page closes by its button, by Escape and by a click beside it")
 def _(ctx):
     with page_of(ctx.broker()) as page:
@@ -552,6 +568,9 @@ def _(ctx):
         page.confirm("wrong-" + "0" * 40)
         page.says('[data-field="error"]', "wrong")
         assert not page.has_figures()
+        # Without the form nothing could be read, so Escape does not take it away, however often.
+        page.keys(*[keyboard().ESCAPE] * 3)
+        page.wait(lambda: page.js("return document.querySelector('#dialog').open"), "that the form is still there")
         page.confirm(token_of(broker))
         page.wait(page.has_figures, "the first figures")
         page.open(f"#pending/{topic}/{handle}")
@@ -915,6 +934,11 @@ def _(ctx):
         assert status["pending_blob_bytes"] + status["pending_table_bytes"] > 100, status
         page.wait(lambda: page.text('[data-figure="pending-stored"]') != "0 B", "the part of pending records")
         page.says('[data-view="shards"]', str(broker.data))
+        # The parts are named, and those of the broker's answer are parts of the whole.
+        assert status["journal_files_bytes"] >= 64 * 1024 and status["logs_bytes"] + status["journal_files_bytes"] <= status["bytes"], status
+        part = lambda name: page.js("return [...document.querySelectorAll(`[data-part=${arguments[0]}] tbody tr`)].map((row) => row.cells[0].textContent)", name)
+        page.wait(lambda: {"pending records", "journals", "all else"} <= set(part("disk")), "the parts of the disk")
+        assert {"for clients", "pending records: bodies", "all else"} <= set(part("memory")), part("memory")
         assert re.search(r"\d+ % used, no trend yet: ", page.text('[data-view="shards"] .disk')), page.text('[data-view="shards"] .disk')
         page.go("wheel")
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
@@ -961,7 +985,7 @@ def _(ctx):
     broker.start()
     eventually(lambda: broker.get("/status")["delayed"]["overdue"] == 1, "the overdue record")
     handle = broker.pending(topic)[0]["handle"]
-    why = "cannot be opened; the broker's log says why"
+    why = f"cannot be opened: {log}"  # And what the system says about it.
     with page_of(broker) as page:
         # After a restart a lag and a sum that nobody has asked for are not 0: the views ask.
         page.open("#groups")
@@ -970,7 +994,9 @@ def _(ctx):
         sums = lambda name: page.js("const row = [...document.querySelectorAll('[data-view=topics] tbody tr')].find((each) => each.cells[0].textContent === arguments[0]); return row && [row.cells[2].textContent, row.cells[5].textContent]", name)
         page.wait(lambda: sums(other) == ["1", "1"] and sums(topic) == ["unknown", "0"], "the records of both topics")
         page.go(f"topics/{topic}")
-        page.says("#panel", f"Partition 0 {why}.")
+        page.says("#panel", f"Partition 0 {why}")
+        page.says('[data-figure="topic-overdue"]', "Its oldest overdue record has waited for ")
+        page.says('[data-figure="topic-overdue"]', f"late. Its partition {why}")
         assert "failed" in page.text("#panel tbody tr")
         page.go("pending")
         page.says('#health [data-thing="overdue"]', "1 overdue, the oldest for ")
@@ -984,9 +1010,10 @@ def _(ctx):
         page.wait(lambda: re.search(r"(\d+[ms] ?)+ overdue", page.text('[data-view="overdue"] .overdue')), "the list")
         assert "late" in page.text('[data-view="overdue"] .overdue')
         page.says('[data-view="overdue"] .troubles', f"{topic}, partition 0: 1 overdue, the oldest for ")
-        page.says('[data-view="overdue"] .troubles', f"The partition {why}.")
+        page.says('[data-view="overdue"] .troubles', f"The partition {why}")
+        page.says('[data-figure="why"]', "Some deliveries are refused and tried again: the broker's log says why. 1 record waits for delivery")
         page.click('[data-view="overdue"] .overdue')
-        page.says("#panel", f"Its partition {why}.")
+        page.says("#panel", f"Its partition {why}")
         assert page.js("return location.hash") == f"#overdue/{topic}/{handle}/late"
         page.go(f"pending/{topic}/{handle}")
         page.wait(lambda: re.fullmatch(r"Overdue for (\d+m )?\d+m?s?", page.text(".due-relative")), "the record")
@@ -1082,6 +1109,8 @@ def _(ctx):
             shown = page.text("#panel")
             assert hostile in shown and "x-dely for x-delay: 1" in shown and "tarry.delay.invalid" in shown, shown
             page.go(f"topics/{strict}")
+            page.wait(lambda: page.text("#panel-title") == strict, "the panel of the other topic")
+            assert page.js("return location.hash") == f"#topics/{strict}"
             page.says("#panel", "Refused batches")
             assert hostile in page.text("#panel blockquote"), page.text("#panel")
             assert re.search(r"from integration, User:ANONYMOUS, 127\.0\.0\.1:\d+$", page.text("#panel blockquote footer")), page.text("#panel blockquote")
@@ -1200,7 +1229,9 @@ def _(ctx):
     with broker.client() as client:
         topic = client.create_topic(ctx.topic("a-topic-with-a-name-that-is-much-longer-than-a-phone-is-wide-" + "x" * 60))
         client.schedule(topic, "id-" + "w" * 200, key="key-" + "m" * 100, note="n" * 300, value="v" * 5000)
+        assert client.produce(topic, [wire.record("v", x_delay="soonish")], check=False).error == 87
     handle = broker.pending(topic)[0]["handle"]
+    refused = broker.get(f"/topics/{topic}")["refused_batches"]["last"]
     with page_of(broker) as page:
         page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 375, "height": 740, "deviceScaleFactor": 2, "mobile": True})
         page.open()
@@ -1218,6 +1249,13 @@ def _(ctx):
                 # The numbers are seen without scrolling the table.
                 page.wait(lambda: page.js("""const texts = [...document.querySelectorAll(`[data-view=${arguments[0]}] .table tr > :nth-child(-n+3) .meter-text`)];
                                              return texts.length && texts.every((each) => each.getBoundingClientRect().right <= 375)""", view), f"the numbers of {view}")
+        # What a producer was sent, and who it is, is read whole without scrolling.
+        page.go("clients")
+        page.one('[data-part="refusals"] td.message')
+        for name, words in [("message", refused["message"]), ("sender", refused["address"])]:
+            text, right, isWhole = page.js("""const cell = document.querySelector(`[data-part=refusals] td.${arguments[0]}`);
+                                              return [cell.textContent, cell.getBoundingClientRect().right, cell.scrollWidth <= cell.clientWidth]""", name)
+            assert words in text and right <= 375 and isWhole, (words, text, right, isWhole)
         page.go("pending")
         page.open_record(handle)
         fits()
@@ -1252,6 +1290,28 @@ def _(ctx):
         before = width()
         page.js("document.querySelector('main').style.minHeight = '3000px'")
         assert width() == before, (before, width())
+
+
+@case("a record that is cancelled while a long list shows it is marked there, and leads to what became of it")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for n in range(130):
+            client.schedule(topic, f"id-{n}", x_delay=f"{n + 60}m")
+    handle = handles_by_id(broker, topic)
+    with page_of(broker) as page:
+        page.expected += ["404"]  # Of the record, once it is opened.
+        page.open()
+        page.wait(lambda: len(page.handles()) == 100, "the first hundred")
+        page.js("document.querySelector('[data-view=pending] .more').click()")
+        page.wait(lambda: len(page.handles()) == 130, "all of them")
+        page.js("document.querySelector(`[data-handle='${arguments[0]}']`).scrollIntoView({ block: 'center' })", handle["id-120"])
+        broker.cli("delayed", "cancel", topic, "id-120")
+        page.says(f'[data-handle="{handle["id-120"]}"].gone', "no longer pending")
+        assert [each.get_attribute("data-handle") for each in page.all(".row.gone")] == [handle["id-120"]] and len(page.handles()) == 130
+        page.click(f'[data-handle="{handle["id-120"]}"]')
+        page.says("#panel", "It was cancelled: ")
 
 
 @case("a search that the page cannot read shows no records of the one before")
@@ -1455,6 +1515,25 @@ READ += [(HEALTH % ("[]", 1000, 10, 0, 1, "[]", "null"), []), (HEALTH % ("[]", 1
          (HEALTH % ("[]", 1000, 10, 0, 1, FILLING % HOUR, "null"), [["the disk is full in about 1h", "#shards"]]),
          ("health.diskTrend([{ at: 0, free: 1100 }, { at: 3600000, free: 2100 }], 100).left", None)]
 
+# The parts of the memory and of the disk add up; a topic with partitions that are not open has at least so much.
+READ += [("resources.memoryParts({ process: { rss_bytes: 100 }, client_memory_bytes: 10, delayed: { near_bytes: 30, memory_bytes: 20 } }).map(({ bytes }) => bytes)", [10, 20, 10, 60]),
+         ("resources.memoryParts({ process: { rss_bytes: 5 }, client_memory_bytes: 10, delayed: {} }).at(-1).bytes", 0),
+         ("resources.toldMemory({ memory: { rocksdb_cache_bytes: 7, allocator_bytes: 8, records: 9, note: 'x' } }).map(({ name, bytes }) => [name, bytes])", [["the store's database: cache", 7], ["kept by the allocator", 8]]),
+         ("[{}, { memory: null }, { memory: 5 }].map((status) => resources.toldMemory(status).length)", [0, 0, 0]),
+         ("resources.diskParts({ storage: { bytes: 1000, logs_bytes: 500, pending_blob_bytes: 90, pending_table_bytes: 10, journal_files_bytes: 300 } }, [{ name: 'a', bytes: 100, partitions: 1, partitions_open: 1 }, { name: 'b', bytes: 300, partitions: 2, partitions_open: 1 }, { name: 'c', bytes: 0, partitions: 1, partitions_open: 0 }]).map(({ name, bytes, isAtLeast = false }) => [name, bytes, isAtLeast])",
+          [["logs of b", 300, True], ["logs of a", 100, False], ["all other logs", 100, False], ["pending records", 100, False], ["journals", 300, False], ["all else", 100, False]])]
+
+# Why records stay overdue: the state, those set aside, free bytes, deliveries per second, when one was refused.
+BEHIND = """health.whyBehind({ status: { state: '%s', delayed: { overdue: 5, out_of_service: %d }, storage: { reserve_bytes: 100, file_systems: [{ directory: '/d', free_bytes: %d }] } },
+ delivered: %s, refusedAt: %s, now: 100_000 })"""
+READ += [(BEHIND % ("without its data directory", 0, 1000, "9", "null"), "The broker delivers nothing: its data directory was removed or replaced. Its log says what to do."),
+         (BEHIND % ("running", 3, 1000, "0.5", "null"), "The broker is behind: 2 records wait for delivery, which takes about 4s at 0.5/s."),
+         (BEHIND % ("running", 5, 1000, "0", "null"), ""), (BEHIND % ("disk full", 0, 50, "null", "null"), "The broker is behind: 5 records wait for delivery."),
+         (BEHIND % ("disk full", 4, 50, "0", "95_000"), "Some deliveries are refused and tried again: the disk of /d has only 50 B free. 1 record waits for delivery, and none was delivered in the last second."),
+         (BEHIND % ("running", 5, 1000, "0", "99_000"), "Some deliveries are refused and tried again: the broker's log says why."),
+         ("health.setAside({ out_of_service: [{ topic: 'a', partition: 2, reason: 'torn', set_aside: 7 }, { topic: 'b', partition: 0, reason: '', set_aside: 0 }] }).map(({ text }) => text)",
+          ["a, partition 2: 7 overdue. The partition is out of service until a restart: torn."])]
+
 
 @case("times, durations, searches and patterns are read in the page as people write them")
 def _(ctx):
@@ -1463,7 +1542,7 @@ def _(ctx):
         page.open()
         found = page.driver.execute_async_script("""
             const [expressions, done] = arguments;
-            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob", "health"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob, health]) => {
+            Promise.all(["format", "search", "value", "dom", "slots", "many", "glob", "health", "resources"].map((name) => import(`/page/${name}.js`))).then(([format, search, value, dom, slots, many, glob, health, resources]) => {
               const read = { %s };
               done(expressions.map((each) => read[each]()));
             }, (error) => done(String(error)));""" % ",".join(f"{json.dumps(text)}: () => {text}" for text, _ in READ), [text for text, _ in READ])
@@ -1480,6 +1559,7 @@ def _(ctx):
     with page_of(broker) as page:
         page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"]
         page.open()
+        assert not page.shown("#restarted")
         broker.kill()
         page.says("#connection", "The connection was lost at")
         # No answer is not the answer that there is no such record.
@@ -1493,3 +1573,11 @@ def _(ctx):
         page.wait(lambda: page.handles() == [handles_by_id(broker, topic)["b"]], "the search, made again", within=15)
         assert not page.shown('[data-field="error"]')
         page.wait(lambda: page.text('[data-figure="pending"]') == "2" and not page.js("return document.querySelector('#connection').textContent"), "the new figures", within=15)
+        # Whoever comes back to the page learns that it is another run, until the line is dismissed.
+        page.says("#restarted", "The broker was restarted at ")
+        assert "Totals count from then on." in page.text("#restarted") and "load the page again" not in page.text("#restarted")
+        page.click('[data-action="dismiss-restart"]')
+        page.wait(lambda: not page.shown("#restarted"), "that it is dismissed")
+        page.go("topics")
+        page.says('[data-view="topics"]', topic)
+        assert not page.shown("#restarted")
