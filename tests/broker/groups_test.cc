@@ -666,6 +666,29 @@ TEST_SUITE("groups") {
     CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
   }
 
+  TEST_CASE("a member that asks in a few bytes for megabytes is answered by way of the pool") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    SyncGroupRequest sync;
+    sync.group_id = "wide";
+    sync.member_id = joined.member_id;
+    sync.generation_id = joined.generation_id;
+    sync.assignments.push_back({joined.member_id, as_bytes(assignment)});
+    REQUIRE(world.call<SyncGroupResponse>(sync, 3).error_code == ErrorCode::none);
+    // Once more, as a follower asks.
+    sync.assignments.clear();
+    world.runs_at_once = false;
+    const auto pending = world.begin(sync, 3);
+    world.turn();
+    CHECK_FALSE(pending->answer.has_value());
+    CHECK(world.background().size() == 1);
+    world.runs_at_once = true;
+    world.run();
+    CHECK(world.read<SyncGroupResponse>(*pending, 3).assignment.size() == assignment.size());
+  }
+
   TEST_CASE("a short record of a group does not wait for the megabytes of another one") {
     World world = small_world(1);
     const auto wide = world.call<JoinGroupResponse>(join_request("wide"), 3);
