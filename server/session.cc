@@ -89,6 +89,8 @@ asio::awaitable<broker::Answer> run_when_room(const broker::Handler& handler,
   const bool is_stepped = context.frame_bytes >= min_stepped_bytes && !context.time;
   if (room && is_stepped) co_await context.shard.steps().next();
   broker::Answer answer;
+  // Its client may have gone while it waited: then nobody reads the answer.
+  if (context.connection.closed()) co_return answer;
   if (room) {
     answer = co_await handler.run(std::move(context));
   } else {

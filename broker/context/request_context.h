@@ -55,8 +55,9 @@ struct RequestContext {
   Charge charge = {};
   std::size_t fetch_limit = std::numeric_limits<std::size_t>::max();  // Bytes; by its quota.
   std::shared_ptr<RequestTime> time = {};                             // Null: it is not counted.
-  bool out_of_memory = false;    // An AnswerMemory found none: the connection ends.
-  std::size_t answer_bytes = 0;  // All that an AnswerMemory has counted.
+  bool out_of_memory = false;  // An AnswerMemory found none: the connection ends.
+  // All that an AnswerMemory has counted, or a handler whose answer is what its group has.
+  std::size_t answer_bytes = 0;
 
   std::int16_t version() const { return header.version; }
 };

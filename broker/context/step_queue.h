@@ -15,6 +15,10 @@
 // Long requests take their steps in turn.  While the sockets bring more than the shard can do, one
 // step is taken in each round, so that they come to an end too.
 //
+// It is for the work of a request that goes on for more than a millisecond.  Code that only has to
+// leave its caller, and what the broker does for itself (a changed topic or setting), posts: it
+// must not stand in line behind two hundred requests.
+//
 // Everything runs on the shard's thread.
 
 #include <cstddef>

@@ -37,7 +37,10 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   auto work = [&there, &request, terms, token = cancel_on_close.token()] {
     return there.groups().join(request, terms, token);
   };
-  co_return co_await broker.on(context.shard, there, std::move(work));
+  auto response = co_await broker.on(context.shard, there, std::move(work));
+  // What all members say to their leader may be megabytes: they are encoded on the pool.
+  for (const auto& member : response.members) context.answer_bytes += member.metadata.size();
+  co_return response;
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ inline Answer out_of_memory(const RequestContext& context) {
 
 // A body of more bytes is decoded on the pool: it may have thousands of elements.
 constexpr std::size_t decoded_here = std::size_t{64} << 10;
-// An answer for which an AnswerMemory has counted more is encoded on the pool.
+// An answer whose answer_bytes are more is encoded on the pool.
 constexpr std::size_t encoded_here = std::size_t{1} << 20;
 
 // Encodes the response on the pool and frees it there, with the request.

@@ -51,7 +51,10 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
   auto work = [&there, &request, &assignments, token = cancel_on_close.token()] {
     return there.groups().sync(request, std::move(assignments), token);
   };
-  co_return co_await broker.on(context.shard, there, std::move(work));
+  auto response = co_await broker.on(context.shard, there, std::move(work));
+  // A member asks with a few bytes for what may be megabytes: they are encoded on the pool.
+  context.answer_bytes += response.assignment.size();
+  co_return response;
 }
 
 }  // namespace

@@ -96,8 +96,13 @@ asio::awaitable<void> ask_all(Shard& here, ByShard<Item>& items, const Ask& ask)
       }
       answered.one_ended();
       if (!answered.all_ended()) co_await answered.wait();
-      // We may be inside the engine, which has not finished with the last one.
-      co_await asio::post(there.shard->executor(), asio::use_awaitable);
+      // We may be inside the engine, which has not finished with the last one; and if there are
+      // more, it is another's turn.
+      if (left.empty()) {
+        co_await asio::post(there.shard->executor(), asio::use_awaitable);
+      } else {
+        co_await there.shard->steps().next();
+      }
     }
   };
   co_await scatter(here, nullptr, items, work);

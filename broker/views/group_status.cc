@@ -158,8 +158,10 @@ asio::awaitable<std::vector<GroupSummary>> summaries_of(Shard& shard) {
   std::vector<GroupSummary> summaries;
   YieldBudget budget(shard, nullptr);
   const auto& groups = shard.groups().all();
+  // At once: to grow it would move all that it has, in one step.
+  summaries.reserve(groups.size());
   for (auto at = groups.begin(); at != groups.end(); ++at) {
-    if (budget.spend()) {
+    if (budget.spend(summary_microseconds)) {
       // Groups may come and go meanwhile, this one too.
       const std::string next = at->first;
       co_await budget.yield();
@@ -182,10 +184,13 @@ asio::awaitable<std::vector<GroupSummary>> merged(Shard& here,
   // A heap whose front has the first id of all.
   const auto behind = [](const Rest& a, const Rest& b) { return a.first->id > b.first->id; };
   std::ranges::make_heap(rests, behind);
+  std::size_t count = 0;
+  for (const auto& list : lists) count += list.size();
   std::vector<GroupSummary> all;
+  all.reserve(count);
   YieldBudget budget(here, nullptr);
   while (!rests.empty()) {
-    if (budget.spend()) co_await budget.yield();
+    if (budget.spend(summary_microseconds)) co_await budget.yield();
     std::ranges::pop_heap(rests, behind);
     auto& [first, end] = rests.back();
     all.push_back(std::move(*first));

@@ -10,6 +10,7 @@
 // ends on the thread of `here`; nothing looks into another shard from outside.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,6 +39,10 @@ struct GroupSummary {
   std::size_t members = 0;
   std::size_t offsets = 0;  // Partitions with a committed offset.
 };
+
+// What a step counts for one of them (broker/context/yield_budget.h), which lies anywhere in
+// memory: a step has 250.
+inline constexpr std::size_t summary_microseconds = 4;
 
 // In the order of their ids.
 boost::asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard& here);

@@ -198,8 +198,13 @@ asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
       const auto some = left.first(std::min(left.size(), partitions_per_step));
       left = left.subspan(some.size());
       co_await look_at(*there.shard, partitions, some, open_up_to, statuses);
-      // Others have their turn; and we may be inside what opened the last partition.
-      co_await asio::post(there.shard->executor(), asio::use_awaitable);
+      // We may be inside what opened the last partition; and if there are more, it is another's
+      // turn.
+      if (left.empty()) {
+        co_await asio::post(there.shard->executor(), asio::use_awaitable);
+      } else {
+        co_await there.shard->steps().next();
+      }
     }
   };
   co_await scatter(here, nullptr, items, work);

@@ -2,6 +2,7 @@
 
 #include "broker/groups/groups.h"
 
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -666,6 +667,29 @@ TEST_SUITE("groups") {
     CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
   }
 
+  TEST_CASE("a member that asks in a few bytes for megabytes is answered by way of the pool") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    SyncGroupRequest sync;
+    sync.group_id = "wide";
+    sync.member_id = joined.member_id;
+    sync.generation_id = joined.generation_id;
+    sync.assignments.push_back({joined.member_id, as_bytes(assignment)});
+    REQUIRE(world.call<SyncGroupResponse>(sync, 3).error_code == ErrorCode::none);
+    // Once more, as a follower asks.
+    sync.assignments.clear();
+    world.runs_at_once = false;
+    const auto pending = world.begin(sync, 3);
+    world.turn();
+    CHECK_FALSE(pending->answer.has_value());
+    CHECK(world.background().size() == 1);
+    world.runs_at_once = true;
+    world.run();
+    CHECK(world.read<SyncGroupResponse>(*pending, 3).assignment.size() == assignment.size());
+  }
+
   TEST_CASE("a short record of a group does not wait for the megabytes of another one") {
     World world = small_world(1);
     const auto wide = world.call<JoinGroupResponse>(join_request("wide"), 3);
@@ -701,6 +725,45 @@ TEST_SUITE("groups") {
     world.run();
     CHECK(world.read<SyncGroupResponse>(*first, 3).error_code == ErrorCode::none);
     CHECK(world.read<SyncGroupResponse>(*second, 3).error_code == ErrorCode::none);
+  }
+
+  TEST_CASE(
+      "beyond 64 MB of groups' records on their way to the journal a leader is to come again") {
+    World world = small_world(1);
+    constexpr std::size_t count = 22;  // Of 3 MiB each.
+    const std::string megabytes(3 << 20, 'a');
+    std::vector<std::string> groups;
+    for (std::size_t i = 0; i < count; ++i) groups.push_back("wide" + std::to_string(i));
+    std::vector<JoinGroupResponse> joined;
+    for (const auto& group : groups) {
+      joined.push_back(world.call<JoinGroupResponse>(join_request(group), 3));
+      REQUIRE(joined.back().error_code == ErrorCode::none);
+    }
+    CapturedLog log;
+    world.runs_at_once = false;
+    std::vector<std::shared_ptr<World::Pending>> pending;
+    for (std::size_t i = 0; i < count; ++i) {
+      SyncGroupRequest sync;
+      sync.group_id = groups[i];
+      sync.member_id = joined[i].member_id;
+      sync.generation_id = joined[i].generation_id;
+      sync.assignments.push_back({joined[i].member_id, as_bytes(megabytes)});
+      pending.push_back(world.begin(sync, 3));
+    }
+    // The requests go on in here, when the pool has decoded them and copied their assignments.
+    const auto& journal = world.shard().journal();
+    const Lsn before = journal.end_lsn();
+    for (int pieces = 0; pieces < 10 && journal.end_lsn() == before; ++pieces) {
+      while (world.background().step()) {
+      }
+      if (journal.end_lsn() == before) world.turn();
+    }
+    world.runs_at_once = true;
+    world.run();
+    CHECK(log.count("are on their way to the journal") == 1);
+    CHECK(world.read<SyncGroupResponse>(*pending.front(), 3).error_code == ErrorCode::none);
+    CHECK(world.read<SyncGroupResponse>(*pending.back(), 3).error_code ==
+          ErrorCode::coordinator_not_available);
   }
 
   TEST_CASE("a group of 500 members rebalances in one round of the journal") {

@@ -1055,6 +1055,30 @@ TEST_SUITE("session") {
     }
   }
 
+  TEST_CASE("a request whose client goes while it waits for its first step does not begin") {
+    Sitting sitting;
+    Client client(sitting);
+    // Bytes behind the request make it one of those that wait for their turn.
+    const Buffer frame = Request(metadata, 4, 1)
+                             .be<std::int32_t>(1)
+                             .text("made")
+                             .be<std::int8_t>(1)
+                             .raw(Buffer(20'000, std::uint8_t{'x'}))
+                             .done();
+    REQUIRE(client.socket.write_some(asio::buffer(frame.data(), frame.size())) == frame.size());
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (sitting.shard().steps().waiting() == 0) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      sitting.context.restart();
+      sitting.context.poll_one();
+    }
+    sitting.sessions.close_all("the client goes");
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+    sitting.settle();
+    const bool is_made = sitting.shard().topics().find("made") != nullptr;
+    CHECK_FALSE(is_made);
+  }
+
   TEST_CASE("a session that is closed from within takes its requests with it") {
     Sitting sitting;
     Client client(sitting);
