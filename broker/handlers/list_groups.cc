@@ -15,6 +15,7 @@
 #include "broker/context/yield_budget.h"
 #include "broker/groups/group.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "broker/views/group_status.h"
@@ -65,8 +66,8 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
   const bool all =
       is_allowed(context, AclOperation::describe, AclResource::cluster, cluster_resource_name);
   AnswerMemory memory(context);
-  // At once: to grow it would move all that it has, in one step.
-  response.groups.reserve(groups.size());
+  const bool room = co_await reserve_charged(context, groups.size(), response.groups);
+  if (!room) co_return response;
   for (const auto& group : groups) {
     if (budget.spend(summary_microseconds)) {
       const bool wanted = co_await budget.yield();
@@ -77,9 +78,9 @@ asio::awaitable<ListGroupsResponse> list_groups(RequestContext& context,
     if (!states.contains(group.state)) continue;
     response.groups.push_back(
         {group.id, group.protocol_type, std::string(group.state), std::string(type_of_all)});
-    // Once for the answer itself, and once for its bytes on the wire.
-    const std::size_t bytes = sizeof(ListGroupsResponse::Group) + group.id.size();
-    if (memory.spend(2 * (bytes + group.protocol_type.size()))) {
+    // Once for the answer itself, whose list is charged, and once for its bytes on the wire.
+    const std::size_t bytes = group.id.size() + group.protocol_type.size();
+    if (memory.spend(2 * bytes + sizeof(ListGroupsResponse::Group))) {
       const bool taken = co_await memory.take();
       if (!taken) co_return response;
     }
