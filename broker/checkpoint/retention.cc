@@ -75,7 +75,8 @@ void Retention::stop() {
 
 void Retention::look() {
   if (!shard_.lost_directory() && !std::exchange(has_sought_unused_, true)) find_unused();
-  bool any = false;
+  // A directory that is away may come back.
+  bool any = shard_.lost_directory();
   const WallTime now = shard_.clock().wall();
   for (auto& [tp, partition] : partitions_.all()) {
     // The files of a partition that is out of service are the operator's.
@@ -109,6 +110,11 @@ void Retention::find_unused() {
 // One that is open now is looked at with the others.
 void Retention::open_next() {
   if (unused_.empty() || shard_.stopping()) return;
+  if (shard_.lost_directory()) {
+    unused_.clear();
+    has_sought_unused_ = false;
+    return look_later();
+  }
   const TopicPartition next = unused_.back();
   unused_.pop_back();
   partitions_.with(next, [this](const Partitions::Found&) {

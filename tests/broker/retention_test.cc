@@ -93,6 +93,23 @@ TEST_SUITE("retention") {
     CHECK_FALSE(std::filesystem::exists(small.world.directory() + "/data/logs/empty-0"));
   }
 
+  TEST_CASE(
+      "what nobody uses is looked for again when the data directory is away at the first look") {
+    Small small;
+    small.fill();
+    small.world.restart();
+    const auto data = small.world.directory() + "/data", away = small.world.directory() + "/away";
+    change_retention(small.world, "t", "retention.bytes", "1");
+    std::filesystem::rename(data, away);
+    small.world.broker().look_at_disk();
+    small.world.pass(400s);
+    REQUIRE(small.world.broker().lost_directory());
+    std::filesystem::rename(away, data);
+    small.world.broker().look_at_disk();
+    small.world.pass(700s);
+    CHECK(small.segments().size() == 1);
+  }
+
   TEST_CASE("a topic that kept everything loses segments when its retention is shortened") {
     Small small;
     change_retention(small.world, "t", "retention.bytes", "-1");
