@@ -1123,7 +1123,7 @@ def _(ctx):
             page.click('[data-part="refusals"] tbody tr')
             page.says("#panel", "Refused batches")
             page.go("shards")
-            page.wait(lambda: re.search(r"\d [kM]?B/s", page.text('[data-view="shards"] tbody')), "the bytes of a shard")
+            page.wait(lambda: re.search(r"\d [kM]?B/s", page.text('[data-view="shards"]')), "the bytes of a shard")
             page.wait(lambda: re.fullmatch(r"[\d.]+ [KM]?i?B of 512 MiB", page.text('[data-figure="client-memory"]')), "the memory for clients, of its limit")
             assert "owned" not in page.driver.title and not page.all("main img, #panel img")
     finally:
