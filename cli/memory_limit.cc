@@ -40,7 +40,7 @@ class Groups {
 };
 
 bool names_memory(std::string_view controllers) {
-  return ("," + std::string(controllers) + ",").find(",memory,") != std::string::npos;
+  return ("," + std::string(controllers) + ",").contains(",memory,");
 }
 
 }  // namespace

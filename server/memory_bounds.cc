@@ -30,7 +30,8 @@ std::uint64_t unsigned_of(std::int64_t setting) {
 std::uint64_t database_bytes() {
   const storage::BucketLimits pending;
   const storage::Database::Limits meta;
-  const auto tables = static_cast<std::uint64_t>(pending.max_open_files + meta.max_open_files);
+  const auto tables = static_cast<std::uint64_t>(pending.max_open_files) +
+                      static_cast<std::uint64_t>(meta.max_open_files);
   return 2 * delay::BucketTier::Options{}.flush_bytes + pending.block_cache_bytes +
          meta.block_cache_bytes + tables * open_table_bytes;
 }
