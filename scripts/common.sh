@@ -34,21 +34,29 @@ build() {
   local preset=$1
   shift
   [[ -e build/$preset/build.ninja ]] || configure "$preset" || return 1
-  NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$(nproc)" "$@" 2>&1 | awk -v preset="$preset" '
-    /^ninja: Entering directory/ || /^ninja: no work to do/ { next }
-    /^\[[0-9]+\/[0-9]+ [0-9.]+\] / {
-      split(substr($1, 2), n, "/")
-      tenth = int(n[1] * 10 / n[2])
-      if (tenth > shown && n[2] >= 10) {
-        shown = tenth
-        left = $2 * (n[2] - n[1]) / n[1]
-        rest = n[1] == n[2] ? "" : left < 90 ? sprintf(", about %d s left", left + 1) : sprintf(", about %d min left", left / 60 + 0.5)
-        print "         " preset ": " n[1] " of " n[2] rest
-        fflush()
-      }
-      next
-    }
-    { print; fflush() }'
+  NINJA_STATUS='[%f/%t %e] ' ninja -C "build/$preset" -j "$(nproc)" "$@" 2>&1 | progress "$preset"
+}
+
+# progress PRESET: ninja's output, with its steps as tenths of the way.  Each line is shown when it
+# comes: Debian's awk would keep 4 KiB of them.
+progress() {
+  local preset=$1 line shown=0 tenth left rest
+  while IFS= read -r line || [[ -n $line ]]; do
+    [[ $line == 'ninja: Entering directory'* || $line == 'ninja: no work to do'* ]] && continue
+    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\ ([0-9]+)[.0-9]*\]\  ]]; then
+      local steps=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+      ((tenth = steps * 10 / of))
+      ((tenth > shown && of >= 10)) || continue
+      shown=$tenth
+      ((left = seconds * (of - steps) / steps))
+      rest=", about $(((left + 30) / 60)) min left"
+      ((left < 90)) && rest=", about $((left + 1)) s left"
+      ((steps == of)) && rest=
+      echo "         $preset: $steps of $of$rest"
+    else
+      printf '%s\n' "$line"
+    fi
+  done
 }
 
 # has_target PRESET TARGET: whether the configured build knows it.

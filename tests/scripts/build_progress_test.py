@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import select
 import subprocess
 import tempfile
 import unittest
@@ -43,6 +44,17 @@ class BuildProgress(unittest.TestCase):
 
     def test_a_build_of_a_few_steps_says_nothing(self):
         self.assertEqual(shown("[1/2 0.5] cc a.cc", "[2/2 0.6] link"), (0, []))
+
+    def test_a_line_is_shown_while_the_build_goes_on(self):
+        words = ["bash", "-c", f"source {ROOT}/scripts/common.sh; progress release"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shower:
+            shower.stdin.write("[4/40 60.0] cc a.cc\n")
+            shower.stdin.flush()
+            # Its input is still open: a filter that gathers lines has shown none.
+            readable, _, _ = select.select([shower.stdout], [], [], 20)
+            shower.stdin.close()
+            self.assertTrue(readable)
+            self.assertEqual(shower.stdout.read(), "         release: 4 of 40, about 9 min left\n")
 
 
 if __name__ == "__main__":
