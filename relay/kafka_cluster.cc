@@ -189,7 +189,9 @@ Result<KafkaClient> KafkaCluster::open_consumer(const std::string& isolation) {
       "client.id=" + options_.client_id, "bootstrap.servers=" + options_.brokers,
       "reconnect.backoff.max.ms=1000",   "topic.metadata.refresh.interval.ms=10000",
       "metadata.max.age.ms=30000",       "session.timeout.ms=10000",
-      "queued.max.messages.kbytes=32768"};
+      // A member hears of a rebalance in the answer to a heartbeat: so soon after another one was
+      // given up it asks for the partitions.
+      "heartbeat.interval.ms=1000",      "queued.max.messages.kbytes=32768"};
   properties.push_back(fmt::format("fetch.wait.max.ms={}", fetch_wait.count()));
   properties.push_back(fmt::format("socket.timeout.ms={}", milliseconds(max_silence).count()));
   properties.push_back(poll_interval_property(options_.properties));
