@@ -479,7 +479,6 @@ void Member::committed(std::vector<PartitionWork>& works, const TransactionResul
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    take_over_.note_committed(assigned->partition.source(), each.next);
     const auto rows_end = done.rows_end.find(assigned->partition.source());
     assigned->partition.apply(std::move(each),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);

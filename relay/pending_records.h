@@ -76,7 +76,7 @@ Result<PendingRecord> decode_row(Bytes bytes);
 // How far the rows of a state partition are in a store.
 struct RowsPlace {
   Offset next = 0;         // All before it are.
-  Offset source = -1;      // The source was taken in to here, at least.
+  Offset source = -1;      // The source was taken in to here, at least, and that is committed.
   WallTime complete_at{};  // When they were known to be all.
 };
 

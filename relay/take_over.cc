@@ -180,25 +180,32 @@ void TakeOver::find_all(MonoTime mono) {
 }
 
 // Why the offsets cannot be believed; empty: nothing speaks against them.  All of them come from
-// one coordinator, so one that is too old says that the others may be, too.
+// one coordinator, so one that is too old says that the others may be, too.  The store knows what
+// was committed, also that of a member that was started again.
 std::string TakeOver::gone_back(std::span<const Source> sources,
                                 std::span<const CommittedOffset> committed) {
   if (parts_.options.delivery == Delivery::at_least_once) return {};
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto known = known_.find(sources[i]);
-    if (!committed[i].next || known == known_.end() || *committed[i].next >= known->second)
-      continue;
-    // One that ends before it is another source with the same name.
+    const Offset known = parts_.assignment.at(sources[i]).partition.pending().place().source;
+    // What is not stable may still come to what is known.
+    const bool is_told = committed[i].is_stable && committed[i].next.has_value();
+    if (!is_told || *committed[i].next >= known) continue;
+    std::string why =
+        fmt::format("{}: Kafka says that group {} has read up to offset {}, but {} was committed",
+                    sources[i].text(), parts_.options.rules.group, *committed[i].next, known);
     const auto end = parts_.questions.source_end(sources[i]);
-    if (end && *end < known->second) {
-      known_.erase(known);
-      continue;
+    if (!end) {
+      parts_.questions.note_in_vain();
+      return fmt::format("{}; whether its topic was made again is not known: {}", why,
+                         end.error().message);
     }
+    // One that ends before it is another source with the same name.
+    if (*end < known) continue;
     return fmt::format(
-        "{}: Kafka says that group {} has read up to offset {}, but {} was committed: the state of "
-        "its group coordinator is old; restart that broker (members that are restarted believe the "
-        "old offset, and deliver again what came behind it)",
-        sources[i].text(), parts_.options.rules.group, *committed[i].next, known->second);
+        "{}. If somebody has reset the group's offsets: stop all members; set this one to {} or "
+        "more, or, to deliver again what came behind {}, remove `pending` in all data directories; "
+        "and start them. If not, the state of the group's coordinator is old: restart that broker",
+        why, known, *committed[i].next);
   }
   return {};
 }
@@ -211,7 +218,11 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
-  for (const auto& [source, next] : transaction.offsets) note_committed(source, next);
+  {
+    const std::lock_guard lock(parts_.guard);
+    for (const auto& [source, next] : transaction.offsets)
+      parts_.assignment.at(source).partition.note_committed(next);
+  }
   bool is_first = true;
   for (const auto& [source, committed] : stable) {
     // At least one, or there would be no progress; the others are found again.

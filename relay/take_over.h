@@ -21,7 +21,7 @@
 //     taken over, and nothing else: it waits with a reason and is tried again.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
 //     the last offset are fenced, those of one member once for all of its partitions.
-//   - Exactly once: an offset that is older than one that this member knows to be committed is not
+//   - Exactly once: an offset that is older than one that the store knows to be committed is not
 //     believed, and nothing is taken over meanwhile.  (Seen with Kafka 4.3.1: the coordinator of a
 //     node that was killed told offsets of half an hour before, until its next start.)
 //
@@ -79,8 +79,6 @@ class TakeOver {
   static void read_again(AssignedPartition& assigned, MonoTime mono);
   // The queue was full, so nothing was fetched from any source.
   void note_held_up(MonoTime mono);
-  // A transaction with this offset is known to be committed.
-  void note_committed(const Source& source, Offset next) { known_[source] = next; }
   // Asks Kafka, and brings each as far as it can.  `is_full`: no record can be taken in.
   void advance(MonoTime mono, WallTime now, bool is_full);
   // How long poll() may wait for source records while a partition is in this stage.
@@ -104,7 +102,6 @@ class TakeOver {
 
   const Parts parts_;
   std::set<Source> prepared_;                   // Their topics are as they have to be.
-  std::map<Source, Offset> known_;              // Committed; one for each source that was owned.
   bool has_settled_ = false;                    // In this step, a transaction of another member.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::optional<Source> left_out_;  // The first that the last round had no time to ask about.

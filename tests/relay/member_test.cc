@@ -778,6 +778,65 @@ TEST_CASE("an offset that the coordinator has from an earlier time delivers noth
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE(
+    "a member that is started again knows by its store that an offset is old, and believes it "
+    "without the store") {
+  const Source source{"o.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    kafka.leave(1);
+  }
+  kafka.committed[source].next = 1;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 2);
+    one.steps(50);
+    CHECK(one.in("o") == "a b");
+    CHECK_FALSE(one.member.is_ready());
+    const std::string why = one.member.status().stalled;
+    CAPTURE(why);
+    CHECK(why.contains("has read up to offset 1, but 2 was committed"));
+    CHECK(why.contains("set this one to 2 or more"));
+    CHECK(why.contains("restart that broker"));
+    kafka.leave(2);
+  }
+  store.empty();
+  OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 3);
+  one.steps(50);
+  CHECK(one.in("o") == "a b b");
+}
+
+TEST_CASE("an offset that is old is nobody's fault while the end of its source is not known") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  for (const char* value : {"a", "b"}) {
+    one.send(source, value);
+    one.steps(20);
+  }
+  REQUIRE(one.in("o") == "a b");
+  one.cluster.old_offset = 1;
+  one.cluster.without_leader = {source};
+  one.cluster.answer_is_lost = true;
+  one.send(source, "c");
+  one.steps(50);
+  const std::string why = one.member.status().stalled;
+  CAPTURE(why);
+  CHECK(why.contains("the leader of o.delayed-0 does not answer"));
+  CHECK_FALSE(why.contains("coordinator"));
+  CHECK(one.in("o") == "a b");
+  one.cluster.old_offset.reset();
+  one.cluster.without_leader.clear();
+  one.steps(700);
+  CHECK(one.in("o") == "a b c");
+}
+
 TEST_CASE("the offset of a source that was made again under its name is believed") {
   const Source source{"o.delayed", 0};
   const Source other{"p.delayed", 0};
