@@ -188,11 +188,11 @@ std::string TakeOver::gone_back(std::span<const Source> sources,
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Offset known = parts_.assignment.at(sources[i]).partition.pending().place().source;
     // What is not stable may still come to what is known.
-    const bool is_told = committed[i].is_stable && committed[i].next.has_value();
-    if (!is_told || *committed[i].next >= known) continue;
+    const auto& told = committed[i].next;
+    if (!committed[i].is_stable || !told || *told >= known) continue;
     std::string why =
         fmt::format("{}: Kafka says that group {} has read up to offset {}, but {} was committed",
-                    sources[i].text(), parts_.options.rules.group, *committed[i].next, known);
+                    sources[i].text(), parts_.options.rules.group, *told, known);
     const auto end = parts_.questions.source_end(sources[i]);
     if (!end) {
       parts_.questions.note_in_vain();
@@ -205,7 +205,7 @@ std::string TakeOver::gone_back(std::span<const Source> sources,
         "{}. If somebody has reset the group's offsets: stop all members; set this one to {} or "
         "more, or, to deliver again what came behind {}, remove `pending` in all data directories; "
         "and start them. If not, the state of the group's coordinator is old: restart that broker",
-        why, known, *committed[i].next);
+        why, known, *told);
   }
   return {};
 }

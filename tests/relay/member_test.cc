@@ -1093,6 +1093,43 @@ TEST_CASE("pages of pending records show each once, in due order, across partiti
   CHECK(std::ranges::adjacent_find(seen) == seen.end());
 }
 
+TEST_CASE("a page of an exact id is found by the index, and has the records of all partitions") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 4; ++i) sources.push_back({"o.delayed", i});
+  OneMember one(sources);
+  one.steps(10);
+  for (const auto& source : sources) {
+    const std::string delay = std::to_string(90 - source.partition) + "m";
+    one.send(source, "x", {{"x-delay", delay}, {"x-schedule-id", "a"}});
+    one.send(source, "y", {{"x-delay", delay}, {"x-schedule-id", "b*"}});
+  }
+  one.steps(10);
+  const std::size_t walks = one.store.walks;
+  PendingQuery query;
+  query.id = "a";
+  std::vector<PartitionIndex> seen;
+  std::optional<PendingPlace> after;
+  do {
+    const auto page = one.member.pending(query, after, 3);
+    for (const auto& each : page.records) {
+      CHECK(each.record.id == "a");
+      seen.push_back(each.source.partition);
+    }
+    after = page.next;
+  } while (after);
+  CHECK(seen == std::vector<PartitionIndex>{3, 2, 1, 0});
+  query.partition = 2;
+  query.key = "k";
+  CHECK(one.member.pending(query, std::nullopt, 3).records.size() == 1);
+  query.key = "other";
+  CHECK(one.member.pending(query, std::nullopt, 3).records.empty());
+  query = {};
+  query.id = "b[*]";
+  query.until = one.kafka.now + std::chrono::minutes(88);
+  CHECK(one.member.pending(query, std::nullopt, 9).records.size() == 2);
+  CHECK(one.store.walks == walks);
+}
+
 TEST_CASE("a page ends with large records, or when few of them are wanted, and the next goes on") {
   OneMember one;
   one.steps(10);
