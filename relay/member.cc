@@ -36,8 +36,10 @@ void Member::step(milliseconds longest) {
   PollResult polled = cluster_.poll(wait, pause(begun));
   // What is due is counted by the time of the fetch: behind it this thread may stand still for a
   // while.  Records that came later than that have a time of their own, which is no earlier.
+  const WallTime believed = clock_.wall();
+  polled.at = std::min(polled.at, believed);
   const WallTime at = polled.at;
-  const WallTime now = polled.drained ? at : clock_.wall();
+  const WallTime now = polled.drained ? at : believed;
   const MonoTime mono = clock_.mono();
   questions_.begin_turn(mono);
   // When this thread stood still in poll(), those that fetch may have too, before that time.
@@ -55,6 +57,7 @@ void Member::step(milliseconds longest) {
   if (is_disturbed) is_confirmed_ = false;
   if (is_disturbed) take_over_.read_anew(mono);
   if (is_held_up) take_over_.note_held_up(mono);
+  follow_clock(mono, now);
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
@@ -71,8 +74,16 @@ void Member::step(milliseconds longest) {
     ask(mono, now);
     was_late_ = questions_.is_late();
   }
-  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now, at);
+  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono))
+    work(std::min(now, clock_.wall()), at);  // It may have been set back since the poll.
   orders_.tell_looks(assignment_, status_.is_full);
+}
+
+void Member::follow_clock(MonoTime mono, WallTime now) {
+  if (clock_.take_set_back()) take_over_.forget_times(mono);
+  if (!clock_.take_jump()) return;
+  const std::lock_guard lock(mutex_);
+  for (auto& [source, assigned] : assignment_) assigned.partition.note_jump(now);
 }
 
 // Asks Kafka for the facts that orders and take-overs need.

@@ -33,6 +33,10 @@
 //     by rows that are read as committed.  When an outcome is not known the producers are made
 //     anew, which settles it, and all partitions are taken over again, by the rows behind the
 //     store's.
+//   - What is due is so by the wall clock at the moment of the plan, without jumps ahead that may
+//   be
+//     mistakes (believed_clock.h).  When it was set back, each source is read to its end before its
+//     records are delivered: the moments that were noted say nothing any more.
 //   - Between two polls there are longest_turn and then little more than one transaction
 //     (questions.h).
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
@@ -65,6 +69,7 @@
 #include "base/metrics.h"
 #include "base/windowed_histogram.h"
 #include "relay/assignment.h"
+#include "relay/believed_clock.h"
 #include "relay/cluster.h"
 #include "relay/held_targets.h"
 #include "relay/intake.h"
@@ -133,6 +138,7 @@ class Member {
                  const std::set<const AssignedPartition*>& cut_short);
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
   void follow_copies(bool is_disturbed, MonoTime mono);
+  void follow_clock(MonoTime mono, WallTime now);
   void confirm();
   Result<> commit(const Transaction& transaction);
   void committed(std::vector<PartitionWork>& works, const TransactionResult& done);
@@ -149,7 +155,7 @@ class Member {
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
 
   Cluster& cluster_;
-  const Clock& clock_;
+  BelievedClock clock_;
   storage::SortedRows& store_;
   const MemberOptions options_;
 

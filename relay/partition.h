@@ -163,6 +163,9 @@ class Partition {
             std::span<const Order* const> orders = {}) const;
   // The rows of the work are in the state topic, and it ends at `rows_end`; -1: this is not known.
   void apply(Work&& work, Offset rows_end = -1);
+  // The clock has jumped ahead to `now`: runs of recurring records that were due before it were
+  // missed.
+  void note_jump(WallTime now) { running_since_ = now; }
   // The store has all of the state topic at this moment.
   void note_complete(WallTime now);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.

@@ -78,6 +78,17 @@ void TakeOver::read_anew(MonoTime mono) {
   }
 }
 
+void TakeOver::forget_times(MonoTime mono) {
+  const std::lock_guard lock(parts_.guard);
+  for (auto& [source, assigned] : parts_.assignment) {
+    assigned.fetched_at = assigned.read_until = {};
+    if (!assigned.takes_in()) continue;
+    assigned.stage = Stage::reading;
+    assigned.stage_since = mono;
+    assigned.target = -1;
+  }
+}
+
 void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
   assigned.stage = Stage::reading;
   assigned.since = assigned.stage_since = mono;

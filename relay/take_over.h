@@ -73,6 +73,9 @@ class TakeOver {
   // Reads all sources to their ends once more: after a stall or an outage there may be acknowledged
   // records behind those that were read.
   void read_anew(MonoTime mono);
+  // The wall clock was set back: of no moment that was noted is it known any more how long ago it
+  // was, so all sources are read to their ends once more.
+  void forget_times(MonoTime mono);
   // Nothing is read from a partition that is owned, or was not until now: what came since its last
   // fetch is not here, so its source is read to its end when it is read again.  So is that of one
   // that is owned unread, when there is room.  Under the guard.

@@ -37,6 +37,7 @@ class RefusingCluster final : public ModelCluster {
     std::set<Source> left_out = paused;
     left_out.insert(unfetched.begin(), unfetched.end());
     PollResult polled = ModelCluster::poll(wait, left_out);
+    polled.at += clock_ahead;
     if (!unfetched.empty() && !is_silent) {
       polled.at = fetched_at_;
       polled.drained = false;
@@ -187,6 +188,7 @@ class RefusingCluster final : public ModelCluster {
   std::optional<Offset> old_offset;  // The coordinator has the state of an earlier time.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
+  milliseconds clock_ahead{0};
   milliseconds longest_turn{0};  // Between two polls.
 
  private:
@@ -256,6 +258,13 @@ class OneMember {
     return text;
   }
 
+  // Sets the member's wall clock ahead, or back.
+  void set_clock(milliseconds by) {
+    clock.ahead += by;
+    cluster.clock_ahead = clock.ahead;
+  }
+  std::string wall_after(milliseconds by) const { return std::to_string(to_ms(clock.wall() + by)); }
+
   // Gives an order and takes steps until it is told.
   std::string order(const Source& source, Order with) {
     std::string text;
@@ -277,8 +286,10 @@ class OneMember {
   class SteppedClock final : public Clock {
    public:
     explicit SteppedClock(const KafkaModel& kafka) : kafka_(kafka) {}
-    WallTime wall() const override { return kafka_.now; }
+    WallTime wall() const override { return kafka_.now + ahead; }
     MonoTime mono() const override { return MonoTime{kafka_.now.time_since_epoch()}; }
+
+    milliseconds ahead{0};
 
    private:
     const KafkaModel& kafka_;
@@ -974,6 +985,71 @@ TEST_CASE("a stall between a fetch and the plan of its records counts as any oth
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a jump of the clock that is taken back within a second delivers nothing") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1h"}});
+  one.steps(5);
+  one.set_clock(std::chrono::hours(2));
+  one.steps(20);
+  CHECK(one.in("o") == "");
+  one.set_clock(-std::chrono::hours(2));
+  one.steps(100);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().pending() == 1);
+}
+
+TEST_CASE("a jump of the clock that lasts is followed, and of the runs in it the last one leaves") {
+  OneMember one({{"o.delayed", 0}, {"r.delayed", 0}});
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1h"}});
+  one.send({"r.delayed", 0}, "r", {{"x-every", "10m"}});
+  one.steps(20);
+  const std::size_t runs = one.in("r").size();
+  one.set_clock(std::chrono::hours(2));
+  one.steps(100);
+  CHECK(one.in("o") == "a");
+  const std::size_t added = one.in("r").size() - runs;
+  CHECK(added == (runs == 0 ? 1U : 2U));  // A blank before it.
+}
+
+TEST_CASE("nothing leaves that is not due any more when the clock was set back behind the fetch") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-deliver-at", one.wall_after(milliseconds(150))}});
+  one.steps(3);
+  one.kafka.now += milliseconds(200);
+  one.cluster.behind_fetch = [&] { one.set_clock(-std::chrono::hours(1)); };
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  one.set_clock(std::chrono::hours(1));
+  one.steps(100);
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().early == 0);
+}
+
+TEST_CASE("when the clock was set back, a cancellation behind an outage counts as before it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.set_clock(-std::chrono::hours(1));
+  one.steps(20);
+  CHECK(one.member.is_ready());
+  one.send(source, "a",
+           {{"x-deliver-at", one.wall_after(milliseconds(3'000))}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.unfetched = {source};
+  one.cluster.broker_went_away = true;
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(200);
+  CHECK(one.in("o") == "");
+  one.cluster.unfetched.clear();
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.status().pending() == 0);
 }
 
 TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
