@@ -33,8 +33,7 @@
 //     by rows that are read as committed.  When an outcome is not known the producers are made
 //     anew, which settles it, and all partitions are taken over again, by the rows behind the
 //     store's.
-//   - What is due is so by the wall clock at the moment of the plan, without jumps ahead that may
-//   be
+//   - What is due is so by the wall clock at the moment of the plan, without jumps that may be
 //     mistakes (believed_clock.h).  When it was set back, each source is read to its end before its
 //     records are delivered: the moments that were noted say nothing any more.
 //   - Between two polls there are longest_turn and then little more than one transaction
