@@ -169,8 +169,8 @@ void Member::take_polled(PollResult polled, MonoTime mono, WallTime now) {
     if (is_new && copy) {
       assigned.since = assigned.stage_since = mono;
       assigned.rows_end = copy->rows_end;
-      // One that was read to an end has followed its partition since.
-      assigned.complete_at = copy->rows_end < 0 ? copy->complete_at : now;
+      // It may not have followed its partition since, which load() judges.
+      assigned.complete_at = copy->complete_at;
       assigned.is_warm = true;
     } else if (is_new) {
       TakeOver::begin(assigned, mono);
@@ -221,13 +221,12 @@ void Member::take_rows(const PollResult& polled, MonoTime mono, WallTime now) {
     const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
     if (auto* copy = warm_.find(end.source); copy != nullptr) {
-      if (copy->rows_end < 0 && now - copy->complete_at > longest_read) {
-        log_warn("relay", "{}: reading its warm copy took too long; it is read again",
-                 end.source.text());
-        copy->is_stale = true;
+      if (copy->is_bad) continue;
+      if (copy->is_stale_at(now)) {
         loaded.try_emplace(end.source, -1);
         continue;
       }
+      copy->complete_at = now;
       known = &copy->rows_end;
     } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
       if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;

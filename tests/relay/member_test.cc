@@ -45,6 +45,9 @@ class RefusingCluster final : public ModelCluster {
     fetched_at_ = polled.at;
     polled.held_up = std::exchange(queue_was_full, false);
     if (rows_have_no_end) polled.row_ends.clear();
+    const auto is_away = [&](const auto& each) { return rows_away.contains(each.source); };
+    std::erase_if(polled.rows, is_away);
+    std::erase_if(polled.row_ends, is_away);
     if (behind_fetch) std::exchange(behind_fetch, {})();
     polled.disturbed = polled.disturbed || std::exchange(broker_went_away, false);
     return polled;
@@ -60,6 +63,7 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<Offset> state_end(const Source& source) override {
     kafka_.now += answer_takes;
+    if (rows_away.contains(source)) return fail(Errc::io, "the leader of the rows is away");
     return ModelCluster::state_end(source);
   }
   Result<> settle(const std::string& owner) override {
@@ -183,6 +187,7 @@ class RefusingCluster final : public ModelCluster {
   bool is_silent = false;      // The queue is empty, and librdkafka does not fetch from them yet.
   bool queue_was_full = false;
   bool rows_have_no_end = false;  // Yet, because there are so many.
+  std::set<Source> rows_away;     // Their state partitions have no leader.
   Offset end_is_ahead_by = 0;
   bool offsets_come_late = false;    // So that nobody knows whether they are stable.
   std::optional<Offset> old_offset;  // The coordinator has the state of an earlier time.
@@ -1573,6 +1578,59 @@ TEST_CASE("a warm copy whose first read took longer than tombstones stay is read
     CHECK(one.member.status().pending() == 0);
     CHECK(one.in("o") == "");
   }
+}
+
+TEST_CASE("a warm copy whose leader was away for longer than tombstones stay is read again") {
+  for (const bool is_assigned_at_once : {true, false}) {
+    OneMember one(std::vector<Source>{});
+    const Source source{"o.delayed", 0};
+    one.steps(3);
+    // Another member has written the row of a pending record.
+    OneMember other;
+    other.send(source, "x", {{"x-delay", "1h"}});
+    other.steps(10);
+    const KafkaModel::Log rows{"g-pending-o.delayed", 0};
+    auto row = other.kafka.logs[rows].front().record;
+    one.kafka.append(rows, std::move(row), -1);
+    one.kafka.committed[source] = {true, false, 1, ""};
+    one.member.keep_warm({source});
+    one.steps(5);
+    REQUIRE(one.member.status().standby == 1);
+    one.cluster.rows_away = {source};
+    // Row and tombstone are compacted away meanwhile.
+    one.kafka.logs[rows].clear();
+    ++one.kafka.ends[rows];
+    for (int i = 0; i < 61 * 120; ++i) {
+      one.kafka.now += milliseconds(480);
+      one.step();
+    }
+    CHECK(one.member.status().standby == 0);
+    one.cluster.rows_away.clear();
+    if (!is_assigned_at_once) {
+      one.steps(600);
+      CHECK(one.member.status().standby == 1);
+    }
+    one.kafka.targets[source] = -1;
+    one.kafka.rebalance();
+    one.steps(50);
+    REQUIRE(one.member.is_ready());
+    CHECK(one.member.status().pending() == 0);
+    CHECK(one.in("o") == "");
+  }
+}
+
+TEST_CASE("a warm copy for which nothing comes is kept as long as its end is known") {
+  OneMember one(std::vector<Source>{});
+  const Source source{"o.delayed", 0};
+  one.member.keep_warm({source});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  one.cluster.rows_have_no_end = true;
+  for (int i = 0; i < 150 * 120; ++i) {
+    one.kafka.now += milliseconds(480);
+    one.step();
+  }
+  CHECK(one.member.status().standby == 1);
 }
 
 TEST_CASE("an absent leader keeps the orders of its own partition alone") {
