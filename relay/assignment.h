@@ -64,6 +64,11 @@ struct AssignedPartition {
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
   std::string held_by;  // owned: the target that what is due waits for; empty: none.
   std::string bad_row;  // A row of a newer version; the partition is not taken over.
+  // Nothing of it is planned before this, because a topic of its source takes nothing, for the
+  // reason in `rests`; empty: it does not rest.
+  Retry rest;
+  std::string rests;
+  MonoTime rests_since{};
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.
   std::string ends_error;

@@ -50,6 +50,10 @@ namespace tarry::relay {
 // The metadata of an offset: this, and the owner (KafkaOptions).
 inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
 
+// Whether Kafka, or librdkafka, refuses a record for a reason of its topic or partition, which may
+// pass, and which no other topic has.
+bool is_of_topic(rd_kafka_resp_err_t error);
+
 // What a transaction has come to that was aborted because some record was not confirmed in time.
 // The request is perhaps still on its way and arrives behind the end of its transaction: only a new
 // epoch of the producer keeps Kafka from taking it for the beginning of another one.

@@ -138,6 +138,10 @@ milliseconds Member::wait_time(milliseconds longest) const {
   milliseconds wait = longest;
   for (const auto& [source, assigned] : assignment_) {
     wait = std::min(wait, TakeOver::max_wait(assigned.stage));
+    if (!assigned.rest.may(mono)) {
+      wait = std::min(wait, std::chrono::ceil<milliseconds>(assigned.rest.at() - mono));
+      continue;
+    }
     if (assigned.takes_in() && assigned.partition.arrived() > 0 && !status_.is_full)
       wait = milliseconds{0};
     if (assigned.stage != Stage::owned) continue;
@@ -303,8 +307,9 @@ void Member::tend_store(MonoTime mono, WallTime now) {
 std::vector<AssignedPartition*> Member::in_turn() {
   std::vector<AssignedPartition*> all;
   std::size_t first = 0;
+  const MonoTime mono = clock_.mono();
   for (auto& [source, assigned] : assignment_) {
-    if (!assigned.takes_in()) continue;
+    if (!assigned.takes_in() || !assigned.rest.may(mono)) continue;
     if (source < first_in_turn_) ++first;
     all.push_back(&assigned);
   }
@@ -489,6 +494,8 @@ void Member::committed(std::vector<PartitionWork>& works, const TransactionResul
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
+    assigned->rest.reset();
+    assigned->rests.clear();
     const auto rows_end = done.rows_end.find(assigned->partition.source());
     assigned->partition.apply(std::move(each),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);
@@ -577,7 +584,22 @@ void Member::failed(const TransactionResult& done, const std::vector<ProducerRec
     held_targets_.hold(topic, fmt::format("{} has confirmed no record in time", topic),
                        clock_.mono(), options_.silent_retry, options_.longest_silent_retry);
   }
-  if (done.refused.empty() && done.silent_targets.empty()) stall(done.error);
+  for (const auto& [topic, why] : done.failing_targets) {
+    const std::lock_guard lock(mutex_);
+    held_targets_.hold(topic, why, clock_.mono(), options_.retry, options_.longest_retry);
+  }
+  for (const auto& [source, why] : done.failing_sources) rest(source, why);
+  if (!done.is_of_some()) stall(done.error);
+}
+
+void Member::rest(const Source& source, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  AssignedPartition& assigned = assignment_.at(source);
+  const MonoTime mono = clock_.mono();
+  if (assigned.rests.empty()) assigned.rests_since = mono;
+  if (assigned.rests != why) log_error("relay", "{} waits: {}", source.text(), why);
+  assigned.rests = why;
+  assigned.rest.failed(mono, options_.silent_retry, options_.longest_silent_retry);
 }
 
 void Member::stall(std::string why) {
@@ -599,6 +621,11 @@ MemberStatus Member::status() const {
     if (status.stalled.empty() && !assigned.waits.empty()) {
       status.stalled = assigned.waits;
       status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
+    }
+    if (status.stalled.empty() && !assigned.rests.empty()) {
+      status.stalled = assigned.rests;
+      status.stalled_for =
+          std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.rests_since);
     }
     const auto* held = held_targets_.find(assigned.held_by);
     if (status.stalled.empty() && held != nullptr) {

@@ -101,7 +101,8 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
       return true;
     }
     if (mono < each.ordered.deadline) return false;
-    const std::string_view why = !stalled.empty() ? stalled
+    const std::string_view why = !stalled.empty()                  ? stalled
+                                 : !assigned->second.rests.empty() ? assigned->second.rests
                                  : assigned->second.stage == Stage::owned
                                      ? unread
                                      : name_of(assigned->second.stage);

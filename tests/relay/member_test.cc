@@ -139,6 +139,21 @@ class RefusingCluster final : public ModelCluster {
       done.error = "a record is refused";
       return done;
     }
+    TransactionResult failing;
+    for (const auto& record : transaction.records) {
+      if (!failing_topics.contains(record.topic)) continue;
+      if (record.kind == ProducerRecord::Kind::target) {
+        failing.failing_targets[record.topic] = record.topic + " fails";
+      } else {
+        failing.failing_sources[record.source] = record.topic + " fails";
+      }
+    }
+    if (failing.is_of_some()) {
+      ++failed;
+      failing.outcome = Outcome::aborted;
+      failing.error = "a topic fails";
+      return failing;
+    }
     std::size_t bytes = 0;
     TransactionResult silent;
     for (const auto& record : transaction.records) {
@@ -179,7 +194,8 @@ class RefusingCluster final : public ModelCluster {
   bool first_is_careful = false, is_careful = false;
   bool first_send_is_careful = false, sends_carefully = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
-  std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
+  std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets, failing_topics;
+  int failed = 0;  // For one of these.
   int targets_prepared = 0;
   std::set<Source> without_leader;
   bool broker_went_away = false;
@@ -408,6 +424,59 @@ TEST_CASE("a target that confirms nothing costs the others its time, and seldom"
   one.steps(3'100);
   CHECK(one.in("a") == "x");
   CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a target that takes nothing for a reason of its own keeps its records waiting alone") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.failing_topics = {"a"};
+  one.send({"a.delayed", 0}, "x");
+  for (int i = 0; i < 50; ++i) {
+    one.send({"b.delayed", 0}, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("b").ends_with("48 49"));
+  CHECK(one.in("a") == "");
+  CHECK(one.member.status().stalled == "a fails");
+  CHECK(one.cluster.failed < 10);
+  one.cluster.failing_topics.clear();
+  one.steps(600);
+  CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a source whose state topic or NAME.invalid takes nothing waits alone, and says why") {
+  for (const char* name : {"g-pending-a.delayed", "a.delayed.invalid"}) {
+    const std::string topic = name;
+    CAPTURE(topic);
+    const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+    OneMember one({bad, good}, [](MemberOptions& options) { options.arrived_bytes = 200'000; });
+    one.steps(20);
+    one.cluster.failing_topics = {topic};
+    one.send(bad, "x", {{"x-delay", topic.starts_with("g") ? "100" : "soon"}});
+    one.send(bad, "y");
+    for (int i = 0; i < 50; ++i) {
+      // More than may arrive.
+      one.send(bad, std::string(10'000, 'z'), {{"x-delay", "1h"}});
+      one.send(good, std::to_string(i), {{"x-delay", "1"}});
+      one.step();
+    }
+    one.steps(5);
+    CHECK(one.in("b").ends_with("48 49"));
+    CHECK(one.in("a") == "");
+    CHECK(one.member.status().stalled == topic + " fails");
+    CHECK(one.member.status().stalled_for >= std::chrono::seconds(1));
+    CHECK(one.cluster.failed <= 2);
+    CHECK(one.order(bad, {Order::Kind::cancel, "a"}).contains(topic + " fails"));
+    one.cluster.failing_topics.clear();
+    one.steps(4'000);
+    CHECK(one.in("a").contains("y"));
+    CHECK(one.in("a").contains("x") == topic.starts_with("g"));
+    CHECK(one.in("a.delayed.invalid") == (topic.starts_with("g") ? "" : "x"));
+    CHECK(one.member.status().stalled == "");
+    CHECK(one.member.status().paused == 0);
+    CHECK(one.member.is_ready());
+  }
 }
 
 TEST_CASE("of the partitions without a leader one is asked in a step, and the others go on") {
