@@ -64,8 +64,8 @@ struct AssignedPartition {
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
   std::string held_by;  // owned: the target that what is due waits for; empty: none.
   std::string bad_row;  // A row of a newer version; the partition is not taken over.
-  // Nothing of it is planned before this, because a topic of its source takes nothing, for the
-  // reason in `rests`; empty: it does not rest.
+  // Nothing is committed of it before this, because a topic of its source may not be used, or takes
+  // nothing; the reason is in `rests`, and if that is empty, it does not rest.
   Retry rest;
   std::string rests;
   MonoTime rests_since{};
@@ -76,6 +76,10 @@ struct AssignedPartition {
   // Its pending records are those that they should be, up to `read_until` or altogether.
   bool may_deliver() const {
     return stage == Stage::owned || (stage == Stage::reading && read_until != WallTime{});
+  }
+  void end_rest() {
+    rest.reset();
+    rests.clear();
   }
   // Its arrived records may be taken in.
   bool takes_in() const { return stage == Stage::reading || stage == Stage::owned; }

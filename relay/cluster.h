@@ -137,7 +137,7 @@ struct TransactionResult {
   // copies.
   std::set<std::string> silent_targets;
   // These take nothing now, for a reason of their own: targets; and sources whose state topic or
-  // NAME.invalid is the one that does not.
+  // NAME.invalid is the one that does not, or whose offsets Kafka does not take.
   std::map<std::string, std::string> failing_targets;
   std::map<Source, std::string> failing_sources;
 

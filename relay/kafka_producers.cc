@@ -391,7 +391,11 @@ TransactionResult KafkaProducers::transact(const Transaction& transaction,
       error) {
     done.error = error_text(error.get(), "offsets");
     done.is_fenced = true;
-    return abort(producer, std::move(done), abort_deadline);
+    done = abort(producer, std::move(done), abort_deadline);
+    if (done.outcome == Outcome::aborted &&
+        rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+      find_unreadable(producer, transaction, group, done);
+    return done;
   }
   Reports reports;
   constexpr auto kind = RefusalSearch::Kind::transaction;
@@ -421,6 +425,41 @@ TransactionResult KafkaProducers::transact(const Transaction& transaction,
     find_forbidden(producer, transaction, group, done);
   }
   return done;
+}
+
+// Kafka refuses the offsets of all sources for one that this member may not read, and librdkafka
+// does not say which.  So those of each topic are sent in a transaction of their own, which is
+// aborted.
+void KafkaProducers::find_unreadable(rd_kafka_t* producer, const Transaction& transaction,
+                                     const rd_kafka_consumer_group_metadata_t* group,
+                                     TransactionResult& done) {
+  std::map<std::string, Transaction> topics;
+  for (const auto& each : transaction.offsets) topics[each.source.topic].offsets.push_back(each);
+  const Deadline deadline(options_.transaction_limit);
+  for (const auto& [topic, alone] : topics) {
+    if (deadline.is_over()) return;
+    TransactionResult tried;
+    if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
+      tried.outcome = Outcome::unknown;
+      tried.error = error_text(error.get(), "begin");
+    } else {
+      const auto offsets = offsets_of(alone);
+      const KafkaError refused(
+          rd_kafka_send_offsets_to_transaction(producer, offsets.get(), group, deadline.left_ms()));
+      tried = abort(producer, std::move(tried), deadline.later(options_.abort_limit));
+      const bool is_forbidden = refused && rd_kafka_error_code(refused.get()) ==
+                                               RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+      for (const auto& each : alone.offsets)
+        if (is_forbidden)
+          done.failing_sources.emplace(
+              each.source, error_text(refused.get(), topic + ": this member may not read it"));
+    }
+    if (tried.outcome == Outcome::aborted) continue;
+    done.outcome = Outcome::unknown;
+    done.error = std::move(tried.error);
+    done.failing_sources.clear();
+    return;
+  }
 }
 
 // Kafka refuses all topics of a transaction for one of them, and librdkafka does not say which.  So

@@ -89,6 +89,8 @@ class KafkaProducers {
                                   std::uintptr_t tag);
   TransactionResult abort(rd_kafka_t* producer, TransactionResult done, Deadline deadline);
   TransactionResult commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
+  void find_unreadable(rd_kafka_t* producer, const Transaction& transaction,
+                       const rd_kafka_consumer_group_metadata_t* group, TransactionResult& done);
   void find_forbidden(rd_kafka_t* producer, const Transaction& transaction,
                       const rd_kafka_consumer_group_metadata_t* group, TransactionResult& done);
   Result<std::string> try_record(rd_kafka_t* producer, const ProducerRecord& record,

@@ -407,7 +407,10 @@ void Member::work(WallTime now, WallTime at) {
     if (each.is_cut_short) cut_short.insert(&assigned);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
-    if (each.empty()) continue;
+    if (each.empty()) {
+      end_rest(assigned);  // What has failed is not wanted any more.
+      continue;
+    }
     asked.resize(each.answers.size());
     left.bytes -= std::min(left.bytes, each.bytes);
     left.arrivals -= std::min(left.arrivals, each.taken);
@@ -460,8 +463,10 @@ void Member::read_unread(AssignedPartition& assigned) {
 void Member::confirm() {
   if (is_confirmed_) return;
   Transaction transaction;
+  const MonoTime mono = clock_.mono();
   for (const auto& [source, assigned] : assignment_)
-    if (assigned.may_deliver()) transaction.offsets.push_back({source, assigned.partition.next()});
+    if (assigned.may_deliver() && assigned.rest.may(mono))
+      transaction.offsets.push_back({source, assigned.partition.next()});
   if (transaction.empty()) return;
   if (!commit(transaction)) return;
   const std::lock_guard lock(mutex_);
@@ -494,8 +499,7 @@ void Member::committed(std::vector<PartitionWork>& works, const TransactionResul
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    assigned->rest.reset();
-    assigned->rests.clear();
+    assigned->end_rest();
     const auto rows_end = done.rows_end.find(assigned->partition.source());
     assigned->partition.apply(std::move(each),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);
@@ -600,6 +604,12 @@ void Member::rest(const Source& source, const std::string& why) {
   if (assigned.rests != why) log_error("relay", "{} waits: {}", source.text(), why);
   assigned.rests = why;
   assigned.rest.failed(mono, options_.silent_retry, options_.longest_silent_retry);
+}
+
+void Member::end_rest(AssignedPartition& assigned) {
+  if (assigned.rests.empty()) return;
+  const std::lock_guard lock(mutex_);
+  assigned.end_rest();
 }
 
 void Member::stall(std::string why) {

@@ -40,8 +40,8 @@
 //     (questions.h).
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
 //     their source partition, and nothing else.
-//   - A topic of a source, of its rows or its invalid records, that cannot be written keeps that
-//     source waiting, and nothing else.
+//   - A source whose offsets Kafka does not take, or whose topic of rows or of invalid records
+//     cannot be written, waits, and nothing else does.
 //   - From a partition that is paused, because too much has arrived (intake.h), nothing that was
 //     due behind its last fetch is delivered: a cancellation of it may be in the source.
 //   - While nothing can be taken in for lack of room, what is due leaves although its source is not
@@ -153,6 +153,7 @@ class Member {
                   std::vector<ProducerRecord>& targets, TransactionResult& sent);
   void failed(const TransactionResult& done, const std::vector<ProducerRecord>& records);
   void rest(const Source& source, const std::string& why);
+  void end_rest(AssignedPartition& assigned);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
 

@@ -150,7 +150,8 @@ void TakeOver::find_all(MonoTime mono) {
   if (parts_.questions.is_late()) return;
   std::vector<Source> sources;
   for (const auto& [source, assigned] : parts_.assignment) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) && prepared_.contains(source))
+    if (assigned.stage == Stage::finding && assigned.find.may(mono) && assigned.rest.may(mono) &&
+        prepared_.contains(source))
       sources.push_back(source);
   }
   if (sources.empty()) return;
@@ -231,8 +232,10 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
   {
     const std::lock_guard lock(parts_.guard);
-    for (const auto& [source, next] : transaction.offsets)
+    for (const auto& [source, next] : transaction.offsets) {
       parts_.assignment.at(source).partition.note_committed(next);
+      parts_.assignment.at(source).end_rest();
+    }
   }
   bool is_first = true;
   for (const auto& [source, committed] : stable) {

@@ -148,6 +148,9 @@ class RefusingCluster final : public ModelCluster {
         failing.failing_sources[record.source] = record.topic + " fails";
       }
     }
+    for (const auto& offset : transaction.offsets)
+      if (failing_topics.contains(offset.source.topic))
+        failing.failing_sources[offset.source] = offset.source.topic + " fails";
     if (failing.is_of_some()) {
       ++failed;
       failing.outcome = Outcome::aborted;
@@ -477,6 +480,47 @@ TEST_CASE("a source whose state topic or NAME.invalid takes nothing waits alone,
     CHECK(one.member.status().paused == 0);
     CHECK(one.member.is_ready());
   }
+}
+
+TEST_CASE("a source that this member may not read any more waits alone, owned or not") {
+  for (const bool is_owned : {true, false}) {
+    const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+    OneMember one({bad, good});
+    if (is_owned) one.steps(20);
+    one.send(bad, "x", {{"x-delay", "100"}});
+    if (is_owned) one.steps(2);
+    one.cluster.failing_topics = {"a.delayed"};
+    // The group asks again after it.
+    one.kafka.now += milliseconds(600);
+    for (int i = 0; i < 100; ++i) {
+      one.send(good, std::to_string(i), {{"x-delay", "1"}});
+      one.step();
+    }
+    CHECK(one.in("b").ends_with("97 98"));
+    CHECK(one.in("a") == "");
+    CHECK(one.member.status().stalled == "a.delayed fails");
+    CHECK(one.cluster.failed <= 2);
+    one.cluster.failing_topics.clear();
+    one.steps(4'000);
+    CHECK(one.in("a") == "x");
+    CHECK(one.member.status().stalled == "");
+    CHECK(one.member.is_ready());
+  }
+}
+
+TEST_CASE("a source that rests for an order ends its rest when the order is not wanted any more") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "x", {{"x-delay", "1h"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.failing_topics = {"g-pending-o.delayed"};
+  CHECK(one.order(source, {Order::Kind::move, "i", milliseconds(60'000)})
+            .contains("g-pending-o.delayed fails"));
+  CHECK(one.member.status().stalled == "g-pending-o.delayed fails");
+  one.steps(1'000);
+  CHECK(one.cluster.failed == 1);
+  CHECK(one.member.status().stalled == "");
 }
 
 TEST_CASE("of the partitions without a leader one is asked in a step, and the others go on") {
