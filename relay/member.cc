@@ -195,7 +195,12 @@ void Member::take_polled(PollResult polled, MonoTime mono, WallTime now) {
     const auto assigned = assignment_.find(end.source);
     if (assigned == assignment_.end()) continue;
     assigned->second.was_fetched = true;
-    assigned->second.read_end = std::max(assigned->second.read_end, end.next);
+    const Offset read = assigned->second.partition.next();
+    if (assigned->second.takes_in() && end.next < read) {
+      TakeOver::refuse_source(assigned->second, end.next, read, mono);
+    } else {
+      assigned->second.read_end = std::max(assigned->second.read_end, end.next);
+    }
   }
   for (auto& [source, assigned] : assignment_)
     if (!assigned.is_paused) assigned.fetched_at = polled.at;

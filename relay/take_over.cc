@@ -51,8 +51,18 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.read_until = {};
   assigned.is_warm = false;
   assigned.is_taken_over = false;
-  assigned.waits.clear();
+  assigned.waits = assigned.bad_source;
   assigned.bad_row.clear();
+}
+
+void TakeOver::refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono) {
+  assigned.bad_source = fmt::format(
+      "{}: it ends at offset {}, but was read up to {}: its topic was made again, or has lost "
+      "records, and new ones before {} would be left out; stop all members, set the group's offset "
+      "with kafka-consumer-groups --reset-offsets, and start them",
+      assigned.partition.source().text(), end, read, read);
+  log_error("relay", "{}", assigned.bad_source);
+  begin(assigned, mono);
 }
 
 void TakeOver::begin_all() {
@@ -129,7 +139,7 @@ void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
 void TakeOver::prepare(MonoTime mono) {
   std::map<std::string, std::vector<Source>> topics;
   for (const auto& [source, assigned] : parts_.assignment) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) && !prepared_.contains(source))
+    if (assigned.may_be_found(mono) && !prepared_.contains(source))
       topics[source.topic].push_back(source);
   }
   for (const auto& [topic, sources] : topics) {
@@ -150,9 +160,7 @@ void TakeOver::find_all(MonoTime mono) {
   if (parts_.questions.is_late()) return;
   std::vector<Source> sources;
   for (const auto& [source, assigned] : parts_.assignment) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) && assigned.rest.may(mono) &&
-        prepared_.contains(source))
-      sources.push_back(source);
+    if (assigned.may_be_found(mono) && prepared_.contains(source)) sources.push_back(source);
   }
   if (sources.empty()) return;
   const auto committed = parts_.questions.committed(sources);
@@ -285,6 +293,10 @@ void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
     assigned.partition.forget();
     return begin(assigned, mono);
   }
+  // Of a new assignment no end comes from before what was committed then.
+  if (assigned.partition.next() < 0 && assigned.read_end >= 0 &&
+      assigned.read_end < assigned.committed)
+    return refuse_source(assigned, assigned.read_end, assigned.committed, mono);
   assigned.partition.begin(assigned.committed, now);
   assigned.is_warm = false;
   assigned.stage = Stage::reading;

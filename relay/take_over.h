@@ -19,6 +19,8 @@
 //   - Each has its turn to be asked about, however slow the answers are.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
+//   - A source that ends before what was committed of it is another one under its name, or has lost
+//     records: nothing is taken in, or new records would be left out.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
 //     the last offset are fenced, those of one member once for all of its partitions.
 //   - Exactly once: an offset that is older than one that the store knows to be committed is not
@@ -80,6 +82,9 @@ class TakeOver {
   // fetch is not here, so its source is read to its end when it is read again.  So is that of one
   // that is owned unread, when there is room.  Under the guard.
   static void read_again(AssignedPartition& assigned, MonoTime mono);
+  // The source ends at `end`, before what was read: new records would be taken for those that were
+  // taken in already.  Under the guard.
+  static void refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono);
   // The queue was full, so nothing was fetched from any source.
   void note_held_up(MonoTime mono);
   // Asks Kafka, and brings each as far as it can.  `is_full`: no record can be taken in.

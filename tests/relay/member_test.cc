@@ -38,6 +38,7 @@ class RefusingCluster final : public ModelCluster {
     left_out.insert(unfetched.begin(), unfetched.end());
     PollResult polled = ModelCluster::poll(wait, left_out);
     polled.at += clock_ahead;
+    if (earlier_end) polled.ends.push_back({{"o.delayed", 0}, *earlier_end});
     if (!unfetched.empty() && !is_silent) {
       polled.at = fetched_at_;
       polled.drained = false;
@@ -208,8 +209,9 @@ class RefusingCluster final : public ModelCluster {
   bool rows_have_no_end = false;  // Yet, because there are so many.
   std::set<Source> rows_away;     // Their state partitions have no leader.
   Offset end_is_ahead_by = 0;
-  bool offsets_come_late = false;    // So that nobody knows whether they are stable.
-  std::optional<Offset> old_offset;  // The coordinator has the state of an earlier time.
+  bool offsets_come_late = false;     // So that nobody knows whether they are stable.
+  std::optional<Offset> earlier_end;  // Of o.delayed-0: it was made again, and has few records.
+  std::optional<Offset> old_offset;   // The coordinator has the state of an earlier time.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
   milliseconds clock_ahead{0};
@@ -983,6 +985,41 @@ TEST_CASE("the offset of a source that was made again under its name is believed
   one.steps(200);
   CHECK(one.in("p") == "c");
   CHECK(one.member.status().stalled.empty());
+}
+
+TEST_CASE("a source that ends before what was read of it is not taken for the one that was read") {
+  const Source source{"o.delayed", 0}, other{"p.delayed", 0};
+  KafkaModel kafka{{}};
+  for (const auto& each : {source, other}) kafka.targets[each] = -1;
+  MemoryRows store;
+  const std::string why = "o.delayed-0: it ends at offset 1, but was read up to 2";
+  {
+    OneMember one({source, other}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    one.cluster.earlier_end = 1;
+    one.step();
+    one.cluster.earlier_end.reset();
+    one.send(source, "c");
+    one.send(other, "d");
+    // It stays so, also when all are taken over again.
+    one.cluster.answer_is_lost = true;
+    one.steps(200);
+    CHECK(one.in("o") == "a b");
+    CHECK(one.in("p") == "d");
+    CHECK(one.member.status().stalled.starts_with(why));
+    kafka.leave(1);
+  }
+  OneMember one({source, other}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.cluster.earlier_end = 1;
+  one.cluster.unfetched = {source};
+  one.steps(50);
+  CHECK(one.in("o") == "a b");
+  CHECK(one.member.status().stalled.starts_with(why));
+  CHECK_FALSE(one.member.is_ready());
 }
 
 TEST_CASE("a leader that is silent is named in the status while its partition waits for it") {
