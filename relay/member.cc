@@ -622,36 +622,36 @@ void Member::stall(std::string why) {
   progress_.transact_failed(std::move(why), clock_.mono());
 }
 
+// Why a partition does not go on, and since when; empty: nothing keeps it.
+std::pair<std::string, MonoTime> Member::what_holds(const AssignedPartition& assigned) const {
+  if (!assigned.waits.empty()) return {assigned.waits, assigned.since};
+  if (!assigned.rests.empty()) return {assigned.rests, assigned.rests_since};
+  const auto* held = held_targets_.find(assigned.held_by);
+  if (held == nullptr) return {};
+  return {held->why, held->since};
+}
+
 MemberStatus Member::status() const {
   const std::lock_guard lock(mutex_);
+  const MonoTime mono = clock_.mono();
   MemberStatus status = status_;
   status.stalled = progress_.stalled();
   for (const auto& [source, assigned] : assignment_) {
+    auto [why, since] = what_holds(assigned);
+    if (status.stalled.empty() && !why.empty()) {
+      status.stalled = why;
+      status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - since);
+    }
     status.partitions.push_back({source, assigned.stage, assigned.partition.pending().size(),
                                  assigned.partition.arrived(), assigned.partition.next(),
                                  assigned.partition.next_due(), assigned.take_over_ms,
-                                 assigned.is_paused});
+                                 assigned.is_paused, std::move(why)});
     if (assigned.is_paused) ++status.paused;
     if (assigned.is_taken_over) ++status.owned;
-    if (status.stalled.empty() && !assigned.waits.empty()) {
-      status.stalled = assigned.waits;
-      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
-    }
-    if (status.stalled.empty() && !assigned.rests.empty()) {
-      status.stalled = assigned.rests;
-      status.stalled_for =
-          std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.rests_since);
-    }
-    const auto* held = held_targets_.find(assigned.held_by);
-    if (status.stalled.empty() && held != nullptr) {
-      status.stalled = held->why;
-      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - held->since);
-    }
     status.pending_bytes += assigned.partition.pending().bytes();
   }
   status.standby = warm_.complete();
   status.standby_bytes = warm_.bytes();
-  const MonoTime mono = clock_.mono();
   if (const auto since = progress_.stalled_since())
     status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *since);
   if (const auto asked = questions_.asked(); asked && mono - asked->since >= options_.shown_after) {

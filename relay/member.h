@@ -64,6 +64,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -127,6 +128,7 @@ class Member {
     std::vector<WaitingOrder*> asked;  // The orders that the work answers.
   };
 
+  std::pair<std::string, MonoTime> what_holds(const AssignedPartition& assigned) const;
   std::set<Source> pause(MonoTime mono);
   void take_polled(PollResult polled, MonoTime mono, WallTime now);
   void take_rows(const PollResult& polled, MonoTime mono, WallTime now);

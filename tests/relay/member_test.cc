@@ -500,7 +500,11 @@ TEST_CASE("a source that this member may not read any more waits alone, owned or
     }
     CHECK(one.in("b").ends_with("97 98"));
     CHECK(one.in("a") == "");
-    CHECK(one.member.status().stalled == "a.delayed fails");
+    const auto status = one.member.status();
+    CHECK(status.stalled == "a.delayed fails");
+    REQUIRE(status.partitions.size() == 2);
+    CHECK(status.partitions[0].waits == "a.delayed fails");
+    CHECK(status.partitions[1].waits == "");
     CHECK(one.cluster.failed <= 2);
     one.cluster.failing_topics.clear();
     one.steps(4'000);
