@@ -14,9 +14,11 @@ constexpr std::chrono::minutes ask_again{5};
 }  // namespace
 
 bool WarmCopies::Copy::is_stale_at(WallTime now) {
-  if (is_stale || now - complete_at <= longest_read) return is_stale;
+  // A time ahead of the clock says as little: the clock was set back since.
+  if (is_stale || std::chrono::abs(now - complete_at) <= longest_read) return is_stale;
   log_warn("relay",
-           "{}: its warm copy is read again: it took too long to read, or its leader was away",
+           "{}: its warm copy is read again: it took too long to read, its leader was away, or the "
+           "clock was set back",
            partition.source().text());
   return is_stale = true;
 }

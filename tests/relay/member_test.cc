@@ -1787,6 +1787,20 @@ TEST_CASE("a warm copy for which nothing comes is kept as long as its end is kno
   CHECK(one.member.status().standby == 1);
 }
 
+TEST_CASE("a warm copy is read again when the clock was set back further than tombstones stay") {
+  OneMember one(std::vector<Source>{});
+  one.member.keep_warm({{"o.delayed", 0}});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  one.cluster.rows_have_no_end = true;
+  one.set_clock(-std::chrono::hours(2));
+  one.steps(5);
+  CHECK(one.member.status().standby == 0);
+  one.cluster.rows_have_no_end = false;
+  one.steps(5);
+  CHECK(one.member.status().standby == 1);
+}
+
 TEST_CASE("an absent leader keeps the orders of its own partition alone") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
   one.steps(10);
