@@ -1789,7 +1789,8 @@ TEST_CASE("a warm copy for which nothing comes is kept as long as its end is kno
 
 TEST_CASE("a warm copy is read again when the clock was set back further than tombstones stay") {
   OneMember one(std::vector<Source>{});
-  one.member.keep_warm({{"o.delayed", 0}});
+  const Source source{"o.delayed", 0};
+  one.member.keep_warm({source});
   one.steps(5);
   REQUIRE(one.member.status().standby == 1);
   one.cluster.rows_have_no_end = true;
