@@ -56,6 +56,11 @@ bool is_of_topic(rd_kafka_resp_err_t error) {
   }
 }
 
+bool is_unanswered(const rd_kafka_error_t* error) {
+  return error != nullptr && (rd_kafka_error_is_retriable(error) != 0 ||
+                              rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__TIMED_OUT);
+}
+
 TransactionResult unconfirmed(TransactionResult aborted) {
   aborted.outcome = Outcome::unknown;
   aborted.refused.clear();
@@ -392,6 +397,8 @@ TransactionResult KafkaProducers::transact(const Transaction& transaction,
     done.error = error_text(error.get(), "offsets");
     done.is_fenced = true;
     done = abort(producer, std::move(done), abort_deadline);
+    // Offsets that come behind the abort would be those of this producer's next transaction.
+    if (is_unanswered(error.get())) return unconfirmed(std::move(done));
     if (done.outcome == Outcome::aborted &&
         rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
       find_unreadable(producer, transaction, group, done);
@@ -447,6 +454,7 @@ void KafkaProducers::find_unreadable(rd_kafka_t* producer, const Transaction& tr
       const KafkaError refused(
           rd_kafka_send_offsets_to_transaction(producer, offsets.get(), group, deadline.left_ms()));
       tried = abort(producer, std::move(tried), deadline.later(options_.abort_limit));
+      if (is_unanswered(refused.get())) tried = unconfirmed(std::move(tried));
       const bool is_forbidden = refused && rd_kafka_error_code(refused.get()) ==
                                                RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
       for (const auto& each : alone.offsets)
@@ -513,9 +521,9 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Produ
   if (error && rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
     why = error_text(error.get(), "this member may not write to it");
   auto ended = abort(producer, {}, deadline.later(options_.abort_limit));
-  if (!is_confirmed) ended = unconfirmed(std::move(ended));
+  if (!is_confirmed || is_unanswered(error.get())) ended = unconfirmed(std::move(ended));
   if (ended.outcome == Outcome::unknown)
-    return fail(Errc::io, is_confirmed ? ended.error : "a record was not confirmed in time");
+    return fail(Errc::io, ended.error.empty() ? "a record was not confirmed in time" : ended.error);
   return why;
 }
 

@@ -18,6 +18,14 @@ TEST_CASE(
   CHECK(done.error == aborted.error);
 }
 
+TEST_CASE("offsets that Kafka has refused are not on their way any more, and others may be") {
+  CHECK_FALSE(is_unanswered(nullptr));
+  const KafkaError late(rd_kafka_error_new(RD_KAFKA_RESP_ERR__TIMED_OUT, "late"));
+  CHECK(is_unanswered(late.get()));
+  const KafkaError fenced(rd_kafka_error_new(RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, "fenced"));
+  CHECK_FALSE(is_unanswered(fenced.get()));
+}
+
 TEST_CASE("an error of a topic is told from those of a producer and of its transaction") {
   for (const auto error :
        {RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART,
