@@ -56,9 +56,24 @@ bool is_of_topic(rd_kafka_resp_err_t error) {
   }
 }
 
+// librdkafka tries again after these until the time is over, and an attempt before the last one may
+// have had no answer.
 bool is_unanswered(const rd_kafka_error_t* error) {
-  return error != nullptr && (rd_kafka_error_is_retriable(error) != 0 ||
-                              rd_kafka_error_code(error) == RD_KAFKA_RESP_ERR__TIMED_OUT);
+  if (error == nullptr) return false;
+  switch (rd_kafka_error_code(error)) {
+    case RD_KAFKA_RESP_ERR__TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
+    case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
+    case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
+    case RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+      return true;
+    default:
+      return rd_kafka_error_is_retriable(error) != 0;
+  }
 }
 
 TransactionResult unconfirmed(TransactionResult aborted) {

@@ -54,7 +54,7 @@ inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
 // pass, and which no other topic has.
 bool is_of_topic(rd_kafka_resp_err_t error);
 
-// Whether Kafka has not answered: the request may still be on its way.
+// Whether Kafka has not answered in time: some request may still be on its way.
 bool is_unanswered(const rd_kafka_error_t* error);
 
 // What a transaction has come to that was aborted because some part was not confirmed in time.  The

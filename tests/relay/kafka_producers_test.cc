@@ -20,10 +20,16 @@ TEST_CASE(
 
 TEST_CASE("offsets that Kafka has refused are not on their way any more, and others may be") {
   CHECK_FALSE(is_unanswered(nullptr));
-  const KafkaError late(rd_kafka_error_new(RD_KAFKA_RESP_ERR__TIMED_OUT, "late"));
-  CHECK(is_unanswered(late.get()));
-  const KafkaError fenced(rd_kafka_error_new(RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, "fenced"));
-  CHECK_FALSE(is_unanswered(fenced.get()));
+  for (const auto code : {RD_KAFKA_RESP_ERR__TIMED_OUT, RD_KAFKA_RESP_ERR__TRANSPORT,
+                          RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_NOT_COORDINATOR}) {
+    const KafkaError late(rd_kafka_error_new(code, "late"));
+    CHECK(is_unanswered(late.get()));
+  }
+  for (const auto code : {RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
+                          RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED}) {
+    const KafkaError refused(rd_kafka_error_new(code, "refused"));
+    CHECK_FALSE(is_unanswered(refused.get()));
+  }
 }
 
 TEST_CASE("an error of a topic is told from those of a producer and of its transaction") {
