@@ -83,6 +83,12 @@ void TimeZones::read_names() const {
   }
 }
 
+bool TimeZones::empty() const {
+  const std::lock_guard lock(mutex_);
+  read_names();
+  return known_.empty();
+}
+
 Result<std::shared_ptr<const TimeZone>> TimeZones::find(std::string_view name) const {
   if (name == "UTC") return TimeZone::utc();
   const std::lock_guard lock(mutex_);

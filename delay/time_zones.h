@@ -33,6 +33,11 @@ class TimeZones {
   // The time zones of the machine.
   static const TimeZones& of_system();
 
+  const std::string& directory() const { return directory_; }
+
+  // The machine has no time zones but UTC: tzdata is not installed, or cannot be read.
+  bool empty() const;
+
   // Errc::not_found if there is no such zone, Errc::corrupt if its file is damaged.  The message
   // says it with the name that was given.
   Result<std::shared_ptr<const TimeZone>> find(std::string_view name) const;

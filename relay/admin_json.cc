@@ -105,6 +105,8 @@ Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_r
                    {"paused", each.is_paused}};
     partition["take_over_ms"] = nullptr;
     if (each.take_over_ms) partition["take_over_ms"] = *each.take_over_ms;
+    partition["waits"] = nullptr;
+    if (!each.waits.empty()) partition["waits"] = each.waits;
     partitions.push_back(std::move(partition));
   }
   Json relay{{"group", facts.group},

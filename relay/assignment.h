@@ -64,6 +64,13 @@ struct AssignedPartition {
   std::string waits;    // Why the take-over waits; empty: nothing is wrong.
   std::string held_by;  // owned: the target that what is due waits for; empty: none.
   std::string bad_row;  // A row of a newer version; the partition is not taken over.
+  // Its source is not the one that was read; it is not taken over until it is assigned again.
+  std::string bad_source;
+  // Nothing is committed of it before this, because a topic of its source may not be used, or takes
+  // nothing; the reason is in `rests`, and if that is empty, it does not rest.
+  Retry rest;
+  std::string rests;
+  MonoTime rests_since{};
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.
   std::string ends_error;
@@ -71,6 +78,13 @@ struct AssignedPartition {
   // Its pending records are those that they should be, up to `read_until` or altogether.
   bool may_deliver() const {
     return stage == Stage::owned || (stage == Stage::reading && read_until != WallTime{});
+  }
+  bool may_be_found(MonoTime mono) const {
+    return stage == Stage::finding && find.may(mono) && rest.may(mono) && bad_source.empty();
+  }
+  void end_rest() {
+    rest.reset();
+    rests.clear();
   }
   // Its arrived records may be taken in.
   bool takes_in() const { return stage == Stage::reading || stage == Stage::owned; }

@@ -136,6 +136,16 @@ struct TransactionResult {
   // They have confirmed nothing in time while others have: a partition has no leader, or too few
   // copies.
   std::set<std::string> silent_targets;
+  // These take nothing now, for a reason of their own: targets; and sources whose state topic or
+  // NAME.invalid is the one that does not, or whose offsets Kafka does not take.
+  std::map<std::string, std::string> failing_targets;
+  std::map<Source, std::string> failing_sources;
+
+  // Whether the error is that of some records or topics, without which the rest may succeed.
+  bool is_of_some() const {
+    return !refused.empty() || !silent_targets.empty() || !failing_targets.empty() ||
+           !failing_sources.empty();
+  }
 };
 
 class Cluster {

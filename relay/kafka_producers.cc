@@ -35,6 +35,47 @@ bool is_refusal(rd_kafka_resp_err_t error) {
 
 }  // namespace
 
+bool is_of_topic(rd_kafka_resp_err_t error) {
+  switch (error) {
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+    case RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION:
+    case RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS:
+    case RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+    case RD_KAFKA_RESP_ERR_INVALID_REQUIRED_ACKS:
+    case RD_KAFKA_RESP_ERR_POLICY_VIOLATION:
+    case RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT:
+    case RD_KAFKA_RESP_ERR_UNSUPPORTED_COMPRESSION_TYPE:
+    case RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// librdkafka tries again after these until the time is over, and an attempt before the last one may
+// have had no answer.
+bool is_unanswered(const rd_kafka_error_t* error) {
+  if (error == nullptr) return false;
+  switch (rd_kafka_error_code(error)) {
+    case RD_KAFKA_RESP_ERR__TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
+    case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
+    case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
+    case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
+    case RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+      return true;
+    default:
+      return rd_kafka_error_is_retriable(error) != 0;
+  }
+}
+
 TransactionResult unconfirmed(TransactionResult aborted) {
   aborted.outcome = Outcome::unknown;
   aborted.refused.clear();
@@ -47,7 +88,10 @@ struct KafkaProducers::Reports {
   std::vector<std::pair<std::size_t, std::string>> refused;
   std::map<std::string, std::string> forbidden{};  // Targets that may not be written.
   std::string failed;                              // For another reason.
-  bool is_unconfirmed = false;                     // One of them has no outcome in time.
+  // The same, where the reason is that of a topic.
+  decltype(TransactionResult::failing_targets) failing_targets{};
+  decltype(TransactionResult::failing_sources) failing_sources{};
+  bool is_unconfirmed = false;  // One of them has no outcome in time.
   // Kafka has refused some topic, perhaps, and all records were taken back for it.
   bool may_be_forbidden = false;
   std::vector<bool> is_there{};  // Kafka has confirmed the record.
@@ -68,14 +112,24 @@ struct KafkaProducers::Reports {
     }
     const auto text = fmt::format("{}: {}", rd_kafka_err2name(error), rd_kafka_err2str(error));
     // Without the right to write its own topics the relay has to wait for it.
-    if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED &&
-        records[index].kind == ProducerRecord::Kind::target) {
+    const bool is_forbidden = error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    const bool is_target = records[index].kind == ProducerRecord::Kind::target;
+    if (is_forbidden && is_target) {
       forbidden.emplace(records[index].topic, text);
     } else if (is_refusal(error)) {
       refused.emplace_back(index, text);
     } else {
       failed = text;
+      if (is_forbidden || is_of_topic(error)) add_failing(records[index], text);
       may_be_forbidden = may_be_forbidden || error == RD_KAFKA_RESP_ERR__STATE;
+    }
+  }
+  void add_failing(const ProducerRecord& record, const std::string& text) {
+    auto why = fmt::format("{}: {}", record.topic, text);
+    if (record.kind == ProducerRecord::Kind::target) {
+      failing_targets.emplace(record.topic, std::move(why));
+    } else {
+      failing_sources.emplace(record.source, std::move(why));
     }
   }
   bool is_fine() const { return refused.empty() && forbidden.empty() && failed.empty(); }
@@ -86,19 +140,19 @@ struct KafkaProducers::Reports {
       if (found != forbidden.end()) done.refused.emplace_back(i, found->second);
     }
   }
-  // The targets that have confirmed none of their records in time, while others have.
-  std::set<std::string> silent_targets() {
+  // Names those that have not confirmed their records in time, while others have.  A state
+  // partition without a leader is found out when it is taken over again.
+  void name_silent(TransactionResult& done) {
     is_there.resize(records.size());
-    std::set<std::string> silent, answering;
+    if (std::ranges::none_of(is_there, [](bool each) { return each; })) return;
     for (std::size_t i = 0; i < records.size(); ++i) {
-      if (is_there[i]) {
-        answering.insert(records[i].topic);
-      } else if (records[i].kind == ProducerRecord::Kind::target) {
-        silent.insert(records[i].topic);
-      }
+      if (is_there[i]) continue;
+      if (records[i].kind == ProducerRecord::Kind::target)
+        done.silent_targets.insert(records[i].topic);
+      if (records[i].kind == ProducerRecord::Kind::invalid)
+        done.failing_sources.emplace(
+            records[i].source, fmt::format("{} has confirmed no record in time", records[i].topic));
     }
-    if (answering.empty()) silent.clear();
-    return silent;
   }
 };
 
@@ -304,7 +358,8 @@ TransactionResult KafkaProducers::abort(rd_kafka_t* producer, TransactionResult 
   } while (!deadline.is_over());
   done.outcome = Outcome::unknown;
   done.refused.clear();
-  done.silent_targets.clear();  // Kafka is silent, and not a target.
+  done.silent_targets.clear();  // Kafka is silent, and not a topic.
+  done.failing_sources.clear();
   return done;
 }
 
@@ -313,7 +368,7 @@ TransactionResult KafkaProducers::commit(rd_kafka_t* producer, Reports& reports,
   TransactionResult done;
   // Before the commit, which would wait for these too and say nothing about them.
   if (rd_kafka_flush(producer, deadline.left_ms()) != RD_KAFKA_RESP_ERR_NO_ERROR) {
-    done.silent_targets = reports.silent_targets();
+    reports.name_silent(done);
     done.error = "not all records were confirmed in time";
     // If Kafka answers this, it is the targets that are silent.
     return unconfirmed(abort(producer, std::move(done), deadline.later(options_.abort_limit)));
@@ -356,7 +411,13 @@ TransactionResult KafkaProducers::transact(const Transaction& transaction,
       error) {
     done.error = error_text(error.get(), "offsets");
     done.is_fenced = true;
-    return abort(producer, std::move(done), abort_deadline);
+    done = abort(producer, std::move(done), abort_deadline);
+    // Offsets that come behind the abort would be those of this producer's next transaction.
+    if (is_unanswered(error.get())) return unconfirmed(std::move(done));
+    if (done.outcome == Outcome::aborted &&
+        rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+      find_unreadable(producer, transaction, group, done);
+    return done;
   }
   Reports reports;
   constexpr auto kind = RefusalSearch::Kind::transaction;
@@ -371,6 +432,10 @@ TransactionResult KafkaProducers::transact(const Transaction& transaction,
     done.rows_end = std::move(reports.rows_end);
   }
   reports_ = nullptr;
+  if (done.outcome == Outcome::aborted) {
+    done.failing_targets.merge(reports.failing_targets);
+    done.failing_sources.merge(reports.failing_sources);
+  }
   // Kafka refuses a batch for one of its records: the next attempt finds out which.
   done.is_careful = search_.ended(kind, !done.refused.empty());
   if (done.is_careful) {
@@ -378,10 +443,46 @@ TransactionResult KafkaProducers::transact(const Transaction& transaction,
     done.refused.clear();
   } else if (done.outcome == Outcome::aborted && !reports.forbidden.empty()) {
     reports.refuse_forbidden(done);
-  } else if (done.outcome == Outcome::aborted && reports.may_be_forbidden && done.refused.empty()) {
+  } else if (done.outcome == Outcome::aborted && reports.may_be_forbidden && !done.is_of_some()) {
     find_forbidden(producer, transaction, group, done);
   }
   return done;
+}
+
+// Kafka refuses the offsets of all sources for one that this member may not read, and librdkafka
+// does not say which.  So those of each topic are sent in a transaction of their own, which is
+// aborted.
+void KafkaProducers::find_unreadable(rd_kafka_t* producer, const Transaction& transaction,
+                                     const rd_kafka_consumer_group_metadata_t* group,
+                                     TransactionResult& done) {
+  std::map<std::string, Transaction> topics;
+  for (const auto& each : transaction.offsets) topics[each.source.topic].offsets.push_back(each);
+  const Deadline deadline(options_.transaction_limit);
+  for (const auto& [topic, alone] : topics) {
+    if (deadline.is_over()) return;
+    TransactionResult tried;
+    if (const KafkaError error(rd_kafka_begin_transaction(producer)); error) {
+      tried.outcome = Outcome::unknown;
+      tried.error = error_text(error.get(), "begin");
+    } else {
+      const auto offsets = offsets_of(alone);
+      const KafkaError refused(
+          rd_kafka_send_offsets_to_transaction(producer, offsets.get(), group, deadline.left_ms()));
+      tried = abort(producer, std::move(tried), deadline.later(options_.abort_limit));
+      if (is_unanswered(refused.get())) tried = unconfirmed(std::move(tried));
+      const bool is_forbidden = refused && rd_kafka_error_code(refused.get()) ==
+                                               RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+      for (const auto& each : alone.offsets)
+        if (is_forbidden)
+          done.failing_sources.emplace(
+              each.source, error_text(refused.get(), topic + ": this member may not read it"));
+    }
+    if (tried.outcome == Outcome::aborted) continue;
+    done.outcome = Outcome::unknown;
+    done.error = std::move(tried.error);
+    done.failing_sources.clear();
+    return;
+  }
 }
 
 // Kafka refuses all topics of a transaction for one of them, and librdkafka does not say which.  So
@@ -400,13 +501,18 @@ void KafkaProducers::find_forbidden(rd_kafka_t* producer, const Transaction& tra
         done.outcome = Outcome::unknown;
         done.error = std::move(tried.error().message);
         done.refused.clear();
+        done.failing_sources.clear();
         return;
       }
       known->second = std::move(*tried);
     }
     if (known->second.empty()) continue;
     done.error = fmt::format("{}: {}", record.topic, known->second);
-    if (record.kind == ProducerRecord::Kind::target) done.refused.emplace_back(i, known->second);
+    if (record.kind == ProducerRecord::Kind::target) {
+      done.refused.emplace_back(i, known->second);
+    } else {
+      done.failing_sources.emplace(record.source, done.error);
+    }
   }
 }
 
@@ -430,9 +536,9 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Produ
   if (error && rd_kafka_error_code(error.get()) == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
     why = error_text(error.get(), "this member may not write to it");
   auto ended = abort(producer, {}, deadline.later(options_.abort_limit));
-  if (!is_confirmed) ended = unconfirmed(std::move(ended));
+  if (!is_confirmed || is_unanswered(error.get())) ended = unconfirmed(std::move(ended));
   if (ended.outcome == Outcome::unknown)
-    return fail(Errc::io, is_confirmed ? ended.error : "a record was not confirmed in time");
+    return fail(Errc::io, ended.error.empty() ? "a record was not confirmed in time" : ended.error);
   return why;
 }
 
@@ -451,7 +557,7 @@ TransactionResult KafkaProducers::send(std::span<const ProducerRecord> records) 
     if (rd_kafka_metadata(sender_.get(), 0, nullptr, &raw, in_ms(options_.abort_limit)) ==
         RD_KAFKA_RESP_ERR_NO_ERROR) {
       rd_kafka_metadata_destroy(raw);
-      done.silent_targets = reports.silent_targets();
+      reports.name_silent(done);
     }
     rd_kafka_purge(sender_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
     rd_kafka_flush(sender_.get(), in_ms(options_.abort_limit));
@@ -468,6 +574,7 @@ TransactionResult KafkaProducers::send(std::span<const ProducerRecord> records) 
   done.outcome = is_fatal ? Outcome::unknown : Outcome::aborted;
   done.error = is_fatal ? why.data() : reports.failed;
   done.refused = std::move(reports.refused);
+  if (done.outcome == Outcome::aborted) done.failing_targets.merge(reports.failing_targets);
   if (done.is_careful) {
     done.error = fmt::format("a record is refused: {}", done.refused.front().second);
     done.refused.clear();

@@ -19,8 +19,8 @@
 //   has
 //     an unknown outcome: the producers are given up, and renew() makes others under the same ids,
 //     which settles it.
-//   - A transaction of which a record was not confirmed in time has an unknown outcome too, however
-//     well it was aborted.
+//   - A transaction of which a record or the offsets were not confirmed in time has an unknown
+//     outcome too, however well it was aborted.
 //   - The offsets are sent before the records: a transaction that the group refuses leaves nothing
 //     in the logs.
 //
@@ -50,9 +50,16 @@ namespace tarry::relay {
 // The metadata of an offset: this, and the owner (KafkaOptions).
 inline constexpr std::string_view owner_mark = "tarry-relay/1 ";
 
-// What a transaction has come to that was aborted because some record was not confirmed in time.
-// The request is perhaps still on its way and arrives behind the end of its transaction: only a new
-// epoch of the producer keeps Kafka from taking it for the beginning of another one.
+// Whether Kafka, or librdkafka, refuses a record for a reason of its topic or partition, which may
+// pass, and which no other topic has.
+bool is_of_topic(rd_kafka_resp_err_t error);
+
+// Whether Kafka has not answered in time: some request may still be on its way.
+bool is_unanswered(const rd_kafka_error_t* error);
+
+// What a transaction has come to that was aborted because some part was not confirmed in time.  The
+// request is perhaps still on its way and arrives behind the end of its transaction: only a new
+// epoch of the producer keeps Kafka from taking it for a part of another one.
 TransactionResult unconfirmed(TransactionResult aborted);
 
 class KafkaProducers {
@@ -85,6 +92,8 @@ class KafkaProducers {
                                   std::uintptr_t tag);
   TransactionResult abort(rd_kafka_t* producer, TransactionResult done, Deadline deadline);
   TransactionResult commit(rd_kafka_t* producer, Reports& reports, Deadline deadline);
+  void find_unreadable(rd_kafka_t* producer, const Transaction& transaction,
+                       const rd_kafka_consumer_group_metadata_t* group, TransactionResult& done);
   void find_forbidden(rd_kafka_t* producer, const Transaction& transaction,
                       const rd_kafka_consumer_group_metadata_t* group, TransactionResult& done);
   Result<std::string> try_record(rd_kafka_t* producer, const ProducerRecord& record,

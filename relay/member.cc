@@ -36,8 +36,10 @@ void Member::step(milliseconds longest) {
   PollResult polled = cluster_.poll(wait, pause(begun));
   // What is due is counted by the time of the fetch: behind it this thread may stand still for a
   // while.  Records that came later than that have a time of their own, which is no earlier.
+  const WallTime believed = clock_.wall();
+  polled.at = std::min(polled.at, believed);
   const WallTime at = polled.at;
-  const WallTime now = polled.drained ? at : clock_.wall();
+  const WallTime now = polled.drained ? at : believed;
   const MonoTime mono = clock_.mono();
   questions_.begin_turn(mono);
   // When this thread stood still in poll(), those that fetch may have too, before that time.
@@ -55,6 +57,7 @@ void Member::step(milliseconds longest) {
   if (is_disturbed) is_confirmed_ = false;
   if (is_disturbed) take_over_.read_anew(mono);
   if (is_held_up) take_over_.note_held_up(mono);
+  follow_clock(mono, now);
   follow_copies(is_disturbed, mono);
   tend_store(mono, now);
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
@@ -71,8 +74,16 @@ void Member::step(milliseconds longest) {
     ask(mono, now);
     was_late_ = questions_.is_late();
   }
-  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono)) work(now, at);
+  if (!was_late_ && !needs_renewal_ && progress_.may_transact(mono))
+    work(std::min(now, clock_.wall()), at);  // It may have been set back since the poll.
   orders_.tell_looks(assignment_, status_.is_full);
+}
+
+void Member::follow_clock(MonoTime mono, WallTime now) {
+  if (clock_.take_set_back()) take_over_.forget_times(mono);
+  if (!clock_.take_jump()) return;
+  const std::lock_guard lock(mutex_);
+  for (auto& [source, assigned] : assignment_) assigned.partition.note_jump(now);
 }
 
 // Asks Kafka for the facts that orders and take-overs need.
@@ -127,6 +138,10 @@ milliseconds Member::wait_time(milliseconds longest) const {
   milliseconds wait = longest;
   for (const auto& [source, assigned] : assignment_) {
     wait = std::min(wait, TakeOver::max_wait(assigned.stage));
+    if (!assigned.rest.may(mono)) {
+      wait = std::min(wait, std::chrono::ceil<milliseconds>(assigned.rest.at() - mono));
+      continue;
+    }
     if (assigned.takes_in() && assigned.partition.arrived() > 0 && !status_.is_full)
       wait = milliseconds{0};
     if (assigned.stage != Stage::owned) continue;
@@ -158,8 +173,8 @@ void Member::take_polled(PollResult polled, MonoTime mono, WallTime now) {
     if (is_new && copy) {
       assigned.since = assigned.stage_since = mono;
       assigned.rows_end = copy->rows_end;
-      // One that was read to an end has followed its partition since.
-      assigned.complete_at = copy->rows_end < 0 ? copy->complete_at : now;
+      // It may not have followed its partition since, which load() judges.
+      assigned.complete_at = copy->complete_at;
       assigned.is_warm = true;
     } else if (is_new) {
       TakeOver::begin(assigned, mono);
@@ -180,7 +195,12 @@ void Member::take_polled(PollResult polled, MonoTime mono, WallTime now) {
     const auto assigned = assignment_.find(end.source);
     if (assigned == assignment_.end()) continue;
     assigned->second.was_fetched = true;
-    assigned->second.read_end = std::max(assigned->second.read_end, end.next);
+    const Offset read = assigned->second.partition.next();
+    if (assigned->second.takes_in() && end.next < read) {
+      TakeOver::refuse_source(assigned->second, end.next, read, mono);
+    } else {
+      assigned->second.read_end = std::max(assigned->second.read_end, end.next);
+    }
   }
   for (auto& [source, assigned] : assignment_)
     if (!assigned.is_paused) assigned.fetched_at = polled.at;
@@ -210,13 +230,12 @@ void Member::take_rows(const PollResult& polled, MonoTime mono, WallTime now) {
     const auto assigned = assignment_.find(end.source);
     Offset* known = nullptr;
     if (auto* copy = warm_.find(end.source); copy != nullptr) {
-      if (copy->rows_end < 0 && now - copy->complete_at > longest_read) {
-        log_warn("relay", "{}: reading its warm copy took too long; it is read again",
-                 end.source.text());
-        copy->is_stale = true;
+      if (copy->is_bad) continue;
+      if (copy->is_stale_at(now)) {
         loaded.try_emplace(end.source, -1);
         continue;
       }
+      copy->complete_at = now;
       known = &copy->rows_end;
     } else if (assigned != assignment_.end() && assigned->second.reads_rows()) {
       if (end.next > assigned->second.rows_end) assigned->second.stage_since = mono;
@@ -293,8 +312,9 @@ void Member::tend_store(MonoTime mono, WallTime now) {
 std::vector<AssignedPartition*> Member::in_turn() {
   std::vector<AssignedPartition*> all;
   std::size_t first = 0;
+  const MonoTime mono = clock_.mono();
   for (auto& [source, assigned] : assignment_) {
-    if (!assigned.takes_in()) continue;
+    if (!assigned.takes_in() || !assigned.rest.may(mono)) continue;
     if (source < first_in_turn_) ++first;
     all.push_back(&assigned);
   }
@@ -392,7 +412,10 @@ void Member::work(WallTime now, WallTime at) {
     if (each.is_cut_short) cut_short.insert(&assigned);
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
-    if (each.empty()) continue;
+    if (each.empty()) {
+      end_rest(assigned);  // What has failed is not wanted any more.
+      continue;
+    }
     asked.resize(each.answers.size());
     left.bytes -= std::min(left.bytes, each.bytes);
     left.arrivals -= std::min(left.arrivals, each.taken);
@@ -445,8 +468,10 @@ void Member::read_unread(AssignedPartition& assigned) {
 void Member::confirm() {
   if (is_confirmed_) return;
   Transaction transaction;
+  const MonoTime mono = clock_.mono();
   for (const auto& [source, assigned] : assignment_)
-    if (assigned.may_deliver()) transaction.offsets.push_back({source, assigned.partition.next()});
+    if (assigned.may_deliver() && assigned.rest.may(mono))
+      transaction.offsets.push_back({source, assigned.partition.next()});
   if (transaction.empty()) return;
   if (!commit(transaction)) return;
   const std::lock_guard lock(mutex_);
@@ -479,7 +504,7 @@ void Member::committed(std::vector<PartitionWork>& works, const TransactionResul
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    take_over_.note_committed(assigned->partition.source(), each.next);
+    assigned->end_rest();
     const auto rows_end = done.rows_end.find(assigned->partition.source());
     assigned->partition.apply(std::move(each),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);
@@ -568,7 +593,28 @@ void Member::failed(const TransactionResult& done, const std::vector<ProducerRec
     held_targets_.hold(topic, fmt::format("{} has confirmed no record in time", topic),
                        clock_.mono(), options_.silent_retry, options_.longest_silent_retry);
   }
-  if (done.refused.empty() && done.silent_targets.empty()) stall(done.error);
+  for (const auto& [topic, why] : done.failing_targets) {
+    const std::lock_guard lock(mutex_);
+    held_targets_.hold(topic, why, clock_.mono(), options_.retry, options_.longest_retry);
+  }
+  for (const auto& [source, why] : done.failing_sources) rest(source, why);
+  if (!done.is_of_some()) stall(done.error);
+}
+
+void Member::rest(const Source& source, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  AssignedPartition& assigned = assignment_.at(source);
+  const MonoTime mono = clock_.mono();
+  if (assigned.rests.empty()) assigned.rests_since = mono;
+  if (assigned.rests != why) log_error("relay", "{} waits: {}", source.text(), why);
+  assigned.rests = why;
+  assigned.rest.failed(mono, options_.silent_retry, options_.longest_silent_retry);
+}
+
+void Member::end_rest(AssignedPartition& assigned) {
+  if (assigned.rests.empty()) return;
+  const std::lock_guard lock(mutex_);
+  assigned.end_rest();
 }
 
 void Member::stall(std::string why) {
@@ -576,31 +622,36 @@ void Member::stall(std::string why) {
   progress_.transact_failed(std::move(why), clock_.mono());
 }
 
+// Why a partition does not go on, and since when; empty: nothing keeps it.
+std::pair<std::string, MonoTime> Member::what_holds(const AssignedPartition& assigned) const {
+  if (!assigned.waits.empty()) return {assigned.waits, assigned.since};
+  if (!assigned.rests.empty()) return {assigned.rests, assigned.rests_since};
+  const auto* held = held_targets_.find(assigned.held_by);
+  if (held == nullptr) return {};
+  return {held->why, held->since};
+}
+
 MemberStatus Member::status() const {
   const std::lock_guard lock(mutex_);
+  const MonoTime mono = clock_.mono();
   MemberStatus status = status_;
   status.stalled = progress_.stalled();
   for (const auto& [source, assigned] : assignment_) {
+    auto [why, since] = what_holds(assigned);
+    if (status.stalled.empty() && !why.empty()) {
+      status.stalled = why;
+      status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - since);
+    }
     status.partitions.push_back({source, assigned.stage, assigned.partition.pending().size(),
                                  assigned.partition.arrived(), assigned.partition.next(),
                                  assigned.partition.next_due(), assigned.take_over_ms,
-                                 assigned.is_paused});
+                                 assigned.is_paused, std::move(why)});
     if (assigned.is_paused) ++status.paused;
     if (assigned.is_taken_over) ++status.owned;
-    if (status.stalled.empty() && !assigned.waits.empty()) {
-      status.stalled = assigned.waits;
-      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - assigned.since);
-    }
-    const auto* held = held_targets_.find(assigned.held_by);
-    if (status.stalled.empty() && held != nullptr) {
-      status.stalled = held->why;
-      status.stalled_for = std::chrono::floor<std::chrono::seconds>(clock_.mono() - held->since);
-    }
     status.pending_bytes += assigned.partition.pending().bytes();
   }
   status.standby = warm_.complete();
   status.standby_bytes = warm_.bytes();
-  const MonoTime mono = clock_.mono();
   if (const auto since = progress_.stalled_since())
     status.stalled_for = std::chrono::floor<std::chrono::seconds>(mono - *since);
   if (const auto asked = questions_.asked(); asked && mono - asked->since >= options_.shown_after) {

@@ -33,10 +33,15 @@
 //     by rows that are read as committed.  When an outcome is not known the producers are made
 //     anew, which settles it, and all partitions are taken over again, by the rows behind the
 //     store's.
+//   - What is due is so by the wall clock at the moment of the plan, without jumps that may be
+//     mistakes (believed_clock.h).  When it was set back, each source is read to its end before its
+//     records are delivered: the moments that were noted say nothing any more.
 //   - Between two polls there are longest_turn and then little more than one transaction
 //     (questions.h).
 //   - A target that cannot be written keeps the records waiting that are due behind one for it, in
 //     their source partition, and nothing else.
+//   - A source whose offsets Kafka does not take, or whose topic of rows or of invalid records
+//     cannot be written, waits, and nothing else does.
 //   - From a partition that is paused, because too much has arrived (intake.h), nothing that was
 //     due behind its last fetch is delivered: a cancellation of it may be in the source.
 //   - While nothing can be taken in for lack of room, what is due leaves although its source is not
@@ -59,12 +64,14 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/windowed_histogram.h"
 #include "relay/assignment.h"
+#include "relay/believed_clock.h"
 #include "relay/cluster.h"
 #include "relay/held_targets.h"
 #include "relay/intake.h"
@@ -121,6 +128,7 @@ class Member {
     std::vector<WaitingOrder*> asked;  // The orders that the work answers.
   };
 
+  std::pair<std::string, MonoTime> what_holds(const AssignedPartition& assigned) const;
   std::set<Source> pause(MonoTime mono);
   void take_polled(PollResult polled, MonoTime mono, WallTime now);
   void take_rows(const PollResult& polled, MonoTime mono, WallTime now);
@@ -133,6 +141,7 @@ class Member {
                  const std::set<const AssignedPartition*>& cut_short);
   std::map<Source, Result<Offset>> ends_of(const std::set<Source>& sources, MonoTime mono);
   void follow_copies(bool is_disturbed, MonoTime mono);
+  void follow_clock(MonoTime mono, WallTime now);
   void confirm();
   Result<> commit(const Transaction& transaction);
   void committed(std::vector<PartitionWork>& works, const TransactionResult& done);
@@ -145,11 +154,13 @@ class Member {
   bool send_first(Transaction& transaction, const std::vector<PartitionWork>& works,
                   std::vector<ProducerRecord>& targets, TransactionResult& sent);
   void failed(const TransactionResult& done, const std::vector<ProducerRecord>& records);
+  void rest(const Source& source, const std::string& why);
+  void end_rest(AssignedPartition& assigned);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;
 
   Cluster& cluster_;
-  const Clock& clock_;
+  BelievedClock clock_;
   storage::SortedRows& store_;
   const MemberOptions options_;
 

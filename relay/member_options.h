@@ -34,7 +34,8 @@ struct MemberOptions {
   std::chrono::milliseconds retry{200};
   std::chrono::milliseconds longest_retry{10'000};
   std::chrono::milliseconds longest_transact_retry{2'000};  // For transactions and new producers.
-  // For a target that took nothing in time: each attempt costs all others that time.
+  // For a target that took nothing in time, and for a source of which a topic takes nothing: each
+  // attempt costs all others its time.
   std::chrono::milliseconds silent_retry{10'000};
   std::chrono::milliseconds longest_silent_retry{60'000};
   // After it a step asks Kafka nothing more: the group may wait for the next poll.

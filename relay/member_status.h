@@ -29,6 +29,7 @@ struct PartitionStatus {
   std::optional<WallTime> next_due;
   std::optional<std::int64_t> take_over_ms;  // How long the take-over took.
   bool is_paused = false;                    // Nothing is read from it (intake.h).
+  std::string waits{};                       // Why it does not go on; empty: nothing keeps it.
 };
 
 struct MemberStatus {

@@ -53,6 +53,14 @@ Result<> check(const RelayOptions& options) {
   return {};
 }
 
+Result<> check_time_zones(const delay::TimeZones& zones) {
+  if (!zones.empty()) return {};
+  return fail(Errc::not_found,
+              fmt::format("{} has no time zones, so this member would send recurring records with "
+                          "x-cron-tz to NAME.invalid; install tzdata",
+                          zones.directory()));
+}
+
 Result<DataDirectory> DataDirectory::open(const std::string& path, std::uint64_t random) {
   std::error_code wrong;
   // The name in the log and in /status has to hold wherever it is read.

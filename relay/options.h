@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "delay/time_zones.h"
 #include "relay/admin_server.h"
 #include "relay/member.h"
 
@@ -31,6 +32,10 @@ struct RelayOptions {
 
 // Errc::invalid, with the option and its value.
 Result<> check(const RelayOptions& options);
+
+// A member must know the time zones that the other members know: it would take a recurring record
+// for invalid whose zone is only not on its machine.  Errc::not_found: there are none.
+Result<> check_time_zones(const delay::TimeZones& zones);
 
 // The absolute data directory, which is made if it is missing, locked for this process, and has the
 // file `instance`: the name of this member.

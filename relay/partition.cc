@@ -92,14 +92,24 @@ Offset Partition::rows_from(WallTime now, Offset rows_end, std::optional<Offset>
   if (place.next > 0 && !is_old && !is_other) return place.next;
   forget();
   // A row that can be read now was not compacted away before.
-  place = {.next = 0, .source = -1, .complete_at = now};
+  place = {.next = 0, .source = committed.value_or(place.source), .complete_at = now};
   pending_.commit(place);
   return 0;
 }
 
 void Partition::forget() {
+  RowsPlace place = pending_.place();
   pending_.clear();
   loaded_ = 0;
+  place.next = 0;
+  if (place.source >= 0) pending_.commit(place);
+}
+
+void Partition::note_committed(Offset next) {
+  RowsPlace place = pending_.place();
+  if (next <= place.source) return;
+  place.source = next;
+  pending_.commit(place);
 }
 
 void Partition::loaded(Offset end, WallTime now) {
@@ -142,7 +152,9 @@ Result<> Partition::load_row(std::string_view key, const std::optional<Buffer>& 
 }
 
 void Partition::begin(Offset next, WallTime now) {
-  next_ = next;
+  RowsPlace place = pending_.place();
+  place.source = next_ = next;
+  pending_.commit(place);
   running_since_ = now;
   // The last owner's transactions have dealt with these.
   while (!arrived_.empty() && arrived_.front().record.offset < next) {

@@ -141,7 +141,7 @@ class Partition {
 
   // The offset of the first row that the store lacks.  The store's part is emptied if it may hold
   // records that are gone: after longest_unread, or when the topic is not the one that was read.
-  // `committed`: the source's offset, if it is known.
+  // `committed`: the source's offset, if it is known.  What was committed stays known without it.
   Offset rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed = {});
   // A row of the state topic, in its order.  An error names the row, which is left out.
   Result<> load_row(std::string_view key, const std::optional<Buffer>& value, Offset offset);
@@ -149,8 +149,11 @@ class Partition {
   void loaded(Offset end, WallTime now);
   // All rows are loaded, and `next` is committed.
   void begin(Offset next, WallTime now);
-  // The rows are to be loaded anew, from the first on; what has arrived stays.
+  // The rows are to be loaded anew, from the first on; what has arrived stays, and what is known to
+  // be committed.
   void forget();
+  // The group has this offset of the source, so it is never to be taken in from before it again.
+  void note_committed(Offset next);
 
   // `fetched_at`: all that was fetched by then arrived before it, so it came later.
   void arrive(SourceRecord record, WallTime fetched_at = WallTime::max());
@@ -160,6 +163,9 @@ class Partition {
             std::span<const Order* const> orders = {}) const;
   // The rows of the work are in the state topic, and it ends at `rows_end`; -1: this is not known.
   void apply(Work&& work, Offset rows_end = -1);
+  // The clock has jumped ahead to `now`: runs of recurring records that were due before it were
+  // missed.
+  void note_jump(WallTime now) { running_since_ = now; }
   // The store has all of the state topic at this moment.
   void note_complete(WallTime now);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.

@@ -76,7 +76,7 @@ Result<PendingRecord> decode_row(Bytes bytes);
 // How far the rows of a state partition are in a store.
 struct RowsPlace {
   Offset next = 0;         // All before it are.
-  Offset source = -1;      // The source was taken in to here, at least.
+  Offset source = -1;      // The source was taken in to here, at least, and that is committed.
   WallTime complete_at{};  // When they were known to be all.
 };
 
@@ -117,6 +117,8 @@ class PendingRecords {
   bool contains(Offset offset) const { return due_of(offset).has_value(); }
   std::optional<PendingRecord> find(Offset offset) const;
   std::optional<Offset> find_id(const std::string& id) const;
+  // Without reading its row.
+  std::optional<WallTime> due_of(Offset offset) const;
   // From `from` on.  It ends before the next change.
   Walk walk(const Place& from) const;
   // The first offset, from `next` on, behind those of all records.
@@ -136,7 +138,6 @@ class PendingRecords {
   std::string key(char kind, std::int64_t number) const;
   std::string key(char kind, std::int64_t first, std::int64_t second) const;
   std::optional<std::string> get(const std::string& key) const;
-  std::optional<WallTime> due_of(Offset offset) const;
   void count(WallTime due, int by);
   void read_block(std::int64_t block, std::string_view row);
   std::optional<std::string> block_row(std::int64_t block) const;

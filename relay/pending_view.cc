@@ -30,6 +30,8 @@ bool PendingQuery::wants(const PendingRecord& record) const {
 
 PendingPage PendingView::page(const PendingQuery& query, const std::optional<PendingPlace>& after,
                               std::size_t limit) const {
+  if (const auto id = only_match(query.id); id && !id->empty())
+    return page_of_id(query, *id, after, limit);
   PendingPage page;
   std::size_t bytes = 0;
   std::optional<PendingPlace> from = after;
@@ -83,6 +85,36 @@ std::optional<PendingPlace> PendingView::add_part(const PendingQuery& query,
       return place;
   }
   return std::nullopt;
+}
+
+// The page of the only id that the query may match.
+PendingPage PendingView::page_of_id(const PendingQuery& query, const std::string& id,
+                                    const std::optional<PendingPlace>& after,
+                                    std::size_t limit) const {
+  PendingPage page;
+  std::vector<PendingPlace> places;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [source, assigned] : assignment_) {
+    if (!query.wants(source)) continue;
+    const PendingRecords& pending = assigned.partition.pending();
+    const auto offset = pending.find_id(id);
+    const auto due = offset ? pending.due_of(*offset) : std::nullopt;
+    if (!due) continue;
+    PendingPlace place{*due, source, *offset};
+    if (!after || *after < place) places.push_back(std::move(place));
+  }
+  std::ranges::sort(places);
+  std::size_t bytes = 0;
+  for (const auto& place : places) {
+    auto record = assignment_.at(place.source).partition.pending().find(place.offset);
+    if (!record || !query.wants(*record)) continue;
+    bytes += record->bytes();
+    page.records.push_back({place.source, place.offset, std::move(*record)});
+    if (page.records.size() < limit && bytes < max_page_bytes) continue;
+    if (place < places.back()) page.next = place;
+    break;
+  }
+  return page;
 }
 
 std::vector<PendingEntry> PendingView::find(const PendingQuery& where,

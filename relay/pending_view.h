@@ -19,6 +19,7 @@
 //     shown once.
 //   - No cursor into the store is kept without the lock: the member may write in between.
 //   - It shows what is committed: rows that the store has, never those of a plan.
+//   - An exact id is asked of the index of ids: it has one record in a partition at most.
 //
 // Belongs to the Member, which hands it the lock and the partitions.  Any thread may call it.
 
@@ -93,6 +94,8 @@ class PendingView {
   std::optional<PendingPlace> add_part(const PendingQuery& query,
                                        const std::optional<PendingPlace>& after, std::size_t limit,
                                        std::size_t& bytes, PendingPage& page) const;
+  PendingPage page_of_id(const PendingQuery& query, const std::string& id,
+                         const std::optional<PendingPlace>& after, std::size_t limit) const;
   std::size_t count_due(const Source& source, WallTime from, WallTime until) const;
 
   std::mutex& mutex_;

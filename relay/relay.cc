@@ -64,6 +64,8 @@ bool are_brokers_elsewhere(std::string_view brokers) {
 Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const std::string& version,
                                            const Clock& clock, Random& random) {
   if (const auto checked = check(options); !checked) return std::unexpected(checked.error());
+  if (const auto known = check_time_zones(delay::TimeZones::of_system()); !known)
+    return std::unexpected(known.error());
   // What belongs to this machine comes first: a directory or a port that is in use would otherwise
   // be found out by a member that the group already waits for.
   auto data = DataDirectory::open(options.data, random.u64());

@@ -51,8 +51,18 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.read_until = {};
   assigned.is_warm = false;
   assigned.is_taken_over = false;
-  assigned.waits.clear();
+  assigned.waits = assigned.bad_source;
   assigned.bad_row.clear();
+}
+
+void TakeOver::refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono) {
+  assigned.bad_source = fmt::format(
+      "{}: it ends at offset {}, but was read up to {}: its topic was made again, or has lost "
+      "records, and new ones before {} would be left out; stop all members, set the group's offset "
+      "with kafka-consumer-groups --reset-offsets, and start them",
+      assigned.partition.source().text(), end, read, read);
+  log_error("relay", "{}", assigned.bad_source);
+  begin(assigned, mono);
 }
 
 void TakeOver::begin_all() {
@@ -72,6 +82,17 @@ void TakeOver::read_anew(MonoTime mono) {
   for (auto& [source, assigned] : parts_.assignment) {
     if (std::exchange(assigned.is_taken_over, false)) assigned.since = mono;
     if (assigned.stage != Stage::owned) continue;
+    assigned.stage = Stage::reading;
+    assigned.stage_since = mono;
+    assigned.target = -1;
+  }
+}
+
+void TakeOver::forget_times(MonoTime mono) {
+  const std::lock_guard lock(parts_.guard);
+  for (auto& [source, assigned] : parts_.assignment) {
+    assigned.fetched_at = assigned.read_until = {};
+    if (!assigned.takes_in()) continue;
     assigned.stage = Stage::reading;
     assigned.stage_since = mono;
     assigned.target = -1;
@@ -118,7 +139,7 @@ void TakeOver::advance(MonoTime mono, WallTime now, bool is_full) {
 void TakeOver::prepare(MonoTime mono) {
   std::map<std::string, std::vector<Source>> topics;
   for (const auto& [source, assigned] : parts_.assignment) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) && !prepared_.contains(source))
+    if (assigned.may_be_found(mono) && !prepared_.contains(source))
       topics[source.topic].push_back(source);
   }
   for (const auto& [topic, sources] : topics) {
@@ -139,8 +160,7 @@ void TakeOver::find_all(MonoTime mono) {
   if (parts_.questions.is_late()) return;
   std::vector<Source> sources;
   for (const auto& [source, assigned] : parts_.assignment) {
-    if (assigned.stage == Stage::finding && assigned.find.may(mono) && prepared_.contains(source))
-      sources.push_back(source);
+    if (assigned.may_be_found(mono) && prepared_.contains(source)) sources.push_back(source);
   }
   if (sources.empty()) return;
   const auto committed = parts_.questions.committed(sources);
@@ -180,25 +200,32 @@ void TakeOver::find_all(MonoTime mono) {
 }
 
 // Why the offsets cannot be believed; empty: nothing speaks against them.  All of them come from
-// one coordinator, so one that is too old says that the others may be, too.
+// one coordinator, so one that is too old says that the others may be, too.  The store knows what
+// was committed, also that of a member that was started again.
 std::string TakeOver::gone_back(std::span<const Source> sources,
                                 std::span<const CommittedOffset> committed) {
   if (parts_.options.delivery == Delivery::at_least_once) return {};
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto known = known_.find(sources[i]);
-    if (!committed[i].next || known == known_.end() || *committed[i].next >= known->second)
-      continue;
-    // One that ends before it is another source with the same name.
+    const Offset known = parts_.assignment.at(sources[i]).partition.pending().place().source;
+    // What is not stable may still come to what is known.
+    const auto& told = committed[i].next;
+    if (!committed[i].is_stable || !told || *told >= known) continue;
+    std::string why =
+        fmt::format("{}: Kafka says that group {} has read up to offset {}, but {} was committed",
+                    sources[i].text(), parts_.options.rules.group, *told, known);
     const auto end = parts_.questions.source_end(sources[i]);
-    if (end && *end < known->second) {
-      known_.erase(known);
-      continue;
+    if (!end) {
+      parts_.questions.note_in_vain();
+      return fmt::format("{}; whether its topic was made again is not known: {}", why,
+                         end.error().message);
     }
+    // One that ends before it is another source with the same name.
+    if (*end < known) continue;
     return fmt::format(
-        "{}: Kafka says that group {} has read up to offset {}, but {} was committed: the state of "
-        "its group coordinator is old; restart that broker (members that are restarted believe the "
-        "old offset, and deliver again what came behind it)",
-        sources[i].text(), parts_.options.rules.group, *committed[i].next, known->second);
+        "{}. If somebody has reset the group's offsets: stop all members; set this one to {} or "
+        "more, or, to deliver again what came behind {}, remove `pending` in all data directories; "
+        "and start them. If not, the state of the group's coordinator is old: restart that broker",
+        why, known, *told);
   }
   return {};
 }
@@ -211,7 +238,13 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
-  for (const auto& [source, next] : transaction.offsets) note_committed(source, next);
+  {
+    const std::lock_guard lock(parts_.guard);
+    for (const auto& [source, next] : transaction.offsets) {
+      parts_.assignment.at(source).partition.note_committed(next);
+      parts_.assignment.at(source).end_rest();
+    }
+  }
   bool is_first = true;
   for (const auto& [source, committed] : stable) {
     // At least one, or there would be no progress; the others are found again.
@@ -260,6 +293,10 @@ void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
     assigned.partition.forget();
     return begin(assigned, mono);
   }
+  // Of a new assignment no end comes from before what was committed then.
+  if (assigned.partition.next() < 0 && assigned.read_end >= 0 &&
+      assigned.read_end < assigned.committed)
+    return refuse_source(assigned, assigned.read_end, assigned.committed, mono);
   assigned.partition.begin(assigned.committed, now);
   assigned.is_warm = false;
   assigned.stage = Stage::reading;

@@ -19,9 +19,11 @@
 //   - Each has its turn to be asked about, however slow the answers are.
 //   - What is wrong with one source, or with the leader of one partition, keeps that one from being
 //     taken over, and nothing else: it waits with a reason and is tried again.
+//   - A source that ends before what was committed of it is another one under its name, or has lost
+//     records: nothing is taken in, or new records would be left out.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
 //     the last offset are fenced, those of one member once for all of its partitions.
-//   - Exactly once: an offset that is older than one that this member knows to be committed is not
+//   - Exactly once: an offset that is older than one that the store knows to be committed is not
 //     believed, and nothing is taken over meanwhile.  (Seen with Kafka 4.3.1: the coordinator of a
 //     node that was killed told offsets of half an hour before, until its next start.)
 //
@@ -73,14 +75,18 @@ class TakeOver {
   // Reads all sources to their ends once more: after a stall or an outage there may be acknowledged
   // records behind those that were read.
   void read_anew(MonoTime mono);
+  // The wall clock was set back: of no moment that was noted is it known any more how long ago it
+  // was, so all sources are read to their ends once more.
+  void forget_times(MonoTime mono);
   // Nothing is read from a partition that is owned, or was not until now: what came since its last
   // fetch is not here, so its source is read to its end when it is read again.  So is that of one
   // that is owned unread, when there is room.  Under the guard.
   static void read_again(AssignedPartition& assigned, MonoTime mono);
+  // The source ends at `end`, before what was read: new records would be taken for those that were
+  // taken in already.  Under the guard.
+  static void refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono);
   // The queue was full, so nothing was fetched from any source.
   void note_held_up(MonoTime mono);
-  // A transaction with this offset is known to be committed.
-  void note_committed(const Source& source, Offset next) { known_[source] = next; }
   // Asks Kafka, and brings each as far as it can.  `is_full`: no record can be taken in.
   void advance(MonoTime mono, WallTime now, bool is_full);
   // How long poll() may wait for source records while a partition is in this stage.
@@ -104,7 +110,6 @@ class TakeOver {
 
   const Parts parts_;
   std::set<Source> prepared_;                   // Their topics are as they have to be.
-  std::map<Source, Offset> known_;              // Committed; one for each source that was owned.
   bool has_settled_ = false;                    // In this step, a transaction of another member.
   std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
   std::optional<Source> left_out_;  // The first that the last round had no time to ask about.

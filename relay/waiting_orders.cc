@@ -69,6 +69,8 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
     // Looks ask Kafka together.
     const bool waits = looked_at_ != MonoTime{} && mono - looked_at_ < look_together;
     if (!waits || !std::ranges::all_of(given_, is_look)) given = std::exchange(given_, {});
+    // They count while their ends are asked for, which may take seconds.
+    open_ += given.size();
   }
   // A record that was acknowledged before an order came is before these ends.
   std::set<Source> sources;
@@ -89,11 +91,6 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
       waiting_.push_back({std::move(each), end == ends.end() ? -1 : *end->second});
     }
   }
-  if (!later.empty()) {
-    const std::lock_guard lock(mutex_);
-    given_.insert(given_.begin(), std::make_move_iterator(later.begin()),
-                  std::make_move_iterator(later.end()));
-  }
   std::erase_if(waiting_, [&](WaitingOrder& each) {
     const Source& source = each.ordered.source;
     if (each.is_over) return true;
@@ -104,7 +101,8 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
       return true;
     }
     if (mono < each.ordered.deadline) return false;
-    const std::string_view why = !stalled.empty() ? stalled
+    const std::string_view why = !stalled.empty()                  ? stalled
+                                 : !assigned->second.rests.empty() ? assigned->second.rests
                                  : assigned->second.stage == Stage::owned
                                      ? unread
                                      : name_of(assigned->second.stage);
@@ -113,6 +111,8 @@ void WaitingOrders::take(const Assignment& assignment, const Ends& ends_of,
     return true;
   });
   const std::lock_guard lock(mutex_);
+  given_.insert(given_.begin(), std::make_move_iterator(later.begin()),
+                std::make_move_iterator(later.end()));
   open_ = waiting_.size();
 }
 

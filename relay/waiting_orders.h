@@ -96,8 +96,9 @@ class WaitingOrders {
 
   std::mutex mutex_;  // Guards what follows; taken without any other.
   std::vector<OrderRequest> given_;
-  std::size_t open_ = 0;  // Those that wait, as of the last step.
-  std::string refuses_;   // Why no order is taken; empty: they are.
+  // Those that wait, as of the last step, and in it those that it has taken.
+  std::size_t open_ = 0;
+  std::string refuses_;  // Why no order is taken; empty: they are.
 };
 
 }  // namespace tarry::relay

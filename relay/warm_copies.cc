@@ -1,10 +1,27 @@
 #include "relay/warm_copies.h"
 
+#include <chrono>
 #include <iterator>
 
 #include "base/log.h"
 
 namespace tarry::relay {
+namespace {
+
+// How often the end of each is asked for: several times within longest_read.
+constexpr std::chrono::minutes ask_again{5};
+
+}  // namespace
+
+bool WarmCopies::Copy::is_stale_at(WallTime now) {
+  // A time ahead of the clock says as little: the clock was set back since.
+  if (is_stale || std::chrono::abs(now - complete_at) <= longest_read) return is_stale;
+  log_warn("relay",
+           "{}: its warm copy is read again: it took too long to read, its leader was away, or the "
+           "clock was set back",
+           partition.source().text());
+  return is_stale = true;
+}
 
 void WarmCopies::want(std::vector<Source> sources) {
   const std::lock_guard lock(wanted_mutex_);
@@ -37,6 +54,7 @@ void WarmCopies::follow(const StepTerms& terms) {
     const std::lock_guard lock(wanted_mutex_);
     wanted = wanted_;
   }
+  judge(terms);
   // The room that is left is for what this member owns.
   if (!terms.has_room) wanted.clear();
   std::vector<Source> dropped;
@@ -60,6 +78,39 @@ void WarmCopies::follow(const StepTerms& terms) {
     const std::lock_guard lock(guard_);
     copies_.emplace(source, std::move(copy));
   }
+  ask_end(terms);
+}
+
+// One that has reached the end of a moment was complete at that moment.
+void WarmCopies::judge(const StepTerms& terms) {
+  const std::lock_guard lock(guard_);
+  for (auto& [source, copy] : copies_) {
+    if (copy.target >= 0 && copy.rows_end >= copy.target) {
+      copy.target = -1;
+      if (copy.complete_at < copy.target_at) {
+        copy.complete_at = copy.target_at;
+        copy.partition.note_complete(copy.target_at);
+      }
+    }
+    if (!copy.is_bad && copy.is_stale_at(terms.now)) copy.partition.forget();
+  }
+}
+
+// One in a step: a leader that is away takes a while to say nothing.
+void WarmCopies::ask_end(const StepTerms& terms) {
+  for (auto& [source, copy] : copies_) {
+    if (copy.rows_end < 0 || terms.mono - copy.asked < ask_again) continue;
+    copy.asked = terms.mono;
+    const auto end = terms.state_end(source);
+    if (!end) {
+      log_warn("relay", "{}: the warm copy cannot be followed: {}", source.text(),
+               end.error().message);
+      return;
+    }
+    copy.target = *end;
+    copy.target_at = terms.now;
+    return;
+  }
 }
 
 Result<> WarmCopies::start(const Source& source, Copy& copy, const StepTerms& terms) {
@@ -67,6 +118,7 @@ Result<> WarmCopies::start(const Source& source, Copy& copy, const StepTerms& te
   if (!end) return std::unexpected(end.error());
   const Offset from = copy.partition.rows_from(terms.now, *end);
   copy.complete_at = copy.partition.pending().place().complete_at;
+  copy.asked = terms.mono;
   return cluster_.start_rows(source, from);
 }
 

@@ -7,6 +7,10 @@
 //                                      '-- not wanted, stale, no room, or a stall: dropped; it
 //                                          begins again with what the store has
 //
+// Invariant: a copy that was not known to be complete for longest_read is stale, however it came to
+// that: its leader may have been away, and a row and its tombstone may have been compacted away
+// meanwhile.  Where nothing is written nothing comes, so the end of each is asked for now and then.
+//
 // Any thread may say what is wanted; all else is called on the thread of the Member's step(), and
 // what changes is changed under the Member's lock, under which others count.
 
@@ -33,14 +37,20 @@ class WarmCopies {
  public:
   struct Copy {
     explicit Copy(Partition with) : partition(std::move(with)) {}
+    // Finds out, and tells the log once, that it is stale.
+    bool is_stale_at(WallTime now);
 
     Partition partition;
     Offset rows_end = -1;
-    // When the rows that the store had at its start were complete.
+    // When it was known to be complete.
     WallTime complete_at{};
-    bool is_bad = false;  // It has a row of a newer version.
-    // Its first read took so long that it may have rows whose tombstones are gone.
-    bool is_stale = false;
+    // It is again when it has been read to the end that it had at this time; -1: none was asked
+    // for.
+    Offset target = -1;
+    WallTime target_at{};
+    MonoTime asked{};
+    bool is_bad = false;    // It has a row of a newer version.
+    bool is_stale = false;  // It may have rows whose tombstones are gone.
   };
   // For a step: what the member may do in it.
   struct StepTerms {
@@ -75,6 +85,8 @@ class WarmCopies {
 
  private:
   Result<> start(const Source& source, Copy& copy, const StepTerms& terms);
+  void judge(const StepTerms& terms);
+  void ask_end(const StepTerms& terms);
 
   Cluster& cluster_;
   storage::SortedRows& store_;

@@ -18,4 +18,30 @@ TEST_CASE(
   CHECK(done.error == aborted.error);
 }
 
+TEST_CASE("offsets that Kafka has refused are not on their way any more, and others may be") {
+  CHECK_FALSE(is_unanswered(nullptr));
+  for (const auto code : {RD_KAFKA_RESP_ERR__TIMED_OUT, RD_KAFKA_RESP_ERR__TRANSPORT,
+                          RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_NOT_COORDINATOR}) {
+    const KafkaError late(rd_kafka_error_new(code, "late"));
+    CHECK(is_unanswered(late.get()));
+  }
+  for (const auto code : {RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID,
+                          RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED}) {
+    const KafkaError refused(rd_kafka_error_new(code, "refused"));
+    CHECK_FALSE(is_unanswered(refused.get()));
+  }
+}
+
+TEST_CASE("an error of a topic is told from those of a producer and of its transaction") {
+  for (const auto error :
+       {RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT, RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART,
+        RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION, RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS})
+    CHECK(is_of_topic(error));
+  for (const auto error :
+       {RD_KAFKA_RESP_ERR_INVALID_TXN_STATE, RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH,
+        RD_KAFKA_RESP_ERR__STATE, RD_KAFKA_RESP_ERR__PURGE_QUEUE, RD_KAFKA_RESP_ERR__TRANSPORT,
+        RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE})
+    CHECK_FALSE(is_of_topic(error));
+}
+
 }  // namespace tarry::relay

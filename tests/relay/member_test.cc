@@ -37,6 +37,8 @@ class RefusingCluster final : public ModelCluster {
     std::set<Source> left_out = paused;
     left_out.insert(unfetched.begin(), unfetched.end());
     PollResult polled = ModelCluster::poll(wait, left_out);
+    polled.at += clock_ahead;
+    if (earlier_end) polled.ends.push_back({{"o.delayed", 0}, *earlier_end});
     if (!unfetched.empty() && !is_silent) {
       polled.at = fetched_at_;
       polled.drained = false;
@@ -44,6 +46,9 @@ class RefusingCluster final : public ModelCluster {
     fetched_at_ = polled.at;
     polled.held_up = std::exchange(queue_was_full, false);
     if (rows_have_no_end) polled.row_ends.clear();
+    const auto is_away = [&](const auto& each) { return rows_away.contains(each.source); };
+    std::erase_if(polled.rows, is_away);
+    std::erase_if(polled.row_ends, is_away);
     if (behind_fetch) std::exchange(behind_fetch, {})();
     polled.disturbed = polled.disturbed || std::exchange(broker_went_away, false);
     return polled;
@@ -59,6 +64,7 @@ class RefusingCluster final : public ModelCluster {
   }
   Result<Offset> state_end(const Source& source) override {
     kafka_.now += answer_takes;
+    if (rows_away.contains(source)) return fail(Errc::io, "the leader of the rows is away");
     return ModelCluster::state_end(source);
   }
   Result<> settle(const std::string& owner) override {
@@ -134,6 +140,24 @@ class RefusingCluster final : public ModelCluster {
       done.error = "a record is refused";
       return done;
     }
+    TransactionResult failing;
+    for (const auto& record : transaction.records) {
+      if (!failing_topics.contains(record.topic)) continue;
+      if (record.kind == ProducerRecord::Kind::target) {
+        failing.failing_targets[record.topic] = record.topic + " fails";
+      } else {
+        failing.failing_sources[record.source] = record.topic + " fails";
+      }
+    }
+    for (const auto& offset : transaction.offsets)
+      if (failing_topics.contains(offset.source.topic))
+        failing.failing_sources[offset.source] = offset.source.topic + " fails";
+    if (failing.is_of_some()) {
+      ++failed;
+      failing.outcome = Outcome::aborted;
+      failing.error = "a topic fails";
+      return failing;
+    }
     std::size_t bytes = 0;
     TransactionResult silent;
     for (const auto& record : transaction.records) {
@@ -174,7 +198,8 @@ class RefusingCluster final : public ModelCluster {
   bool first_is_careful = false, is_careful = false;
   bool first_send_is_careful = false, sends_carefully = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
-  std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets;
+  std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets, failing_topics;
+  int failed = 0;  // For one of these.
   int targets_prepared = 0;
   std::set<Source> without_leader;
   bool broker_went_away = false;
@@ -182,11 +207,14 @@ class RefusingCluster final : public ModelCluster {
   bool is_silent = false;      // The queue is empty, and librdkafka does not fetch from them yet.
   bool queue_was_full = false;
   bool rows_have_no_end = false;  // Yet, because there are so many.
+  std::set<Source> rows_away;     // Their state partitions have no leader.
   Offset end_is_ahead_by = 0;
-  bool offsets_come_late = false;    // So that nobody knows whether they are stable.
-  std::optional<Offset> old_offset;  // The coordinator has the state of an earlier time.
+  bool offsets_come_late = false;     // So that nobody knows whether they are stable.
+  std::optional<Offset> earlier_end;  // Of o.delayed-0: it was made again, and has few records.
+  std::optional<Offset> old_offset;   // The coordinator has the state of an earlier time.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
+  milliseconds clock_ahead{0};
   milliseconds longest_turn{0};  // Between two polls.
 
  private:
@@ -256,6 +284,13 @@ class OneMember {
     return text;
   }
 
+  // Sets the member's wall clock ahead, or back.
+  void set_clock(milliseconds by) {
+    clock.ahead += by;
+    cluster.clock_ahead = clock.ahead;
+  }
+  std::string wall_after(milliseconds by) const { return std::to_string(to_ms(clock.wall() + by)); }
+
   // Gives an order and takes steps until it is told.
   std::string order(const Source& source, Order with) {
     std::string text;
@@ -277,8 +312,10 @@ class OneMember {
   class SteppedClock final : public Clock {
    public:
     explicit SteppedClock(const KafkaModel& kafka) : kafka_(kafka) {}
-    WallTime wall() const override { return kafka_.now; }
+    WallTime wall() const override { return kafka_.now + ahead; }
     MonoTime mono() const override { return MonoTime{kafka_.now.time_since_epoch()}; }
+
+    milliseconds ahead{0};
 
    private:
     const KafkaModel& kafka_;
@@ -391,6 +428,104 @@ TEST_CASE("a target that confirms nothing costs the others its time, and seldom"
   one.cluster.silent_targets.clear();
   one.steps(3'100);
   CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a target that takes nothing for a reason of its own keeps its records waiting alone") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.failing_topics = {"a"};
+  one.send({"a.delayed", 0}, "x");
+  for (int i = 0; i < 50; ++i) {
+    one.send({"b.delayed", 0}, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("b").ends_with("48 49"));
+  CHECK(one.in("a") == "");
+  CHECK(one.member.status().stalled == "a fails");
+  CHECK(one.cluster.failed < 10);
+  one.cluster.failing_topics.clear();
+  one.steps(600);
+  CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
+}
+
+TEST_CASE("a source whose state topic or NAME.invalid takes nothing waits alone, and says why") {
+  for (const char* name : {"g-pending-a.delayed", "a.delayed.invalid"}) {
+    const std::string topic = name;
+    CAPTURE(topic);
+    const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+    OneMember one({bad, good}, [](MemberOptions& options) { options.arrived_bytes = 200'000; });
+    one.steps(20);
+    one.cluster.failing_topics = {topic};
+    one.send(bad, "x", {{"x-delay", topic.starts_with("g") ? "100" : "soon"}});
+    one.send(bad, "y");
+    for (int i = 0; i < 50; ++i) {
+      // More than may arrive.
+      one.send(bad, std::string(10'000, 'z'), {{"x-delay", "1h"}});
+      one.send(good, std::to_string(i), {{"x-delay", "1"}});
+      one.step();
+    }
+    one.steps(5);
+    CHECK(one.in("b").ends_with("48 49"));
+    CHECK(one.in("a") == "");
+    CHECK(one.member.status().stalled == topic + " fails");
+    CHECK(one.member.status().stalled_for >= std::chrono::seconds(1));
+    CHECK(one.cluster.failed <= 2);
+    CHECK(one.order(bad, {Order::Kind::cancel, "a"}).contains(topic + " fails"));
+    one.cluster.failing_topics.clear();
+    one.steps(4'000);
+    CHECK(one.in("a").contains("y"));
+    CHECK(one.in("a").contains("x") == topic.starts_with("g"));
+    CHECK(one.in("a.delayed.invalid") == (topic.starts_with("g") ? "" : "x"));
+    CHECK(one.member.status().stalled == "");
+    CHECK(one.member.status().paused == 0);
+    CHECK(one.member.is_ready());
+  }
+}
+
+TEST_CASE("a source that this member may not read any more waits alone, owned or not") {
+  for (const bool is_owned : {true, false}) {
+    const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+    OneMember one({bad, good});
+    if (is_owned) one.steps(20);
+    one.send(bad, "x", {{"x-delay", "100"}});
+    if (is_owned) one.steps(2);
+    one.cluster.failing_topics = {"a.delayed"};
+    // The group asks again after it.
+    one.kafka.now += milliseconds(600);
+    for (int i = 0; i < 100; ++i) {
+      one.send(good, std::to_string(i), {{"x-delay", "1"}});
+      one.step();
+    }
+    CHECK(one.in("b").ends_with("97 98"));
+    CHECK(one.in("a") == "");
+    const auto status = one.member.status();
+    CHECK(status.stalled == "a.delayed fails");
+    REQUIRE(status.partitions.size() == 2);
+    CHECK(status.partitions[0].waits == "a.delayed fails");
+    CHECK(status.partitions[1].waits == "");
+    CHECK(one.cluster.failed <= 2);
+    one.cluster.failing_topics.clear();
+    one.steps(4'000);
+    CHECK(one.in("a") == "x");
+    CHECK(one.member.status().stalled == "");
+    CHECK(one.member.is_ready());
+  }
+}
+
+TEST_CASE("a source that rests for an order ends its rest when the order is not wanted any more") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.send(source, "x", {{"x-delay", "1h"}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.failing_topics = {"g-pending-o.delayed"};
+  CHECK(one.order(source, {Order::Kind::move, "i", milliseconds(60'000)})
+            .contains("g-pending-o.delayed fails"));
+  CHECK(one.member.status().stalled == "g-pending-o.delayed fails");
+  one.steps(1'000);
+  CHECK(one.cluster.failed == 1);
   CHECK(one.member.status().stalled == "");
 }
 
@@ -778,6 +913,65 @@ TEST_CASE("an offset that the coordinator has from an earlier time delivers noth
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE(
+    "a member that is started again knows by its store that an offset is old, and believes it "
+    "without the store") {
+  const Source source{"o.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    kafka.leave(1);
+  }
+  kafka.committed[source].next = 1;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 2);
+    one.steps(50);
+    CHECK(one.in("o") == "a b");
+    CHECK_FALSE(one.member.is_ready());
+    const std::string why = one.member.status().stalled;
+    CAPTURE(why);
+    CHECK(why.contains("has read up to offset 1, but 2 was committed"));
+    CHECK(why.contains("set this one to 2 or more"));
+    CHECK(why.contains("restart that broker"));
+    kafka.leave(2);
+  }
+  store.empty();
+  OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 3);
+  one.steps(50);
+  CHECK(one.in("o") == "a b b");
+}
+
+TEST_CASE("an offset that is old is nobody's fault while the end of its source is not known") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  for (const char* value : {"a", "b"}) {
+    one.send(source, value);
+    one.steps(20);
+  }
+  REQUIRE(one.in("o") == "a b");
+  one.cluster.old_offset = 1;
+  one.cluster.without_leader = {source};
+  one.cluster.answer_is_lost = true;
+  one.send(source, "c");
+  one.steps(50);
+  const std::string why = one.member.status().stalled;
+  CAPTURE(why);
+  CHECK(why.contains("the leader of o.delayed-0 does not answer"));
+  CHECK_FALSE(why.contains("coordinator"));
+  CHECK(one.in("o") == "a b");
+  one.cluster.old_offset.reset();
+  one.cluster.without_leader.clear();
+  one.steps(700);
+  CHECK(one.in("o") == "a b c");
+}
+
 TEST_CASE("the offset of a source that was made again under its name is believed") {
   const Source source{"o.delayed", 0};
   const Source other{"p.delayed", 0};
@@ -795,6 +989,41 @@ TEST_CASE("the offset of a source that was made again under its name is believed
   one.steps(200);
   CHECK(one.in("p") == "c");
   CHECK(one.member.status().stalled.empty());
+}
+
+TEST_CASE("a source that ends before what was read of it is not taken for the one that was read") {
+  const Source source{"o.delayed", 0}, other{"p.delayed", 0};
+  KafkaModel kafka{{}};
+  for (const auto& each : {source, other}) kafka.targets[each] = -1;
+  MemoryRows store;
+  const std::string why = "o.delayed-0: it ends at offset 1, but was read up to 2";
+  {
+    OneMember one({source, other}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    one.cluster.earlier_end = 1;
+    one.step();
+    one.cluster.earlier_end.reset();
+    one.send(source, "c");
+    one.send(other, "d");
+    // It stays so, also when all are taken over again.
+    one.cluster.answer_is_lost = true;
+    one.steps(200);
+    CHECK(one.in("o") == "a b");
+    CHECK(one.in("p") == "d");
+    CHECK(one.member.status().stalled.starts_with(why));
+    kafka.leave(1);
+  }
+  OneMember one({source, other}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.cluster.earlier_end = 1;
+  one.cluster.unfetched = {source};
+  one.steps(50);
+  CHECK(one.in("o") == "a b");
+  CHECK(one.member.status().stalled.starts_with(why));
+  CHECK_FALSE(one.member.is_ready());
 }
 
 TEST_CASE("a leader that is silent is named in the status while its partition waits for it") {
@@ -917,6 +1146,71 @@ TEST_CASE("a stall between a fetch and the plan of its records counts as any oth
   CHECK(one.member.is_ready());
 }
 
+TEST_CASE("a jump of the clock that is taken back within a second delivers nothing") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1h"}});
+  one.steps(5);
+  one.set_clock(std::chrono::hours(2));
+  one.steps(20);
+  CHECK(one.in("o") == "");
+  one.set_clock(-std::chrono::hours(2));
+  one.steps(100);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().pending() == 1);
+}
+
+TEST_CASE("a jump of the clock that lasts is followed, and of the runs in it the last one leaves") {
+  OneMember one({{"o.delayed", 0}, {"r.delayed", 0}});
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-delay", "1h"}});
+  one.send({"r.delayed", 0}, "r", {{"x-every", "10m"}});
+  one.steps(20);
+  const std::size_t runs = one.in("r").size();
+  one.set_clock(std::chrono::hours(2));
+  one.steps(100);
+  CHECK(one.in("o") == "a");
+  const std::size_t added = one.in("r").size() - runs;
+  CHECK(added == (runs == 0 ? 1U : 2U));  // A blank before it.
+}
+
+TEST_CASE("nothing leaves that is not due any more when the clock was set back behind the fetch") {
+  OneMember one;
+  one.steps(20);
+  one.send({"o.delayed", 0}, "a", {{"x-deliver-at", one.wall_after(milliseconds(150))}});
+  one.steps(3);
+  one.kafka.now += milliseconds(200);
+  one.cluster.behind_fetch = [&] { one.set_clock(-std::chrono::hours(1)); };
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  one.set_clock(std::chrono::hours(1));
+  one.steps(100);
+  CHECK(one.in("o") == "a");
+  CHECK(one.member.status().early == 0);
+}
+
+TEST_CASE("when the clock was set back, a cancellation behind an outage counts as before it") {
+  OneMember one;
+  const Source source{"o.delayed", 0};
+  one.steps(20);
+  one.set_clock(-std::chrono::hours(1));
+  one.steps(20);
+  CHECK(one.member.is_ready());
+  one.send(source, "a",
+           {{"x-deliver-at", one.wall_after(milliseconds(3'000))}, {"x-schedule-id", "i"}});
+  one.steps(5);
+  one.cluster.unfetched = {source};
+  one.cluster.broker_went_away = true;
+  one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+  one.steps(200);
+  CHECK(one.in("o") == "");
+  one.cluster.unfetched.clear();
+  one.steps(50);
+  CHECK(one.in("o") == "");
+  CHECK(one.member.status().pending() == 0);
+}
+
 TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
   OneMember one;
   one.steps(20);
@@ -1032,6 +1326,43 @@ TEST_CASE("pages of pending records show each once, in due order, across partiti
   CHECK(seen.size() == 10);
   CHECK(std::ranges::is_sorted(seen));
   CHECK(std::ranges::adjacent_find(seen) == seen.end());
+}
+
+TEST_CASE("a page of an exact id is found by the index, and has the records of all partitions") {
+  std::vector<Source> sources;
+  for (PartitionIndex i = 0; i < 4; ++i) sources.push_back({"o.delayed", i});
+  OneMember one(sources);
+  one.steps(10);
+  for (const auto& source : sources) {
+    const std::string delay = std::to_string(90 - source.partition) + "m";
+    one.send(source, "x", {{"x-delay", delay}, {"x-schedule-id", "a"}});
+    one.send(source, "y", {{"x-delay", delay}, {"x-schedule-id", "b*"}});
+  }
+  one.steps(10);
+  const std::size_t walks = one.store.walks;
+  PendingQuery query;
+  query.id = "a";
+  std::vector<PartitionIndex> seen;
+  std::optional<PendingPlace> after;
+  do {
+    const auto page = one.member.pending(query, after, 3);
+    for (const auto& each : page.records) {
+      CHECK(each.record.id == "a");
+      seen.push_back(each.source.partition);
+    }
+    after = page.next;
+  } while (after);
+  CHECK(seen == std::vector<PartitionIndex>{3, 2, 1, 0});
+  query.partition = 2;
+  query.key = "k";
+  CHECK(one.member.pending(query, std::nullopt, 3).records.size() == 1);
+  query.key = "other";
+  CHECK(one.member.pending(query, std::nullopt, 3).records.empty());
+  query = {};
+  query.id = "b[*]";
+  query.until = one.kafka.now + std::chrono::minutes(88);
+  CHECK(one.member.pending(query, std::nullopt, 9).records.size() == 2);
+  CHECK(one.store.walks == walks);
 }
 
 TEST_CASE("a page ends with large records, or when few of them are wanted, and the next goes on") {
@@ -1401,6 +1732,74 @@ TEST_CASE("a warm copy whose first read took longer than tombstones stay is read
     CHECK(one.member.status().pending() == 0);
     CHECK(one.in("o") == "");
   }
+}
+
+TEST_CASE("a warm copy whose leader was away for longer than tombstones stay is read again") {
+  for (const bool is_assigned_at_once : {true, false}) {
+    OneMember one(std::vector<Source>{});
+    const Source source{"o.delayed", 0};
+    one.steps(3);
+    // Another member has written the row of a pending record.
+    OneMember other;
+    other.send(source, "x", {{"x-delay", "1h"}});
+    other.steps(10);
+    const KafkaModel::Log rows{"g-pending-o.delayed", 0};
+    auto row = other.kafka.logs[rows].front().record;
+    one.kafka.append(rows, std::move(row), -1);
+    one.kafka.committed[source] = {true, false, 1, ""};
+    one.member.keep_warm({source});
+    one.steps(5);
+    REQUIRE(one.member.status().standby == 1);
+    one.cluster.rows_away = {source};
+    // Row and tombstone are compacted away meanwhile.
+    one.kafka.logs[rows].clear();
+    ++one.kafka.ends[rows];
+    for (int i = 0; i < 61 * 120; ++i) {
+      one.kafka.now += milliseconds(480);
+      one.step();
+    }
+    CHECK(one.member.status().standby == 0);
+    one.cluster.rows_away.clear();
+    if (!is_assigned_at_once) {
+      one.steps(600);
+      CHECK(one.member.status().standby == 1);
+    }
+    one.kafka.targets[source] = -1;
+    one.kafka.rebalance();
+    one.steps(50);
+    REQUIRE(one.member.is_ready());
+    CHECK(one.member.status().pending() == 0);
+    CHECK(one.in("o") == "");
+  }
+}
+
+TEST_CASE("a warm copy for which nothing comes is kept as long as its end is known") {
+  OneMember one(std::vector<Source>{});
+  const Source source{"o.delayed", 0};
+  one.member.keep_warm({source});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  one.cluster.rows_have_no_end = true;
+  for (int i = 0; i < 150 * 120; ++i) {
+    one.kafka.now += milliseconds(480);
+    one.step();
+  }
+  CHECK(one.member.status().standby == 1);
+}
+
+TEST_CASE("a warm copy is read again when the clock was set back further than tombstones stay") {
+  OneMember one(std::vector<Source>{});
+  const Source source{"o.delayed", 0};
+  one.member.keep_warm({source});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  one.cluster.rows_have_no_end = true;
+  one.set_clock(-std::chrono::hours(2));
+  one.steps(5);
+  CHECK(one.member.status().standby == 0);
+  one.cluster.rows_have_no_end = false;
+  one.steps(5);
+  CHECK(one.member.status().standby == 1);
 }
 
 TEST_CASE("an absent leader keeps the orders of its own partition alone") {

@@ -23,6 +23,7 @@ class MemoryRows : public storage::SortedRows {
     return found->second;
   }
   std::unique_ptr<Cursor> walk(const std::string& from, const std::string& until) const override {
+    ++walks;
     return std::make_unique<MapCursor>(rows_.lower_bound(from), rows_.lower_bound(until));
   }
   void write(const Changes& changes) override {
@@ -51,6 +52,7 @@ class MemoryRows : public storage::SortedRows {
   }
   std::size_t size() const { return rows_.size(); }
 
+  mutable std::size_t walks = 0;
   bool is_full = false;
   std::size_t max_unflushed = 20;  // As few fill a memtable.
 

@@ -30,4 +30,12 @@ TEST_CASE("a pattern of sources with a character that no topic can have is refus
   CHECK(check(options).error().message.ends_with(", not ["));
 }
 
+TEST_CASE("a machine without time zones runs no member, and the reason names what to install") {
+  CHECK(check_time_zones(delay::TimeZones::of_system()).has_value());
+  const auto checked = check_time_zones(delay::TimeZones("/nonexistent"));
+  REQUIRE_FALSE(checked.has_value());
+  CHECK(checked.error().message.starts_with("/nonexistent has no time zones"));
+  CHECK(checked.error().message.ends_with("install tzdata"));
+}
+
 }  // namespace tarry::relay

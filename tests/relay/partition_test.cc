@@ -516,6 +516,27 @@ TEST_CASE("a store that may lack a tombstone, or is of another topic, is emptied
   }
 }
 
+TEST_CASE("what is known to be committed is known though the rows are read anew") {
+  MemoryRows store;
+  const Rules rules{"relay", "", false};
+  const auto known = [&] {
+    return Partition({"orders.delayed", 255}, rules, store).pending().place().source;
+  };
+  Partition partition({"orders.delayed", 255}, rules, store);
+  CHECK(known() == -1);
+  partition.note_committed(7);
+  partition.note_committed(5);
+  CHECK(known() == 7);
+  partition.forget();
+  CHECK(known() == 7);
+  CHECK(partition.rows_from(begin_time, 30) == 0);
+  CHECK(known() == 7);
+  CHECK(partition.rows_from(begin_time, 30, 3) == 0);
+  CHECK(known() == 3);
+  partition.begin(4, begin_time);
+  CHECK(known() == 4);
+}
+
 TEST_CASE("a store of pending records knows after a crash what it knew at some commit") {
   MemoryRows store;
   const Source source{"orders.delayed", 3};
