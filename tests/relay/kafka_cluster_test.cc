@@ -41,9 +41,9 @@ TEST_CASE("an answer with records is 4 MiB, or as large as the largest message t
 TEST_CASE("behind a pause the first fetch may wait for librdkafka's sleep and for another fetch") {
   using Properties = std::vector<std::string>;
   using std::chrono::milliseconds;
-  CHECK(longest_first_fetch({}) == milliseconds(1'300));
+  CHECK(longest_first_fetch({}) == milliseconds(1'225));
   CHECK(longest_first_fetch(Properties{"fetch.wait.max.ms=500"}) == milliseconds(1'700));
-  CHECK(longest_first_fetch(Properties{"fetch.queue.backoff.ms=3000"}) == milliseconds(3'300));
+  CHECK(longest_first_fetch(Properties{"fetch.queue.backoff.ms=3000"}) == milliseconds(3'225));
 }
 
 TEST_CASE("a broker that answers nothing in time was away, and one that refuses a topic was not") {
