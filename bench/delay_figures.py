@@ -37,6 +37,7 @@ import wire
 
 RECORD = 100  # Bytes of a record's value.
 SOON = 1_000  # Records that fall due between kill -9 and the next start.
+SOON_DELAY, SOON_SPREAD = 5, 0.5  # Seconds: from when the bench sends one until it is due.
 PIECE = 10  # Millions of records that are added between two looks at the broker.
 
 
@@ -229,13 +230,17 @@ def say_ready(run, name, ready, goal, **values):
 def restart(run, broker, name, goal, watch_s):
     """kill -9, and what the next process does: until it is ready, until it delivers what was due meanwhile, and afterwards.
     Returns the bytes that the first process wrote to the disk."""
-    broker.fill("soon", SOON, "3s", "500ms")
+    filled_from = time.monotonic()
+    broker.fill("soon", SOON, f"{SOON_DELAY}s", f"{SOON_SPREAD}s")
     with wire.Client(broker.address) as client:
         before = client.end_offset("soon", 0)
     run.look(broker)
     written = broker.written_bytes()
     broker.kill()
-    time.sleep(4)  # All of them are overdue.
+    if time.monotonic() > filled_from + SOON_DELAY:
+        raise RuntimeError(f"records that are due {SOON_DELAY} s after they are sent may have been delivered before the broker was killed")
+    # All of them are overdue then; their delays begin when the bench sends them.
+    time.sleep(max(0, filled_from + SOON_DELAY + SOON_SPREAD + 1 - time.monotonic()))
     began = time.monotonic()
     ready = broker.start()
     with wire.Client(broker.address) as client:

@@ -40,8 +40,12 @@ class Measured:
     """What the kernel tells about `process`."""
 
     def schedstat(self, field):
-        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[field]) for task in tasks.iterdir()) / 1e9
+        total = 0
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            # A thread may end meanwhile, and one that is ending has an empty file.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError):
+                total += int((task / "schedstat").read_text().split()[field])
+        return total / 1e9
 
     def cpu_seconds(self):
         return self.schedstat(0)
@@ -137,7 +141,7 @@ def running(binary, settings=(), shards=None, parent=None):
 
 
 class Sampler(threading.Thread):
-    """Notes (monotonic time, CPU seconds, anonymous memory in MiB) every 20 ms, until it is left."""
+    """Notes (monotonic time, CPU seconds, anonymous memory in MiB) at once, every 20 ms, and when it is left."""
 
     def __init__(self, broker):
         super().__init__(daemon=True)
@@ -152,9 +156,12 @@ class Sampler(threading.Thread):
         self.join()
 
     def run(self):
-        while not self.ended.wait(0.02):
-            with contextlib.suppress(OSError):  # A thread of the broker has ended meanwhile.
-                self.samples.append((time.monotonic(), self.broker.cpu_seconds(), self.broker.memory_mb("RssAnon")))
+        is_last = False
+        while True:
+            self.samples.append((time.monotonic(), self.broker.cpu_seconds(), self.broker.memory_mb("RssAnon")))
+            if is_last:
+                return
+            is_last = self.ended.wait(0.02)
 
     def memory_max(self):
         return max(sample[2] for sample in self.samples)
