@@ -198,8 +198,8 @@ class DelayedBench {
     if (was_interrupted()) return fail(Errc::stopped, "interrupted before it began");
     if (!waits_for(warming) || warming.delivered() >= warming.accepted()) return {};
     if (options_.target && !bypasses_relay) {
-      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, did not come to "
-                                        "{}: does a relay run that delivers there?",
+      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, did not "
+                                        "arrive in {}: is a relay running that delivers there?",
                                         topic, cell(*options_.target)));
     }
     return fail(Errc::io, fmt::format("{}: the first record, which has no delay, was not "

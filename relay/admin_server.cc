@@ -242,7 +242,7 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
   Reply reply = co_await answer_as(question, asked);
   std::string who = web::Audit::name_of(asked.holder, question);
   if (PeerChecks::is_signature(question.authorization))
-    who = asked.is_peer ? "a member of the group" : "somebody with a wrong signature";
+    who = asked.is_peer ? "a member of the group" : "a client with a wrong signature";
   audit.note(who, question, reply.status, asked.changes, clock->mono());
   co_return reply;
 }

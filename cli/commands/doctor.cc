@@ -216,7 +216,7 @@ class Doctor {
   void note_guarded(const BrokerOptions& broker, const std::string& why) {
     is_running_ = true;
     add("broker", Level::problem,
-        fmt::format("a broker runs at {}, but could not be asked how it is: {}", cell(broker.admin),
+        fmt::format("a broker runs at {}, but its status could not be read: {}", cell(broker.admin),
                     why));
   }
 
@@ -285,7 +285,7 @@ class Doctor {
                                   : status.error().message;
       return add(
           "broker", Level::ok,
-          "checking what a start needs, because no broker of these settings answers: " + why);
+          "checking what a start needs, because no broker with these settings answers: " + why);
     }
     const Json json = parse_json(*status);
     if (!json.is_object() || !json.contains("data") || !json["data"].is_string()) return;
