@@ -363,7 +363,7 @@ class DelayedBench {
   std::vector<PartitionIndex> partitions_;
   PartitionOffsets begins_;  // The first offsets that this run may have records at.
   std::optional<BenchProducers> producers_;
-  BenchLoad floor_load_{};                         // Of the producers that follow.
+  BenchLoad floor_load_{};                         // For the producers that follow.
   std::optional<BenchProducers> floor_producers_;  // With a target and a floor.
   DelayedFlow* current_ = nullptr;                 // The one that runs, or ran last.
   FirstError error_;

@@ -413,7 +413,7 @@ class JournalReading {
   std::optional<std::uint64_t> number_;      // That of the last whole round of its incarnation.
   std::vector<WholeRound> rounds_;
   std::vector<Stretch> stretches_;
-  std::string missing_;  // Why files have to be found first.
+  std::string missing_;  // The error that files are missing; empty: none is.
   JournalRepair out_;
 };
 

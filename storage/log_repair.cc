@@ -51,7 +51,7 @@ struct SavedFile {
   std::shared_ptr<const File> file;
   std::uint64_t end = 0;  // Where the whole batches end.
   Offset first = 0, next = 0;
-  std::string wrong;  // Why the bytes behind them are no batch; empty: there are none.
+  std::string wrong;  // Why the bytes after them are not a batch; empty: there are no more bytes.
   bool is_used = false;
 };
 struct CheckedSegment {

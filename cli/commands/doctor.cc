@@ -77,7 +77,7 @@ constexpr auto patience = 1s;
 // The settings and the user of the package's service.
 constexpr const char* package_settings = "/etc/tarry/tarry.properties";
 constexpr const char* package_user = "tarry";
-constexpr const char* package_group = "/system.slice/tarry.service";  // Of systemd.
+constexpr const char* package_group = "/system.slice/tarry.service";  // As systemd names it.
 
 // The first ones are enough to see a copy that was made as another user.
 constexpr int max_files_looked_at = 10'000;
