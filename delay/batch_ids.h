@@ -33,9 +33,9 @@ class BatchIds {
 
   BatchIds() = default;
   // For so many ids at most.
-  explicit BatchIds(std::size_t most) {
-    names_.reserve(most);
-    if (most > few) numbers_.reserve(most);
+  explicit BatchIds(std::size_t max_ids) {
+    names_.reserve(max_ids);
+    if (max_ids > few) numbers_.reserve(max_ids);
   }
 
   // The id's number, and whether it is new.
