@@ -107,7 +107,7 @@ constexpr auto routes = [] {
 constexpr std::string_view paths =
     "/status, /delayed, /delayed/count, /wheel, /metrics, /healthz, /readyz";
 
-// Who has sent a request.
+// The sender of a request.
 struct Asker {
   const web::AccessTokens::Holder* holder = nullptr;  // The token's that came; null: none came.
   bool is_peer = false;
@@ -347,7 +347,7 @@ Reply AdminServer::Impl::get_metrics(const Call& call) const {
   text.gauge({"tarry_relay_ready",
               "1: the member owns all partitions that the group has assigned to it; 0: not yet."},
              member->is_ready());
-  // Of this member alone: whoever scrapes asks each of them, and adds up.
+  // The figures of this member alone: a scraper asks each member, and adds up.
   status.report_member(text);
   status.report_delayed(text);
   const auto format = web::MetricsText::format_for(call.accept);
