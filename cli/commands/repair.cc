@@ -100,6 +100,7 @@ int repair(const RepairOptions& options) {
   }
   std::error_code failed;
   auto data = std::filesystem::absolute(options.directory, failed).lexically_normal();
+  // DIR may end in a slash, which would be an empty name.
   if (!data.has_filename()) data = data.parent_path();
   const std::string logs = options.logs.empty()
                                ? (data / "logs").string()
@@ -109,6 +110,7 @@ int repair(const RepairOptions& options) {
           storage::DataDirectory::must_be_whole(disk, data.string(), options.truncate);
       !whole)
     return failure(whole.error().message);
+  // --dry-run has a lock, too: files that a broker writes meanwhile would look damaged.
   const auto use = options.truncate ? DirectoryLock::For::writing : DirectoryLock::For::reading;
   const auto lock = DirectoryLock::take(data.string(), use, "stop it first");
   if (!lock) return failure(lock.error().message);
@@ -130,6 +132,7 @@ int repair(const RepairOptions& options) {
       print_finding(finding, out);
     }
   }
+  // Everything is shown before anything is changed.
   out.flush();
   std::size_t left = findings.size();
   if (options.truncate) {
