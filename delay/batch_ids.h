@@ -8,6 +8,8 @@
 //
 // A producer chooses the ids, so the hash has a key that nobody knows: with the standard library's
 // a batch could be made of ids that all collide, and each search would pass all of them.
+//
+// Belongs to the accepted batch; one thread at a time has it.
 
 #include <cstddef>
 #include <cstdint>

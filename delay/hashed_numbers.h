@@ -10,6 +10,8 @@
 //
 // Invariant: at most two of three slots are taken, so that each search ends.  The owner gives room
 // before it takes a slot, by reserve() once or by make_room() each time.
+//
+// Belongs to whoever has the list, on its thread.
 
 #include <algorithm>
 #include <bit>
