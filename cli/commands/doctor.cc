@@ -354,8 +354,8 @@ class Doctor {
       add("ports", Level::ok, fmt::format("{} is free", where.text()));
       // The admin asks for its token: for changes always, and beyond loopback for reading too.
       if (listener == nullptr) return;
-      access.push_back(
-          check_access(where.text(), bound->is_loopback(), server::asks_who_connects(*listener)));
+      access.push_back(check_access(where.text(), bound->is_loopback(),
+                                    server::authenticates_clients(*listener)));
     };
     for (const auto& listener : config_->listeners) check(listener.listen, "listeners", &listener);
     if (config_->admin) check(*config_->admin, "tarry.admin.listener", nullptr);
