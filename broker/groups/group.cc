@@ -297,7 +297,8 @@ void Group::add_member(std::string id, const JoinGroupRequest& request, const Jo
 // The member is from now on as the request says.
 void Group::update(GroupMember& member, const JoinGroupRequest& request, const JoinContext& context,
                    std::vector<GroupProtocol> protocols) {
-  // What may find no memory comes first: a member that is described anew causes a rebalance.
+  // Allocations come first, because they may fail: a member that is described anew causes a
+  // rebalance.
   const milliseconds session{request.session_timeout_ms};
   std::unique_ptr<DelayedHeartbeat> begun;
   if (member.session == nullptr || member.session_timeout != session)
