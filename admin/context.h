@@ -68,7 +68,7 @@ struct Context {
   // The size of the data directory is found by walking through it, so it is cached for a while.
   struct DiskUse {
     std::uint64_t bytes = 0;
-    std::uint64_t log_bytes = 0, journal_bytes = 0;  // Of these.
+    std::uint64_t log_bytes = 0, journal_bytes = 0;  // Parts of `bytes`.
     std::optional<MonoTime> again;                   // No walk begins before this.
     bool looking = false;
   } disk_use{};

@@ -24,12 +24,12 @@ void ProcessStatus::report(MetricSink& sink) const {
   sink.counter({"process_cpu_seconds_total", "CPU time in user and system mode.", "cpu_seconds"},
                cpu_seconds);
   sink.gauge({"process_open_fds", "Open files and sockets.", "open_fds"}, open_fds);
-  sink.gauge({"process_heap_used_bytes", "Memory that is allocated, of the allocator's.",
-              "heap_used_bytes"},
+  sink.gauge({"process_heap_used_bytes",
+              "Memory that the allocator has given out and not got back.", "heap_used_bytes"},
              heap_used_bytes);
   sink.gauge({"process_heap_kept_bytes",
-              "Resident memory that the allocator keeps for reuse: it was freed some seconds ago, "
-              "or is lost to its sizes.",
+              "Resident memory that the allocator keeps for reuse: freed some seconds ago, or lost "
+              "to fragmentation.",
               "heap_kept_bytes"},
              heap_kept_bytes);
   sink.gauge({"process_blocks_kept_bytes",

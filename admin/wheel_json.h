@@ -25,9 +25,9 @@ struct WheelStatus {
 WheelStatus requests_wheel(const broker::ShardStatus& shard);
 WheelStatus delayed_wheel(const broker::ShardStatus& shard);
 
-// When a shard's next record is due, or a time before it (next_due_exact).  What the engine says
-// then may be of a record that is gone, and so long past; but what is due before the horizon is in
-// memory, and while nothing is overdue that is due from now on.
+// The due time of a shard's next record, or a time before it (next_due_exact).  In the second case
+// the engine's time may be that of a record that is gone, long past.  But every record that is due
+// before the horizon is in memory, so while nothing is overdue the next one is due from now on.
 std::optional<WallTime> next_due_of(const delay::Engine::Stats& delay);
 
 // All of them together.

@@ -535,7 +535,7 @@ void Broker::look_at_disk() {
                 "put the directory back, or stop the broker, restore a backup and start again",
                 in_place.error().message);
     } else {
-      log_info("broker", "the data directory {} is there again: the broker accepts records",
+      log_info("broker", "the data directory {} is back: the broker accepts records",
                identity().data_directory);
     }
   }

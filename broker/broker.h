@@ -124,7 +124,6 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   ShardSecurity& security(const Shard& shard) { return *security_[shard.index()]; }
   QuotaMeters& quota_meters() { return quota_meters_; }     // Any thread.
   FailedLogins& failed_logins() { return failed_logins_; }  // Any thread.
-  // Makes the salts of users that there are not, so that nobody can tell them by it.
   // The key to the salts of users that do not exist: no client can compute them, and they stay the
   // same as those of users that do.
   const std::string& login_secret() const { return login_secret_; }

@@ -33,7 +33,9 @@
 //   - This shard's own work costs no hop, and no allocation but the frames of the two coroutines.
 //
 // A Fetch groups its partitions in the same way but goes from one shard to the next by itself: the
-// bytes that one of them returns are taken off the limit of the next.
+// bytes that one of them returns are taken off the limit of the next.  So do DescribeGroups and
+// OffsetFetch, whose answers have one bound for all shards, and DeleteGroups, which takes a bounded
+// number of groups at a time.
 
 #include <algorithm>
 #include <cstddef>

@@ -55,7 +55,7 @@ class AdminClient {
 
   explicit AdminClient(AdminSettings settings);
 
-  // What kept the last request from its answer, for those who go on without one.
+  // The reason why the last request has no answer, for callers that can do without one.
   enum class Obstacle {
     nothing_listens,
     wants_token,  // It is served, to those who have a token.

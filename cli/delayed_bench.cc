@@ -198,8 +198,8 @@ class DelayedBench {
     if (was_interrupted()) return fail(Errc::stopped, "interrupted before it began");
     if (!waits_for(warming) || warming.delivered() >= warming.accepted()) return {};
     if (options_.target && !bypasses_relay) {
-      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, did not come to "
-                                        "{}: does a relay run that delivers there?",
+      return fail(Errc::io, fmt::format("{}: the first record, which has no delay, did not "
+                                        "arrive in {}: is a relay running that delivers there?",
                                         topic, cell(*options_.target)));
     }
     return fail(Errc::io, fmt::format("{}: the first record, which has no delay, was not "
@@ -363,7 +363,7 @@ class DelayedBench {
   std::vector<PartitionIndex> partitions_;
   PartitionOffsets begins_;  // The first offsets that this run may have records at.
   std::optional<BenchProducers> producers_;
-  BenchLoad floor_load_{};                         // Of the producers that follow.
+  BenchLoad floor_load_{};                         // For the producers that follow.
   std::optional<BenchProducers> floor_producers_;  // With a target and a floor.
   DelayedFlow* current_ = nullptr;                 // The one that runs, or ran last.
   FirstError error_;

@@ -155,15 +155,14 @@ std::string directory_problem_of(const FoundTopic& topic, std::int64_t partition
 std::string offsets_problem_of(const FoundTopic& topic, std::optional<PartitionIndex> wanted) {
   const auto there = count_by_last(topic);
   if (wanted && there > *wanted) {
-    return fmt::format("there is a partition {}, but --offsets-partitions says that there are {}",
+    return fmt::format("there is a partition {}, but --offsets-partitions gives the number as {}",
                        there - 1, *wanted);
   }
   auto problem =
       directory_problem_of(topic, wanted ? *wanted : std::max(there, default_offsets_partitions));
   if (!wanted && there < default_offsets_partitions && directory_problem_of(topic, there).empty()) {
     problem += fmt::format(
-        "; if {} is all that Kafka has (offsets.topic.num.partitions), say so by "
-        "--offsets-partitions",
+        "; if Kafka has only {0} (offsets.topic.num.partitions), give --offsets-partitions {0}",
         there);
   }
   return problem;

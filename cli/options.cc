@@ -172,8 +172,8 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
   command
       .add_option(
           "--admin-ca", options.admin_ca,
-          "The authorities that may have signed the certificate of an admin with TLS, in PEM "
-          "(default $TARRY_ADMIN_CA, or the system's)")
+          "A PEM file with the authorities that may have signed the certificate of an admin with "
+          "TLS (default $TARRY_ADMIN_CA, or the system's)")
       ->option_text("FILE")
       ->envname("TARRY_ADMIN_CA")
       ->take_last();

@@ -43,7 +43,7 @@ std::string as_rfc3339(std::string_view word) {
   return text;
 }
 
-// What is wrong with a text that begins as a time of RFC 3339; empty: that is not known.
+// The mistake in a text that begins as a time of RFC 3339; empty: it is not known.
 std::string fault_of(std::string_view text) {
   using namespace std::chrono;
   // Empty: there is no such field of two digits, or of four.

@@ -165,8 +165,8 @@ class AcceptedBatch {
   IntakeCharge charge_;  // From its acceptance on.
   std::shared_ptr<Held> held_;
   ScopeExit give_back_;
-  std::move_only_function<void(AcceptedBatch*)> discard_;  // Of a long batch.
-  Reservation reservation_;                                // Of a principal with a quota.
+  std::move_only_function<void(AcceptedBatch*)> discard_;  // For a long batch.
+  Reservation reservation_;                                // For a principal with a quota.
   storage::JournalPlace place_;                            // The place of the first operation.
   std::uint32_t unknown_cancels_ = 0;
   std::uint32_t late_cancels_ = 0;

@@ -8,6 +8,8 @@
 //
 // A producer chooses the ids, so the hash has a key that nobody knows: with the standard library's
 // a batch could be made of ids that all collide, and each search would pass all of them.
+//
+// Belongs to the accepted batch; one thread at a time has it.
 
 #include <cstddef>
 #include <cstdint>
@@ -33,9 +35,9 @@ class BatchIds {
 
   BatchIds() = default;
   // For so many ids at most.
-  explicit BatchIds(std::size_t most) {
-    names_.reserve(most);
-    if (most > few) numbers_.reserve(most);
+  explicit BatchIds(std::size_t max_ids) {
+    names_.reserve(max_ids);
+    if (max_ids > few) numbers_.reserve(max_ids);
   }
 
   // The id's number, and whether it is new.

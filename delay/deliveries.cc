@@ -129,9 +129,9 @@ void Deliveries::deliver_from(PartitionSlot slot, WallTime now, WallTime latest,
 void Deliveries::fill(Filling& filling) {
   std::array<NearEntry*, 32> taken;
   while (!filling.full && filling.seen < context_.options.batch_records) {
-    const std::size_t most = std::min(taken.size(), context_.options.batch_records - filling.seen);
+    const std::size_t room = std::min(taken.size(), context_.options.batch_records - filling.seen);
     std::size_t count = 0;
-    for (; count < most; ++count) {
+    for (; count < room; ++count) {
       taken[count] = queues_.take(filling.slot, filling.latest);
       if (taken[count] == nullptr) break;
     }

@@ -85,7 +85,7 @@ class Deliveries {
   // The logs begin to write all that was delivered before this call; and that has ended.
   void log_write_begins();
   void log_write_ended(bool written);
-  // Of delivered batches, what the logs may still have in memory alone.
+  // Bytes of delivered batches that the logs may still have in memory alone.
   std::size_t unwritten_bytes() const { return unwritten_ + being_written_; }
 
   // A partition that is out of service until the next start.

@@ -31,8 +31,8 @@ struct EngineOptions {
   // more when they are done), and their bytes.
   std::size_t step_loads = 1024;
   std::size_t step_timers = 4096;
-  // Of a burst the first batch is in the journal, which writes it, before another one is filled;
-  // and what the journal tells meanwhile waits for one batch, not for two.
+  // The first batch of a burst is handed to the journal, which writes it, before another one is
+  // filled; and the journal's completions wait for one batch meanwhile, not for two.
   std::size_t step_records = 512;
   std::size_t step_bytes = 4u << 20;
   // A step applies durable changes in at most so many slices (DurableChanges), and begins no slice

@@ -10,6 +10,8 @@
 //
 // Invariant: at most two of three slots are taken, so that each search ends.  The owner gives room
 // before it takes a slot, by reserve() once or by make_room() each time.
+//
+// Belongs to whoever has the list, on its thread.
 
 #include <algorithm>
 #include <bit>
@@ -41,7 +43,7 @@ class HashedNumbers {
   };
 
   // For so many numbers at most, which take half of the slots.  Before the first one.
-  void reserve(std::size_t most) { slots_.resize(std::bit_ceil(2 * most)); }
+  void reserve(std::size_t max_numbers) { slots_.resize(std::bit_ceil(2 * max_numbers)); }
   // For one number more than the `numbers` that have slots.
   void make_room(std::size_t numbers) {
     if ((numbers + 1) * 3 > slots_.size() * 2) grow();

@@ -81,8 +81,8 @@ class Reservation {
     return taken;
   }
   static bool is_above(std::int64_t there, std::int64_t more,
-                       const std::optional<std::int64_t>& most) {
-    return most && more > 0 && there + more > *most;
+                       const std::optional<std::int64_t>& limit) {
+    return limit && more > 0 && there + more > *limit;
   }
 
   explicit operator bool() const { return account_ != nullptr; }

@@ -323,8 +323,8 @@ std::optional<ScheduleError> expiry_range_error(const std::optional<Bytes>& valu
   return error;
 }
 
-// What decides when a record is due, and its value: for errors alone, because to write it out costs
-// more than to read it.
+// The header or setting that decides when a record is due, and its value.  For errors alone,
+// because writing it out costs more than reading it.
 std::pair<std::string_view, std::string> decider(const GivenHeaders& given,
                                                  const TopicDelay& topic) {
   if (given.deliver_at.present) return {header::deliver_at, shown_number(given.deliver_at.value)};

@@ -4,6 +4,8 @@
 //
 // Invariant: a number is given out once, and numbers rise.  More are asked for when half of
 // the last block is used, once until they come.
+//
+// Belongs to its engine, on its thread.
 
 #include <algorithm>
 #include <cstdint>

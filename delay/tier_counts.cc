@@ -12,6 +12,7 @@ void TierCounts::add(const TopicId& topic, const storage::PendingShare& share, i
   to.untold.add({change, change * std::int64_t{share.bytes}});
 }
 
+// All shards share an account, so it is told once for each run of records by the same principal.
 void TierCounts::tell_account() {
   if (last_counted_ == nullptr) return;
   Counted& of = last_counted_->second;
@@ -53,6 +54,7 @@ void TierCounts::topic_dropped(const TopicId& topic) {
   last_counted_ = nullptr;
   for (auto of = counted_.lower_bound({topic, 0}); of != counted_.end() && of->first.first == topic;
        of = counted_.erase(of)) {
+    // The records are not removed one by one, so nothing else takes them off.
     if (of->second.account != nullptr) of->second.account->take_off(of->second.use);
   }
 }

@@ -107,7 +107,7 @@ constexpr auto routes = [] {
 constexpr std::string_view paths =
     "/status, /delayed, /delayed/count, /wheel, /metrics, /healthz, /readyz";
 
-// Who has sent a request.
+// The sender of a request.
 struct Asker {
   const web::AccessTokens::Holder* holder = nullptr;  // The token's that came; null: none came.
   bool is_peer = false;
@@ -242,7 +242,7 @@ awaitable<Reply> AdminServer::Impl::answer(web::Question question) {
   Reply reply = co_await answer_as(question, asked);
   std::string who = web::Audit::name_of(asked.holder, question);
   if (PeerChecks::is_signature(question.authorization))
-    who = asked.is_peer ? "a member of the group" : "somebody with a wrong signature";
+    who = asked.is_peer ? "a member of the group" : "a client with a wrong signature";
   audit.note(who, question, reply.status, asked.changes, clock->mono());
   co_return reply;
 }
@@ -347,7 +347,7 @@ Reply AdminServer::Impl::get_metrics(const Call& call) const {
   text.gauge({"tarry_relay_ready",
               "1: the member owns all partitions that the group has assigned to it; 0: not yet."},
              member->is_ready());
-  // Of this member alone: whoever scrapes asks each of them, and adds up.
+  // The figures of this member alone: a scraper asks each member, and adds up.
   status.report_member(text);
   status.report_delayed(text);
   const auto format = web::MetricsText::format_for(call.accept);

@@ -11,9 +11,9 @@
 // waits for it.  Each answer says which source partitions it covers; a partition that no answer
 // covers is named, with its member and why.
 //
-// Who may do what is as at a broker's admin (web/access_tokens.h): by the tokens in the data
-// directory, and on loopback alone reading needs none, unless loopback_reads is unset.  A member
-// may do everything by its signature.  Refusals and changes are audit lines.
+// Access is as at a broker's admin (web/access_tokens.h): the tokens in the data directory say who
+// may do what, and an admin on loopback alone may be read without one, unless loopback_reads is
+// unset.  A member may do everything by its signature.  Refusals and changes are audit lines.
 //
 // Has a thread of its own, and one for questions to Kafka.
 

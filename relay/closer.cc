@@ -28,7 +28,7 @@ void Closer::close(std::move_only_function<void()> end) {
   auto signal = std::make_shared<Signal>();
   std::thread thread([signal, end = std::move(end)]() mutable {
     end();
-    // What it holds ends on this thread too: a client ends in its destructor.
+    // The objects that it holds end on this thread too: a client ends in its destructor.
     end = nullptr;
     const std::lock_guard lock(signal->mutex);
     signal->has_ended = true;

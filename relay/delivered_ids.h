@@ -4,6 +4,8 @@
 //
 // Invariant: at most max_ids, or as many as limit() says, each for at most max_age; the oldest go
 // first.
+//
+// Belongs to its Partition, on the thread of the member's steps.
 
 #include <algorithm>
 #include <chrono>

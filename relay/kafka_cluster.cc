@@ -26,7 +26,7 @@ namespace {
 // librdkafka looks once in a second, so a source's leader that hangs is noticed after 7 s at most;
 // with its default of 60 s the partition would look idle, and cancellations in it would come late.
 constexpr auto max_silence = 6s;
-// Of one answer, and of one partition in it unless its first record is larger.
+// The limits of one answer, and of one partition in it unless its first record is larger.
 constexpr std::int64_t fetch_bytes = 4 << 20;
 constexpr std::int64_t partition_fetch_bytes = 512 << 10;
 // A fetch waits for so many bytes, but not longer than that; another one of the same broker waits
@@ -259,7 +259,7 @@ Result<> KafkaCluster::connect() {
   return {};
 }
 
-// Of the group's client.
+// A property of the group's client.
 std::size_t KafkaCluster::number_of(const char* property) const {
   std::array<char, 32> text{};
   std::size_t size = text.size();

@@ -28,7 +28,7 @@ Result<> check(const RelayOptions& options) {
                             printable(options.group)));
   }
   if (options.source.empty()) return fail(Errc::invalid, "--source: the pattern is empty");
-  // What is in brackets would be taken literally, and no topic could have such a name.
+  // Brackets would be taken literally, and no topic could have such a name.
   for (const char c : options.source) {
     if (c == '*' || c == '?' || is_topic_name(std::string("a") + c)) continue;
     return fail(Errc::invalid,

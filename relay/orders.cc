@@ -228,7 +228,7 @@ awaitable<void> Orders::look(const PendingQuery& query) {
   for (const auto& each : member_.status().partitions)
     if ((each.stage == Stage::owned || each.stage == Stage::reading) && query.wants(each.source))
       wanted.push_back({each.source, ""});
-  // What others own they look at themselves, when they are asked for their parts.
+  // Other members look at what they own themselves, when they are asked for their parts.
   if (wanted.empty()) co_return;
   std::vector<OrderTarget*> all;
   for (auto& each : wanted) all.push_back(&each);

@@ -167,7 +167,7 @@ void Partition::begin(Offset next, WallTime now) {
   });
 }
 
-// Of a small record most is not its body.
+// A small record takes most of its memory for other things than its body.
 std::size_t Partition::ArrivedRecord::bytes() const {
   return sizeof(ArrivedRecord) + heap_bytes + record.body.capacity();
 }

@@ -92,10 +92,10 @@ struct Limits {
   std::size_t bytes = 8u << 20;
   // Above it no record is taken in; those that are due leave.
   std::size_t pending_bytes = std::numeric_limits<std::size_t>::max();
-  // What is due later is not delivered: a cancellation of it may not have been read yet.
+  // Records that are due later are not delivered: a cancellation may not have been read yet.
   WallTime last_due = WallTime::max();
-  // These targets take nothing now; null means that there are none.  What is due behind a record
-  // for one of them waits with it.
+  // These targets take nothing now; null means that there are none.  Records that are due behind a
+  // record for one of them wait with it.
   const std::set<std::string>* held_targets = nullptr;
 };
 

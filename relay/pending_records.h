@@ -29,6 +29,9 @@
 //   - What is changed is found at once, walked through and on the disk after commit(), with the
 //     place, whole or not at all.
 //   - Memory has the minutes, and nothing for each record.
+//
+// Belongs to its partition.  The thread of the member's steps alone changes it; others read under
+// the member's lock (member.h).  Its calls may read the disk.
 
 #include <chrono>
 #include <cstddef>

@@ -107,7 +107,7 @@ Json missing_json(const Listing& known, const PendingQuery& asked, const std::se
         if (std::ranges::find(peer.assigned, source) == peer.assigned.end()) continue;
         each["member"] = fmt::format("{} at {}", peer.instance, peer.address);
         each["error"] = "the member is taking it over";
-        // What it said, or why it said nothing, is a better reason.
+        // Its own error, or the reason why it did not answer, says more.
         for (const auto& one : told)
           if (one.peer.key == peer.key && !one.json) each["error"] = one.json.error().message;
       }

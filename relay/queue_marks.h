@@ -76,7 +76,7 @@ class QueueMarks {
     bool is_full = false;
   };
 
-  // What was in the queue at the mark is known when it has been taken.
+  // The size of the queue at the mark is known when all of it has been taken.
   bool is_large(const Mark& mark) const { return bytes_ - mark.bytes >= full_.bytes; }
   void reach() {
     for (; !marks_.empty() && marks_.front().until <= taken_; marks_.pop_front()) {

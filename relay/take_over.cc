@@ -103,7 +103,7 @@ void TakeOver::read_again(AssignedPartition& assigned, MonoTime mono) {
   assigned.stage = Stage::reading;
   assigned.since = assigned.stage_since = mono;
   assigned.target = -1;
-  // Of one that was owned unread, what it has fetched says nothing of what is behind that.
+  // For one that was owned unread, the fetch says nothing of the records behind what it has read.
   if (!assigned.is_unread) assigned.read_until = std::max(assigned.read_until, assigned.fetched_at);
 }
 
@@ -359,8 +359,9 @@ void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_f
   ask_end(assigned, mono);
 }
 
-// Whether it was surely fetched from at this moment.  After that it goes on.  Of a new assignment
-// only what has come says so: before it librdkafka asks for the group's offset, for any time.
+// Whether it was surely fetched from at this moment; from then on it goes on.  With a new
+// assignment only records that have come show it: librdkafka first asks for the group's offset,
+// which may take any time.
 bool TakeOver::is_fetched(const AssignedPartition& assigned, MonoTime at) const {
   if (assigned.is_paused || !assigned.was_fetched) return false;
   return assigned.resumed_at == MonoTime{} ||

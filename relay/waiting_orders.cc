@@ -156,7 +156,7 @@ void WaitingOrders::tell(std::vector<WaitingOrder*>& asked, std::vector<Work::An
     asked[i]->is_over = true;
     auto& [told, from] = answers[i];
     const OrderRequest& ordered = asked[i]->ordered;
-    // What was done is settled only when the producers are renewed, and nobody waits for that.
+    // The outcome is settled only when the producers are renewed, and nobody waits for that.
     if (done.outcome == Outcome::unknown) {
       told =
           fail(Errc::io, "Kafka has not confirmed whether this was done; ask again: " + done.error);

@@ -58,8 +58,9 @@ std::string_view nearest_key(std::string_view word) {
   return nearest;
 }
 
-// What a server.properties of Apache Kafka has and one broker without replicas, tiered storage and
-// transactions has no use for.  Beginnings end in a dot, and begin none of our keys.
+// Keys of Apache Kafka's server.properties for which a single broker without replicas, tiered
+// storage and transactions has no use.  Beginnings end in a dot, and none of our keys begins with
+// one.
 constexpr std::string_view kafka_beginnings[] = {
     "confluent.",        "controlled.shutdown.",
     "controller.",       "delegation.token.",

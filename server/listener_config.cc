@@ -154,7 +154,7 @@ std::string ListenerConfig::tls_place() const {
   return tls_prefix == "ssl." ? fmt::format("listener {}: ", name) : std::string();
 }
 
-bool asks_who_connects(const ListenerConfig& listener) {
+bool authenticates_clients(const ListenerConfig& listener) {
   return has_sasl(listener.protocol) ||
          (has_tls(listener.protocol) && listener.tls_setting("client.auth") == "required");
 }

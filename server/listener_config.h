@@ -44,7 +44,7 @@ struct ListenerConfig {
 };
 
 // Whether every client has to log in or to show a certificate.
-bool asks_who_connects(const ListenerConfig& listener);
+bool authenticates_clients(const ListenerConfig& listener);
 
 // The mechanisms of its logins by which nobody can log in, as warnings that say what to do; such a
 // listener may be meant for users that are added later, so it is no error.

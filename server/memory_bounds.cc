@@ -26,7 +26,7 @@ std::uint64_t unsigned_of(std::int64_t setting) {
   return static_cast<std::uint64_t>(setting);
 }
 
-// Of RocksDB.  While a part of db/pending is flushed, as much may gather.
+// The memory of RocksDB.  While a part of db/pending is flushed, as much may gather.
 std::uint64_t database_bytes() {
   const storage::BucketLimits pending;
   const storage::Database::Limits meta;
@@ -36,7 +36,7 @@ std::uint64_t database_bytes() {
          meta.block_cache_bytes + tables * open_table_bytes;
 }
 
-// Of one shard, while much falls due at once.
+// The memory of one shard, while many records fall due at once.
 std::uint64_t shard_bytes(std::uint64_t tail_bytes, std::uint64_t unwritten) {
   const delay::EngineOptions options;
   // Quiet partitions may take as much again as a flood, and the last batch may go over the bound;

@@ -303,7 +303,7 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
   };
   for (std::size_t i = 0; i < bound.size(); ++i) {
     Entrance& entrance = entrances[i];
-    if (!bound[i].is_loopback() && !asks_who_connects(config.listeners[i])) {
+    if (!bound[i].is_loopback() && !authenticates_clients(config.listeners[i])) {
       log_warn("server",
                "clients connect to {}, which is not loopback: anyone who can reach the port has "
                "full access",

@@ -51,7 +51,7 @@ class TlsSession {
   const std::shared_ptr<const TlsContext> context_;
   struct ssl_st* const ssl_;
   bool broken_ = false;
-  bool has_unsent_ = false;  // Of a record that was written in part.
+  bool has_unsent_ = false;  // A TLS record was written in part.
   bool client_refused_ = false;
 };
 

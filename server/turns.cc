@@ -63,7 +63,7 @@ void run_turns(boost::asio::io_context& context, const Clock& clock, WindowedHis
   MonoTime now = clock.mono();
   nanoseconds used = thread_time();
   for (;;) {
-    // What is ready.
+    // First everything that is ready.
     busy_time.begin(now, used);
     bool any = false;
     for (; context.poll_one() != 0; any = true) {
@@ -74,8 +74,8 @@ void run_turns(boost::asio::io_context& context, const Clock& clock, WindowedHis
       now = ended;
     }
     if (any) used = thread_time();
-    // What has to be waited for.  After a wait there is seldom more than one turn to do: a look for
-    // more would be another system call.
+    // Then the work that has to be waited for.  After a wait there is seldom more than one turn to
+    // do: a look for more would be another system call.
     for (bool has_waited = true; has_waited;) {
       if (context.run_one() == 0) return;
       const nanoseconds before = std::exchange(used, thread_time());

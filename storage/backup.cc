@@ -211,7 +211,7 @@ Result<> make_stage(const std::string& stage, const std::string& data) {
   if (!made && !is_there(marker) && is_foreign()) {
     return fail(
         Errc::invalid,
-        fmt::format("{} is not Tarry's own, and a backup needs this name: move it away", stage));
+        fmt::format("{} was not made by Tarry, and a backup needs this name: move it away", stage));
   }
   // O_EXCL decides between two backups that begin at the same time.
   const CopyDescriptor file(::open(marker.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -371,7 +371,7 @@ Result<> Backup::make_target() {
     const bool no_parent = error == ENOENT;
     return refused(
         error == ENOSPC ? Errc::no_space : Errc::invalid,
-        fmt::format("is not there, and the broker cannot create it: {}{}", std::strerror(error),
+        fmt::format("does not exist, and the broker cannot create it: {}{}", std::strerror(error),
                     no_parent ? "; create its parent directory first"
                     : error == EROFS || error == EACCES
                         ? "; choose one that the broker's user may write (a service: "

@@ -56,15 +56,15 @@ class Sweep {
   Result<bool> take_all(const Bucket& span, std::span<const OwnedRow> chunks, const Ends& ends,
                         const Take& take) {
     std::vector<BucketTables::OwnedKey> keys;
-    for (std::uint64_t most = Chunk::full_bytes; !chunks.empty();
-         most = std::min<std::uint64_t>(2 * most, in_.limits.step_bytes)) {
+    for (std::uint64_t max_bytes = Chunk::full_bytes; !chunks.empty();
+         max_bytes = std::min<std::uint64_t>(2 * max_bytes, in_.limits.step_bytes)) {
       // The chunks are in the order of their first possible keys, so no later one has a smaller
       // key.
       if (ends(first_of(chunks[0].second))) return false;
       keys.clear();
       std::uint64_t bytes = 0;
       for (const auto& [owner, row] : chunks) {
-        if (bytes >= most) break;
+        if (bytes >= max_bytes) break;
         bytes += row.bytes;
         keys.push_back({owner, row.key});
       }

@@ -123,8 +123,8 @@ enum class Reserve : std::uint8_t {
 // fits while the other half waits for a checkpoint.
 constexpr std::uint64_t record_limit(std::uint64_t max_bytes, Reserve reserve) {
   const std::uint64_t half = max_bytes / 2;
-  const std::uint64_t most = half < max_journal_record_bytes ? half : max_journal_record_bytes;
-  return reserve == Reserve::keep ? most - delivery_overhead_bytes : most;
+  const std::uint64_t limit = half < max_journal_record_bytes ? half : max_journal_record_bytes;
+  return reserve == Reserve::keep ? limit - delivery_overhead_bytes : limit;
 }
 
 class Journal {

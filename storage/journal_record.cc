@@ -10,6 +10,7 @@
 namespace tarry::storage {
 namespace {
 
+// These numbers are on disk: none is changed or given out again (journal_record.h has the bodies).
 enum Type : std::uint8_t {
   log_appended = 1,
   pending_added = 2,
@@ -98,6 +99,7 @@ PendingRemoved take_removed_again(Fields& body) {
   removed.first_due = first_due;
   return removed;
 }
+// The principal stands in front of the fields of the older types, which `take` reads.
 PendingAdded take_added_by(Fields& body, PendingAdded (*take)(Fields&)) {
   const auto principal = body.number<PrincipalId>();
   auto added = take(body);
@@ -185,6 +187,7 @@ void put_fields(Buffer& out, const PendingRemoved& op) {
   to.number(static_cast<std::uint8_t>(op.how));
   to.time(op.at);
   to.short_text(op.id);
+  // The last field, so that set_offset() finds it when the append has given the offset out.
   if (op.offset >= 0) to.number(op.offset);
   if (op.moved_to) to.time(*op.moved_to);
 }
@@ -228,6 +231,7 @@ void RecordBuilder::add(const PendingAdded& op) {
 }
 void RecordBuilder::add(const EncodedOperations& encoded) {
   if (encoded.operations() == 0) return;
+  // Not copied: a delivery encodes thousands of operations, elsewhere.
   parts_.push_back({own_.size(), encoded.bytes()});
   operations_ += encoded.operations();
   size_ += encoded.bytes().size();
@@ -473,6 +477,7 @@ Result<> for_each_operation(Bytes record, const std::function<Result<>(const Ope
     record = record.subspan(operation_header + length);
 
     auto op = read_operation(type, body);
+    // Not passed over: what comes after it may depend on it.
     if (!op) {
       return fail(
           Errc::unsupported,

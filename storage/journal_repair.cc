@@ -216,7 +216,7 @@ class JournalReading {
       out_.patches_.push_back(std::move(patch));
       out_.findings_.push_back({RepairFinding::Kind::journal, path_of(file),
                                 "the file's header is broken",
-                                "the header is written again, from the rounds behind it", 0});
+                                "the header is rebuilt from the rounds after it", 0});
       return true;
     }
     return false;
@@ -388,8 +388,8 @@ class JournalReading {
         fmt::format("{} bytes from LSN {:016x} on are broken, although they were synced",
                     patch.bytes, stretch.from);
     finding.repair =
-        "rounds without records take their place; what the broken ones held is lost: accepted "
-        "records, cancels, committed offsets; what was delivered in them is delivered again";
+        "rounds without records replace them; their contents are lost: accepted records, cancels, "
+        "committed offsets; records that were delivered in them are delivered again";
     finding.moved_bytes = patch.bytes;
     out_.findings_.push_back(finding);
     for (const auto& lost : stretch.lost) {
@@ -413,7 +413,7 @@ class JournalReading {
   std::optional<std::uint64_t> number_;      // That of the last whole round of its incarnation.
   std::vector<WholeRound> rounds_;
   std::vector<Stretch> stretches_;
-  std::string missing_;  // Why files have to be found first.
+  std::string missing_;  // The error that files are missing; empty: none is.
   JournalRepair out_;
 };
 

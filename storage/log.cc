@@ -99,7 +99,7 @@ Result<FlushDone> Flush::run(bool sync) {
   // This run has written nothing, so it may be repeated.
   if (!is_ours) return fail(Errc::exhausted, is_ours.error().message);
   if (!*is_ours) {
-    return fail(Errc::io, fmt::format("{}: is the log of another topic than {} by now", directory_,
+    return fail(Errc::io, fmt::format("{} is now the log of a topic other than {}", directory_,
                                       topic_.text()));
   }
   auto done = run_all();

@@ -51,7 +51,7 @@ struct SavedFile {
   std::shared_ptr<const File> file;
   std::uint64_t end = 0;  // Where the whole batches end.
   Offset first = 0, next = 0;
-  std::string wrong;  // Why the bytes behind them are no batch; empty: there are none.
+  std::string wrong;  // Why the bytes after them are not a batch; empty: there are no more bytes.
   bool is_used = false;
 };
 struct CheckedSegment {
@@ -82,7 +82,7 @@ class IndexWalk {
     ++at_;
   }
   void end() {
-    if (at_ < entries_.size()) note("points behind the last batch");
+    if (at_ < entries_.size()) note("points past the last batch");
   }
   std::int64_t max_timestamp() const { return max_timestamp_; }
   const std::string& wrong() const { return wrong_; }
@@ -194,7 +194,7 @@ Result<> copy_bytes(const File& from, std::uint64_t position, std::uint64_t byte
     if (!got) return std::unexpected(got.error());
     if (*got == 0) {
       return fail(Errc::io,
-                  fmt::format("{}: ends at {} while it is copied", from.path(), position + done));
+                  fmt::format("{} ended at {} while it was copied", from.path(), position + done));
     }
     if (auto written = to.pwrite(done, Bytes(piece).first(*got)); !written) return written;
     done += *got;
@@ -415,7 +415,7 @@ class LogInspection {
     if (whose && *whose) return set_aside(**whose);
     RepairFinding finding{Kind::metadata, path, {}, {}};
     finding.problem = whose ? "is missing, although there are segments" : "is not readable";
-    finding.repair = fmt::format("is written again with the topic id {}", facts_.topic.text());
+    finding.repair = fmt::format("is written again, with the topic id {}", facts_.topic.text());
     add(std::move(finding));
     add_step([disk = &disk_, path, id = facts_.topic.text()]() -> Result<> {
       if (auto kept = keep_whole_file(*disk, path); !kept) return kept;
@@ -433,9 +433,8 @@ class LogInspection {
          fmt::format("holds the log of the topic id {} ({}), not of {}; a start would delete it",
                      owner.text(), name.empty() ? "no topic has it" : "topic " + name,
                      facts_.topic.text()),
-         fmt::format(
-             "is set aside as {}; if somebody moved it, move it to where it belongs instead",
-             *aside)});
+         fmt::format("is set aside as {}; if somebody moved it here, move it back instead",
+                     *aside)});
     first_steps_.emplace_back(
         [disk = &disk_, directory = directory_, aside = *aside]() -> Result<> {
           if (auto renamed = disk->rename(directory, aside); !renamed) return renamed;
@@ -469,10 +468,10 @@ class LogInspection {
       saved.is_used = true;
       add({Kind::saved,
            saved.path,
-           fmt::format("has the records from offset {} to {}, which a start has saved and the log "
-                       "lacks{}",
+           fmt::format("has the records from offset {} to {}, which an earlier start saved and the "
+                       "log lacks{}",
                        (*run)->first, (*run)->next - 1,
-                       saved.wrong.empty() ? "" : "; behind them it is broken: " + saved.wrong),
+                       saved.wrong.empty() ? "" : "; the rest of it is damaged: " + saved.wrong),
            "is put back into the log",
            {},
            from,
@@ -522,7 +521,7 @@ class LogInspection {
     add({Kind::metadata,
          path,
          "is not readable",
-         "is moved aside: records that were deleted by offset can be read again",
+         "is moved aside; records that were deleted by offset can be read again",
          {},
          0,
          0,
@@ -551,7 +550,7 @@ class LogInspection {
     for (std::size_t at = 0; at + entry_bytes <= bytes->size(); at += entry_bytes)
       entries.push_back(decode(bytes->data() + at, base));
     if (const auto rest = bytes->size() % entry_bytes; rest != 0)
-      wrong = fmt::format("ends in {} bytes that are no entry", rest);
+      wrong = fmt::format("ends in {} bytes that are not an entry", rest);
     return entries;
   }
 
@@ -727,13 +726,12 @@ class LogInspection {
       end_ = std::max(end_, finding.lost_until);
       finding.repair =
           broken.begin == cut
-              ? fmt::format(
-                    "is cut at position {}, behind offset {}; {} become segments of their "
-                    "own, and the indexes are made anew",
-                    cut, broken.after - 1,
-                    any_follows ? "the whole batches that follow"
-                                : "no whole batches follow, so none")
-              : "is left out of what follows the cut";
+              ? fmt::format("is cut at position {}, after offset {}; {}the indexes are rebuilt",
+                            cut, broken.after - 1,
+                            any_follows
+                                ? "whole batches after the cut become segments of their own, and "
+                                : "")
+              : "is left out of the segments that are made of the batches after the cut";
       if (broken.begin == cut) {
         finding.moved_bytes = size - cut;
         finding.moved_to = fmt::format("{}.{}.damaged", path, cut);
@@ -783,7 +781,7 @@ class LogInspection {
       if (wrong->empty()) continue;
       any = true;
       const auto path = segment_path(directory_, segment.base, suffix);
-      add({Kind::index, path, *wrong, "is made anew from the segment"});
+      add({Kind::index, path, *wrong, "is rebuilt from the segment"});
       add_step([disk = &disk_, path] { return keep_whole_file(*disk, path); });
     }
     if (any) add_rebuild(segment);
@@ -814,11 +812,11 @@ class LogInspection {
       add({Kind::log_end,
            directory_,
            facts_.journal_from
-               ? fmt::format("the log ends at offset {}, but the journal goes on at {}", end_,
+               ? fmt::format("the log ends at offset {}, but the journal continues at {}", end_,
                              wanted)
                : fmt::format("the log ends at offset {}, but offsets below {} were given out", end_,
                              wanted),
-           fmt::format("the log goes on at offset {}, behind a hole", wanted),
+           fmt::format("the log continues at offset {}, after a hole", wanted),
            {},
            end_,
            wanted});
@@ -832,8 +830,8 @@ class LogInspection {
       auto& finding = out_.findings_[*tail_finding_];
       if (finding.lost_until <= finding.lost_from) {
         finding.repair += fmt::format(
-            "; nothing says which offsets were given out from {} on, so they may be given "
-            "out again",
+            "; it is unknown which offsets from {} on were given out, so they may be given out "
+            "again",
             end_);
       }
     }

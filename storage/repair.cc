@@ -145,8 +145,8 @@ Result<> Repair::read_journals() {
     if (!read) return std::unexpected(read.error());
     if (read->is_torn()) {
       notes_.push_back(
-          fmt::format("{}: ends in a round that was never whole, which a crash leaves "
-                      "and the next start cuts; nobody was answered",
+          fmt::format("{}: ends in an incomplete round, as a crash leaves it; nothing in it was "
+                      "acknowledged, and the next start cuts it off",
                       directory));
     }
     if (!read->findings().empty()) journals_.push_back({directory, std::move(*read)});
@@ -243,8 +243,8 @@ Result<> Repair::inspect(const LogRepair::OnBatches& step) {
   if (auto read = read_pending(known ? meta->get() : nullptr); !read) return read;
   if (auto read = read_journals(); !read) return read;
   if (!known) {
-    notes_.push_back(fmt::format(
-        "{}: was not looked at, because db/meta does not say which topics there are", logs_));
+    notes_.push_back(
+        fmt::format("{}: was not checked, because db/meta does not say which topics exist", logs_));
     return {};
   }
   // The end of a log that such a journal would replace looks like damage.
@@ -253,8 +253,7 @@ Result<> Repair::inspect(const LogRepair::OnBatches& step) {
   };
   if (!std::ranges::all_of(journals_, is_whole)) {
     notes_.push_back(fmt::format(
-        "{}: was not looked at, because a journal that cannot be repaired may have its end",
-        logs_));
+        "{}: was not checked, because a journal that cannot be repaired may have its end", logs_));
     return {};
   }
   return look_at_logs(step);

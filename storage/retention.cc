@@ -167,7 +167,7 @@ Result<std::optional<TopicId>> topic_of_log(Disk& disk, const std::string& direc
 
 Result<bool> is_log_of(Disk& disk, const std::string& directory, const TopicId& topic) {
   const auto whose = topic_of_log(disk, directory);
-  // What names nobody names nobody else: the next start reports it.
+  // A directory that names no topic is not another topic's: the next start reports it.
   if (!whose && whose.error().code == Errc::corrupt) return true;
   if (!whose) return std::unexpected(whose.error());
   return !*whose || **whose == topic;

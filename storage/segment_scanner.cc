@@ -16,6 +16,8 @@ SegmentScanner::SegmentScanner(const File& file, std::uint64_t position, std::ui
 
 Result<Bytes> SegmentScanner::view(std::uint64_t at, std::size_t count) {
   if (at < buffer_at_ || at + count > buffer_at_ + buffer_.size()) {
+    // Whole blocks, because the file may be open for direct reads; and a large piece, because a
+    // read for each batch would cost more than the scan.
     const std::uint64_t start = at / block_bytes * block_bytes;
     const auto wanted = std::max<std::uint64_t>(piece_, at + count - start);
     const auto left = round_up_to_block(end_ - start);
@@ -24,6 +26,7 @@ Result<Bytes> SegmentScanner::view(std::uint64_t at, std::size_t count) {
     buffer_at_ = start;
     const auto got = file_.pread(start, buffer_.span());
     if (!got) {
+      // Nobody knows what a failed read has left in it.
       buffer_.clear();
       return std::unexpected(got.error());
     }
@@ -63,6 +66,7 @@ Result<std::optional<BatchPlace>> SegmentScanner::next() {
                             "after a batch that ends at {}",
                             file_.path(), position_, place.first, delta, last_.last));
   }
+  // A crash in mid-write leaves such a batch, or a size that is damaged.
   if (*size > left) {
     return fail(
         Errc::corrupt,

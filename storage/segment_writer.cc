@@ -27,6 +27,7 @@ Result<> SegmentWriter::begin(Offset base) {
   auto file = disk_.open(segment_path(directory_, base, ".log.tmp"),
                          {.write = true, .create = OpenOptions::Create::if_absent});
   if (!file) return std::unexpected(file.error());
+  // A writer that was killed may have left its own.
   if (auto cut = (*file)->truncate(0); !cut) return cut;
   file_ = std::move(*file);
   state_ = {};
@@ -50,6 +51,8 @@ Result<> SegmentWriter::append(Bytes batch, Offset first, Offset last, std::int6
   return waiting_.size() < piece_bytes ? Result<>() : write_out();
 }
 
+// The indexes have offsets less the segment's base, in 32 bits: a hole that is longer ends in a
+// segment of its own.
 Result<> SegmentWriter::append_hole(Offset until) {
   if (until > state_.next && until - 1 - state_.base > std::numeric_limits<std::int32_t>::max()) {
     // The segment may be the first, whose base is the log's start, and is never left empty.
@@ -80,6 +83,7 @@ Result<> SegmentWriter::finish() {
   if (auto synced = file_->sync(); !synced) return synced;
   if (auto closed = file_->close(); !closed) return closed;
   close_segment(state_, time_index_);
+  // Before the segment has its name: from then on the indexes are read.
   if (auto done = replace_indexes(disk_, directory_, state_.base, index_, time_index_); !done)
     return done;
   const auto path = segment_path(directory_, state_.base, ".log");

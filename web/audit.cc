@@ -16,8 +16,8 @@ constexpr std::size_t max_audited_target = 200;
 std::string Audit::name_of(const AccessTokens::Holder* holder, const Question& question) {
   if (holder != nullptr)
     return fmt::format("{} with the role {}", printable(holder->name), name(holder->role));
-  return question.authorization.empty() ? "somebody without a token"
-                                        : "somebody with a wrong token";
+  return question.authorization.empty() ? "a client without a token"
+                                        : "a client with a wrong token";
 }
 
 void Audit::note(std::string_view who, const Question& question, unsigned status, bool changes,

@@ -195,7 +195,7 @@ std::string local_address(const tcp::socket& socket) {
 std::string peer_address(const tcp::socket& socket) {
   error_code error;
   const auto peer = socket.remote_endpoint(error);
-  return error ? std::string("a client that has gone") : endpoint_text(peer);
+  return error ? std::string("a client that has disconnected") : endpoint_text(peer);
 }
 
 // Connections as stop() finds them; one is in a list as long as it is served.

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 // client that sends one record at a time.
 constexpr milliseconds idle_note_after{100};
 
-// Some ten milliseconds: then the others' turn.
+// They take about ten milliseconds; then it is the others' turn.
 constexpr std::size_t completions_a_turn = 4096;
 
 }  // namespace

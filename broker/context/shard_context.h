@@ -17,8 +17,8 @@
 // its write alone (tarry.durability=os) is settled earlier, before those of the same round that
 // wait for the sync.
 //
-// Everything runs on the shard's thread, so nothing in it has a lock; from start() on its public
-// functions assert it.
+// Everything runs on the shard's thread, so nothing in it has a lock; from start() on the public
+// functions assert it, but for those of constants.
 
 #include <chrono>
 #include <cstddef>

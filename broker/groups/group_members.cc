@@ -125,7 +125,7 @@ GroupMember& GroupMembers::add(std::string id, std::optional<std::string> instan
 
 void GroupMembers::describe(GroupMember& member, std::string_view client_id,
                             std::string_view client_host, std::vector<GroupProtocol> protocols) {
-  // What may find no memory comes first: then the member is as it was.
+  // Allocations come first: if one fails, the member is as it was.
   std::string id(client_id), host(client_host);
   count_offers(protocols);
   forget_offers(member.protocols);

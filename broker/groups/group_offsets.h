@@ -77,13 +77,13 @@ struct OffsetExpiry {
 // The memory of the names and the committed offsets of all groups of a shard, including commits in
 // flight.
 struct OffsetBudget {
-  std::size_t bytes = 0;       // Of the offsets.
+  std::size_t bytes = 0;       // The memory of the offsets.
   std::size_t name_bytes = 0;  // Those of a data directory are taken without asking.
   LogThrottle full;            // Commits are refused.
   // Offsets that expire, of as many groups as clients have made.
   LogThrottle expiries{20};
 
-  // What new offsets may take; the rest is kept for those that are committed again.
+  // The bytes that new offsets may take; the rest is kept for repeated commits.
   static std::size_t for_new(std::size_t limit) { return limit - limit / 8; }
   // The bytes by which the offsets of the client of `share` may grow.
   std::size_t room_of(const GroupShare& share, std::size_t limit) const {

@@ -21,10 +21,10 @@ namespace tarry::broker {
 
 struct GroupShare {
   std::size_t groups = 0;
-  std::size_t offset_bytes = 0;  // Of committed offsets: a part of OffsetBudget::bytes.
-  std::size_t name_bytes = 0;    // Of groups' names: a part of OffsetBudget::name_bytes.
-  std::size_t member_bytes = 0;  // Of members, and of member ids that were given out.
-  bool is_nobodys = false;       // Of groups that nobody has used since the start.
+  std::size_t offset_bytes = 0;  // Committed offsets: a part of OffsetBudget::bytes.
+  std::size_t name_bytes = 0;    // The groups' names: a part of OffsetBudget::name_bytes.
+  std::size_t member_bytes = 0;  // Members, and member ids that were given out.
+  bool is_nobodys = false;       // The share of groups that nobody has used since the start.
 
   // The most by which a client that has `mine` of `taken` may grow, so that it has no more than is
   // left for others.

@@ -45,20 +45,21 @@ struct PageNames {
 // Lists the topics that a page may show, from the cursor on: each has a partition at least.  False:
 // nobody waits for the answer any more.
 asio::awaitable<bool> list_page(PageNames& page, const RequestContext& context,
-                                std::string_view cursor, std::size_t most, YieldBudget& budget) {
+                                std::string_view cursor, std::size_t max_names,
+                                YieldBudget& budget) {
   std::string from(cursor);
   for (;;) {
     // There may be others after each yield, so the walk goes on by the name.
     const auto& topics = context.shard.topics().by_name();
     auto at = topics.lower_bound(from);
-    for (; at != topics.end() && page.listed.size() < most && !budget.spend(); ++at) {
+    for (; at != topics.end() && page.listed.size() < max_names && !budget.spend(); ++at) {
       // Without a line in the log: nobody has asked for these by name.
       if (!is_allowed(context, AclOperation::describe, AclResource::topic, (*at)->name)) continue;
       page.listed.push_back(*at);
       page.names.insert(page.names.end(), (*at)->name);
     }
-    if (page.listed.size() >= most) page.next = page.listed.back()->name;
-    if (at == topics.end() || page.listed.size() >= most) co_return true;
+    if (page.listed.size() >= max_names) page.next = page.listed.back()->name;
+    if (at == topics.end() || page.listed.size() >= max_names) co_return true;
     from = (*at)->name;
     const bool waits = co_await budget.yield();
     if (!waits) co_return false;
@@ -129,8 +130,8 @@ asio::awaitable<DescribeTopicPartitionsResponse> describe_topic_partitions(
   if (request.topics.empty()) {
     const auto cursor = request.cursor ? request.cursor->topic_name : std::string_view();
     // One more than fits, for the cursor of the next page.
-    const auto most = static_cast<std::size_t>(page_limit(request)) + 1;
-    waits = co_await list_page(page, context, cursor, most, budget);
+    const auto max_names = static_cast<std::size_t>(page_limit(request)) + 1;
+    waits = co_await list_page(page, context, cursor, max_names, budget);
   }
   for (const auto& topic : request.topics) {
     if (waits && budget.spend()) waits = co_await budget.yield();

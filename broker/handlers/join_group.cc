@@ -38,7 +38,7 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
     return there.groups().join(request, terms, token);
   };
   auto response = co_await broker.on(context.shard, there, std::move(work));
-  // What all members say to their leader may be megabytes: they are encoded on the pool.
+  // The leader gets the metadata of all members, perhaps megabytes: they are encoded on the pool.
   for (const auto& member : response.members) context.answer_bytes += member.metadata.size();
   co_return response;
 }

@@ -66,7 +66,7 @@ struct ProduceItem {
   Appended result;
   protocol::ProduceResponse::PartitionResponse* answer;
   bool may_schedule, may_cancel;
-  // What the user may not do to NAME.invalid, and would have to for a bad record of the batch.
+  // The operation on NAME.invalid that the user needs for a bad record, and has no right to.
   std::optional<AclOperation> no_dead_letters = std::nullopt;
 };
 
@@ -291,8 +291,8 @@ std::size_t batches_in(const protocol::ProduceRequest& request) {
 
 using ProduceTopic = protocol::ProduceRequest::TopicData;
 
-// What the user may not do to NAME.invalid, and would have to for a bad record of this partition.
-// Only topics with tarry.delay.invalid=dead-letter cost a look at the rules.
+// The operation on NAME.invalid that the user needs for a bad record, and has no right to.  Only
+// topics with tarry.delay.invalid=dead-letter cost a look at the rules.
 class DeadLetterRights {
  public:
   DeadLetterRights(const RequestContext& context, const storage::TopicsImage::TopicPtr& topic) {
@@ -319,7 +319,7 @@ class DeadLetterRights {
 
  private:
   std::optional<AclOperation> lacks_, lacks_to_extend_;
-  std::int32_t partitions_ = 0;  // Of NAME.invalid; 0: there is none yet.
+  std::int32_t partitions_ = 0;  // How many NAME.invalid has; 0: it does not exist yet.
 };
 
 // Looks up the batches of a topic from the place `from` on, at most so many, and adds those whose

@@ -234,7 +234,7 @@ struct UsersAfter {
   std::int64_t more_bytes = 0;
 };
 
-// What there would be: one that exists is changed.
+// The users that there would be after the request: a user that exists is changed.
 asio::awaitable<UsersAfter> users_after(const protocol::AlterUserScramCredentialsRequest& request,
                                         const SecurityImage& image, YieldBudget& budget) {
   UsersAfter after;

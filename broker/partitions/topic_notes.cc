@@ -28,8 +28,8 @@ bool is_same_sender(const TopicNote::Refusal& one, const TopicNote::Refusal& oth
           host_of(one.client->address) == host_of(other.client->address));
 }
 
-void cut_text(std::string& text, std::size_t most) {
-  if (text.size() > most) text.resize(most);
+void cut_text(std::string& text, std::size_t max_bytes) {
+  if (text.size() > max_bytes) text.resize(max_bytes);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t bytes_of_network = 8;  // A /64.
 // A right password waits for what is queued beyond this, however long one failure takes.
-constexpr milliseconds most_free = FailedLogins::max_wait / 2;
+constexpr milliseconds max_free = FailedLogins::max_wait / 2;
 
 // The first bytes of an IPv6 address, which are its network; any other host as it is.
 std::string address_in(std::string_view host) {
@@ -76,7 +76,7 @@ milliseconds FailedLogins::wait_of_success(std::string_view host, MonoTime now,
   if (found == of_.end()) return milliseconds{0};
   // A delay that is as long as the whole queue would leave no part of it that a right password
   // waits for.
-  const auto free = std::min(delay_of(base, max_factor), most_free);
+  const auto free = std::min(delay_of(base, max_factor), max_free);
   const auto ahead = std::chrono::ceil<milliseconds>(found->second->answered - now - free);
   return std::clamp(ahead, milliseconds{0}, max_wait);
 }

@@ -57,7 +57,7 @@ class SecurityImage {
   static constexpr std::size_t max_bytes = std::size_t{32} << 20;
   static constexpr std::string_view above_max_bytes =
       "Users and rules would have more than 32 MiB together.";
-  // Of the rows of users and rules.
+  // The size of the rows of users and rules.
   std::size_t bytes() const { return bytes_; }
 
   const std::set<AclBinding>& rules() const { return rules_; }
@@ -100,7 +100,7 @@ class SecurityImage {
   struct Verdict {
     bool any_rule = false, denied = false, allowed = false;
   };
-  // What the rules for one principal from one host say of all resources of a kind together.
+  // The rules for one principal from one host, summed up over all resources of a kind.
   struct Summary {
     // By the operations' numbers.
     std::bitset<16> allowed;     // For some name.

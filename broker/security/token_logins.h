@@ -6,7 +6,7 @@
 // The file is read again when it has changed, no more often than once a second, and on SIGHUP.  One
 // that cannot be used changes nothing but the log.
 //
-// Shared by all shards.  Reading blocks, so it is done on a thread where that may be.
+// Any thread: all shards share it.  Reading the file blocks, so a shard lets the pool do it.
 
 #include <atomic>
 #include <memory>

@@ -46,8 +46,8 @@ using TopicPtr = storage::TopicsImage::TopicPtr;
 
 // 1 to 249 of [A-Za-z0-9._-], not "." and not ".."; empty when it is a topic's name, else why not.
 std::string topic_name_error(std::string_view name);
-// Why a topic cannot have so many partitions: each has a directory NAME-PARTITION, and a name and a
-// number that are allowed can be too long together.  Empty when it can.
+// The reason why a topic cannot have so many partitions; empty if it can.  Each has a directory
+// NAME-PARTITION, and an allowed name with an allowed number can be too long together.
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions);
 
 // Hands a change of the topics to every shard; the Broker implements it.  Called on shard 0's

@@ -360,14 +360,14 @@ asio::awaitable<std::optional<storage::PendingPage>> page_of_id(
   co_return page;
 }
 
-// What the engines know at once; empty: the store has to be searched.
+// The answer, if the engines know it at once; empty: the store has to be searched.
 asio::awaitable<std::optional<storage::PendingPage>> page_without_search(
     Broker& broker, Shard& here, const DelayedQuery& query, const storage::PendingQuery& asked_for,
     bool& written) {
   const auto id = only_match(asked_for.id);
   if (!id || id->empty()) co_return std::nullopt;
   if (!query.topic && !written) {
-    // What arrives is in no topic's count before it is in the store.
+    // A record that is arriving is in no topic's count before it is in the store.
     co_await write_pending(broker, here);
     written = true;
   }

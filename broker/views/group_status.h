@@ -40,8 +40,8 @@ struct GroupSummary {
   std::size_t offsets = 0;  // Partitions with a committed offset.
 };
 
-// What a step counts for one of them (broker/context/yield_budget.h), which lies anywhere in
-// memory: a step has 250.
+// The cost of one of them in a step (broker/context/yield_budget.h), which has 250 of these: each
+// lies anywhere in memory.
 inline constexpr std::size_t summary_microseconds = 4;
 
 // In the order of their ids.

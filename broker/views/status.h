@@ -111,8 +111,8 @@ boost::asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& 
 // The sums of the sizes of the broker's files.
 struct BytesOnDisk {
   std::uint64_t all = 0;
-  std::uint64_t logs = 0;      // Of these: the segments of partitions and their indexes,
-  std::uint64_t journals = 0;  //   and the journals.
+  std::uint64_t logs = 0;      // Part of `all`: the segments of partitions and their indexes.
+  std::uint64_t journals = 0;  // Part of `all`.
 };
 
 // Walks through the directories: blocks.

@@ -219,7 +219,8 @@ int run_produce_bench(const SendOptions& options) {
   if (rate == 0 && !options.load.count) {
     load.plan.count = unlimited_records;
     duration = given_duration(options.load.duration).value_or(default_duration);
-    if (*duration == 0ms) return usage_error("--duration: 0 is no time to send records in");
+    if (*duration == 0ms)
+      return usage_error("--duration: 0 leaves no time to send records; give a longer one");
   } else {
     const auto records = planned_records(options.load, rate);
     if (!records) return usage_error(records.error());
@@ -322,7 +323,7 @@ int run_consume_bench(const ReadOptions& options) {
   bench.on_wait = [&progress](std::uint64_t records) {
     if (::isatty(STDERR_FILENO) != 1) return;
     progress.clear();
-    complain(fmt::format("{} read, which are all; waiting for more",
+    complain(fmt::format("{} read, the end of the topic; waiting for more",
                          counted(records, "record", "records")));
   };
   const auto result = measure_consume(bench, [&](std::uint64_t records) { progress.at(records); });
@@ -386,7 +387,7 @@ void add_bench_load(CLI::App& group, Chosen& chosen) {
 
   const auto [consume, read] = add_broker_command<ReadOptions>(
       group, chosen, "consume",
-      "Measures how fast a broker gives the records of a topic; ends with one line of JSON",
+      "Measures how fast a broker serves the records of a topic; ends with one line of JSON",
       run_consume_bench);
   consume->add_option("--topic", read->topic, "The topic to read")
       ->option_text("TOPIC")

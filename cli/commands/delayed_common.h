@@ -74,8 +74,8 @@ std::string due_field(const Json& record, const Output& out);
 // The style of a row: red if the record is overdue.
 Style style_of(const Json& record);
 
-// What became of an id under which nothing is pending, to be put behind such an error; empty: the
-// broker remembers nothing.
+// The end of an error about an id under which nothing is pending: the last thing that happened to
+// it.  Empty: the broker remembers nothing.
 std::string last_event_text(AdminClient& admin, const DelayedOptions& options,
                             const std::string& id);
 

@@ -77,7 +77,7 @@ constexpr auto patience = 1s;
 // The settings and the user of the package's service.
 constexpr const char* package_settings = "/etc/tarry/tarry.properties";
 constexpr const char* package_user = "tarry";
-constexpr const char* package_group = "/system.slice/tarry.service";  // Of systemd.
+constexpr const char* package_group = "/system.slice/tarry.service";  // As systemd names it.
 
 // The first ones are enough to see a copy that was made as another user.
 constexpr int max_files_looked_at = 10'000;
@@ -216,7 +216,7 @@ class Doctor {
   void note_guarded(const BrokerOptions& broker, const std::string& why) {
     is_running_ = true;
     add("broker", Level::problem,
-        fmt::format("a broker runs at {}, but could not be asked how it is: {}", cell(broker.admin),
+        fmt::format("a broker runs at {}, but its status could not be read: {}", cell(broker.admin),
                     why));
   }
 
@@ -285,7 +285,7 @@ class Doctor {
                                   : status.error().message;
       return add(
           "broker", Level::ok,
-          "checking what a start needs, because no broker of these settings answers: " + why);
+          "checking what a start needs, because no broker with these settings answers: " + why);
     }
     const Json json = parse_json(*status);
     if (!json.is_object() || !json.contains("data") || !json["data"].is_string()) return;
@@ -354,8 +354,8 @@ class Doctor {
       add("ports", Level::ok, fmt::format("{} is free", where.text()));
       // The admin asks for its token: for changes always, and beyond loopback for reading too.
       if (listener == nullptr) return;
-      access.push_back(
-          check_access(where.text(), bound->is_loopback(), server::asks_who_connects(*listener)));
+      access.push_back(check_access(where.text(), bound->is_loopback(),
+                                    server::authenticates_clients(*listener)));
     };
     for (const auto& listener : config_->listeners) check(listener.listen, "listeners", &listener);
     if (config_->admin) check(*config_->admin, "tarry.admin.listener", nullptr);

@@ -210,8 +210,8 @@ class Importer {
       configs.try_emplace("retention.ms", "-1");
       configs.try_emplace("retention.bytes", "-1");
       outcome.notes.emplace_back(
-          "was compacted: keeps its holes, is not compacted any more, and nothing of it is deleted "
-          "unless --config or `tarry topic alter` set retention.ms or retention.bytes");
+          "was compacted: it keeps its holes and is not compacted any more; its records are kept "
+          "for ever unless --config or `tarry topic alter` sets retention.ms or retention.bytes");
     }
     auto checked = server::check_new_topic(
         topic.name, static_cast<std::int32_t>(topic.partitions.size()), configs);
@@ -378,9 +378,9 @@ class Importer {
       complain("no directory has __consumer_offsets: there are no committed offsets to import");
     }
     if (group_records_skipped_ > 0) {
-      complain(
-          fmt::format("__consumer_offsets: {} of members and assignments skipped: groups join anew",
-                      counted(group_records_skipped_, "record", "records")));
+      complain(fmt::format(
+          "__consumer_offsets: {} of members and assignments skipped; the members join again",
+          counted(group_records_skipped_, "record", "records")));
     }
     complain(fmt::format("{} bytes {}, {} were free", grouped(needed_),
                          options_.dry_run ? "would be copied" : "to copy", grouped(free_)));
@@ -409,26 +409,27 @@ void add_import_log(CLI::App& program, Chosen& chosen) {
   auto options = std::make_shared<ImportOptions>();
   auto* command = program.add_subcommand(
       "import-log",
-      "Copies the topics of an Apache Kafka broker that does not run from its log directories into "
-      "a data directory that no broker uses");
+      "Copies topics from the log directories of an Apache Kafka broker into a data directory; "
+      "neither broker may be running");
   command->add_option("DIR", options->directories, "Log directories of Kafka (its log.dirs)")
       ->option_text("DIR...")
       ->required();
   command
       ->add_option("--data", options->data,
-                   "The data directory, made if it is not there [default: ./tarry-data]")
+                   "The data directory; created if it does not exist [default: ./tarry-data]")
       ->option_text("DIR");
   command
-      ->add_option("--log-dir", options->logs,
-                   "Where the partitions are to be, if the broker's log.dirs is set [default: logs "
-                   "in the data directory]")
+      ->add_option(
+          "--log-dir", options->logs,
+          "The directory for the partitions, if the broker's log.dirs is set [default: logs "
+          "in the data directory]")
       ->option_text("DIR");
   add_repeated(*command, "--topic", options->topics, "Only topics that match")->option_text("GLOB");
   add_repeated(*command, "--config", options->configs, "A config of all imported topics")
       ->option_text("KEY=VALUE")
       ->check(is_key_value);
   command->add_flag("--no-offsets", options->no_offsets,
-                    "Leaves out what consumer groups have committed");
+                    "Leaves out the committed offsets of consumer groups");
   command
       ->add_option("--offsets-partitions", options->offsets_partitions,
                    "How many partitions __consumer_offsets has in Kafka, if its "
@@ -436,7 +437,7 @@ void add_import_log(CLI::App& program, Chosen& chosen) {
       ->option_text("N")
       ->check(CLI::Range(1, max_offsets_partitions));
   command->add_flag("--dry-run", options->dry_run,
-                    "Checks everything and tells what would be imported; makes nothing");
+                    "Checks everything and shows what would be imported; changes nothing");
   command->add_flag("--json", options->json, "Prints JSON, one object per line");
   command->callback(
       [options, &chosen] { chosen.run = [options] { return import_log(*options); }; });

@@ -101,7 +101,8 @@ constexpr const char* several_of_one_id =
     "--id: an id names one record, but several were given, and the last would replace the others; "
     "nothing was sent";
 
-// What the broker would refuse in the words of headers that nobody typed; empty: nothing.
+// The error for options that the broker would refuse by the names of headers, which the user did
+// not type; empty: there is none.
 std::string wrong_schedule(const ProduceOptions& options) {
   // Any header may be one of these: the broker can have names of its own for them.
   const bool has_cron = options.cron || !options.headers.empty();

@@ -198,7 +198,7 @@ void add_relay(CLI::App& program, Chosen& chosen) {
                 "Delivers to the partition that has the number of the source partition (default: "
                 "the key decides, as in the Java client)");
   add("--data", command->relay.data, "DIR",
-      "The directory of this member's name and its store of pending records (default "
+      "The directory for this member's name and its store of pending records (default "
       "./tarry-relay)");
   add("--instance", command->relay.instance, "ID",
       "The name of this member in /status and logs (default: generated once, and kept in the data "
@@ -211,11 +211,11 @@ void add_relay(CLI::App& program, Chosen& chosen) {
   add("--admin-loopback-reads", command->loopback_reads, "open|token",
       "token: reading on loopback needs a token, too (default open)");
   add("--admin-tls-keystore", command->keystore, "FILE",
-      "A PEM file with the admin's private key and certificates: the admin serves HTTPS only, and "
-      "asks the other members so");
+      "A PEM file with the admin's private key and certificates; with it the admin serves HTTPS "
+      "only, and uses HTTPS to reach the other members");
   add("--admin-ca", command->relay.admin.ca, "FILE",
-      "The authorities in PEM that have signed the other members' certificates (default: the "
-      "system's)")
+      "A PEM file with the authorities that have signed the other members' certificates (default: "
+      "the system's)")
       ->needs("--admin-tls-keystore");
   add("--advertise", command->relay.advertise, "HOST:PORT",
       "The address at which the other members reach this member's admin (default: that of "

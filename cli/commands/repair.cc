@@ -89,17 +89,18 @@ void print_summary(const storage::Repair& repair, std::size_t found, std::size_t
   }
   for (const auto& note : repair.notes()) out.line(cell(note));
   out.line(fmt::format(
-      "{} and {} looked at, {} damaged", counted(repair.partitions(), "partition", "partitions"),
+      "{} and {} checked, {} damaged", counted(repair.partitions(), "partition", "partitions"),
       counted(repair.batches(), "batch", "batches"), counted(found, "place", "places")));
 }
 
 int repair(const RepairOptions& options) {
   if (options.dry_run == options.truncate) {
     return usage_error(options.dry_run ? "--dry-run excludes --truncate"
-                                       : "--dry-run (only look) or --truncate (repair) is missing");
+                                       : "give --dry-run (only check) or --truncate (repair)");
   }
   std::error_code failed;
   auto data = std::filesystem::absolute(options.directory, failed).lexically_normal();
+  // DIR may end in a slash, which would be an empty name.
   if (!data.has_filename()) data = data.parent_path();
   const std::string logs = options.logs.empty()
                                ? (data / "logs").string()
@@ -109,6 +110,7 @@ int repair(const RepairOptions& options) {
           storage::DataDirectory::must_be_whole(disk, data.string(), options.truncate);
       !whole)
     return failure(whole.error().message);
+  // --dry-run has a lock, too: files that a broker writes meanwhile would look damaged.
   const auto use = options.truncate ? DirectoryLock::For::writing : DirectoryLock::For::reading;
   const auto lock = DirectoryLock::take(data.string(), use, "stop it first");
   if (!lock) return failure(lock.error().message);
@@ -130,6 +132,7 @@ int repair(const RepairOptions& options) {
       print_finding(finding, out);
     }
   }
+  // Everything is shown before anything is changed.
   out.flush();
   std::size_t left = findings.size();
   if (options.truncate) {
@@ -155,19 +158,18 @@ int repair(const RepairOptions& options) {
 void add_repair(CLI::App& program, Chosen& chosen) {
   auto options = std::make_shared<RepairOptions>();
   auto* command = program.add_subcommand(
-      "repair",
-      "Finds what is damaged in the data directory of a broker that does not run, and "
-      "repairs it");
+      "repair", "Finds and repairs damage in the data directory of a broker that is not running");
   command->add_option("DIR", options->directory, "The data directory")->required();
   command->add_flag("--dry-run", options->dry_run,
-                    "Tells what is damaged, what a repair would do and what would be lost; changes "
+                    "Shows what is damaged, what a repair would do and what would be lost; changes "
                     "nothing");
-  command->add_flag("--truncate", options->truncate,
-                    "Repairs: cuts damaged segments at the last whole batch, keeps what is cut off "
-                    "in files beside them, and makes indexes anew");
+  command->add_flag(
+      "--truncate", options->truncate,
+      "Repairs: cuts damaged segments at the last whole batch, keeps the cut parts in "
+      "files beside them, and rebuilds indexes");
   command
       ->add_option("--log-dir", options->logs,
-                   "Where the partitions are, if the broker's log.dirs is set [default: DIR/logs]")
+                   "The directory of the partitions, if log.dirs is set [default: DIR/logs]")
       ->option_text("DIR");
   command->add_flag("--json", options->json, "Prints JSON, one object per line");
   command->callback([options, &chosen] { chosen.run = [options] { return repair(*options); }; });

@@ -28,7 +28,7 @@ bool was_interrupted() {
 void note_hangups() {
   struct sigaction action {};
   action.sa_handler = [](int) { hung_up = 1; };
-  action.sa_flags = SA_RESTART;  // What waits goes on waiting.
+  action.sa_flags = SA_RESTART;  // A call that waits goes on waiting.
   ::sigaction(SIGHUP, &action, nullptr);
 }
 

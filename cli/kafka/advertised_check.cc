@@ -25,7 +25,7 @@ constexpr int connect_patience_ms = 1000;
 
 // One of them is reason enough, and each that does not answer costs the patience.
 constexpr int max_brokers_tried = 3;
-constexpr int max_addresses_tried = 4;  // Of one name.
+constexpr int max_addresses_tried = 4;  // For one name.
 
 // A broker's text goes to a terminal; a name of DNS is not longer.
 constexpr std::size_t max_host_shown = 255;

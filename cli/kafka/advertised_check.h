@@ -18,7 +18,7 @@ namespace tarry::cli {
 struct UnreachableBroker {
   std::string answered;    // The address that the metadata came from.
   std::string advertised;  // The address in it to which nobody can connect.
-  std::string reason;      // Of the last attempt.
+  std::string reason;      // Why the last attempt failed.
 };
 
 // Connects to the brokers that the metadata lists, one after the other, and tells the first that
@@ -26,7 +26,7 @@ struct UnreachableBroker {
 // most, beside what the system takes to resolve a name.
 std::optional<UnreachableBroker> find_unreachable(const struct rd_kafka_metadata& metadata);
 
-// What is wrong and what to do, for the user.
+// The error for the user: what is wrong, and what to do.
 std::string unreachable_text(const UnreachableBroker& broker);
 
 }  // namespace tarry::cli

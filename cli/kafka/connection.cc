@@ -47,7 +47,7 @@ bool logs_in(const std::vector<std::string>& properties) {
   return protocol.starts_with("sasl_");
 }
 
-// What librdkafka says against it; empty: nothing.
+// librdkafka's objection to the property; empty: it has none.
 std::string problem_of_property(rd_kafka_conf_t* config, std::string_view key_value) {
   const auto equals = key_value.find('=');
   const std::string key(key_value.substr(0, equals));
@@ -199,7 +199,7 @@ void KafkaConnection::poll(milliseconds wait) {
 
 std::unexpected<Error> KafkaConnection::timeout_error() {
   poll();  // The reason may not have been taken yet.
-  // What can be done about it was said before.
+  // The user has been told before what can be done about it.
   if (is_unreachable()) {
     return fail(Errc::io, fmt::format("no answer from {} within {}", unreachable_,
                                       format_duration(settings_.timeout)));

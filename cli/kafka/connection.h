@@ -109,7 +109,7 @@ class KafkaConnection {
   const KafkaCallbacks callbacks_;
   rd_kafka_t* client_ = nullptr;   // Null only while open() has not made it.
   std::string last_failure_;       // The error of the last connection that failed; empty: none did.
-  std::string login_failure_;      // Of the last login that failed; empty: none did.
+  std::string login_failure_;      // The reason of the last failed login; empty: none failed.
   bool all_brokers_down_ = false;  // librdkafka has said so, and nothing came since.
   bool is_lost_ = false;
   int answers_ = 0;  // In a row, while the connection is lost.

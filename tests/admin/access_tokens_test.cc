@@ -93,9 +93,9 @@ TEST_SUITE("access tokens") {
     CHECK(log.count("audit: night-shift with the role operate from 127.0.0.1:") == 1);
     CHECK(log.count(" on the admin: DELETE /topics/t: denied (403)") == 1);
     admin.ask("DELETE", "/topics/t");
-    CHECK(log.count("audit: somebody without a token from 127.0.0.1:") == 1);
+    CHECK(log.count("audit: a client without a token from 127.0.0.1:") == 1);
     admin.ask("DELETE", "/topics/t", with(std::string(32, 'x')));
-    CHECK(log.count("audit: somebody with a wrong token from 127.0.0.1:") == 1);
+    CHECK(log.count("audit: a client with a wrong token from 127.0.0.1:") == 1);
     auto foreign = with(owner);
     foreign["Origin"] = "http://evil.example";
     admin.ask("DELETE", "/topics/t", foreign);

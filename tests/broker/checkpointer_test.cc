@@ -202,7 +202,7 @@ TEST_SUITE("checkpointer") {
     world.broker().look_at_disk();
     world.run();
     CHECK_FALSE(world.broker().lost_directory());
-    CHECK(log.count("is there again: the broker accepts records") == 1);
+    CHECK(log.count("is back: the broker accepts records") == 1);
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"after"}})).base_offset == 1);
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"before", "after"});

@@ -361,7 +361,7 @@ def _(ctx):
     for flag in ("--dry-run", "--truncate"):
         code, findings, summary = repair(broker, flag)
         assert code == 1 and [found["kind"] for found in findings] == ["journal"] and not findings[0]["repairable"], findings
-        assert summary["partitions"] == 0 and any("was not looked at" in note for note in summary["notes"]), summary
+        assert summary["partitions"] == 0 and any("was not checked" in note for note in summary["notes"]), summary
         now = tree(broker.data)
         before.pop(".lock", None), now.pop(".lock", None)
         assert now == before

@@ -424,7 +424,7 @@ def _(ctx):
         assert done.returncode == 1 and problem["check"] == "broker" and f"a broker runs at {admin}, but" in problem["detail"] and place in problem["detail"], (words, rows)
     assert broker.stop() == 0
     done = run(broker.binary, "doctor", "--config", file, check=False, env={"TARRY_BROKERS": "", "TARRY_ADMIN": "", "TARRY_ADMIN_TOKEN": ""})
-    assert done.returncode == 0 and f"because no broker of these settings answers: nothing listens at {admin}\n" in done.stdout, done
+    assert done.returncode == 0 and f"because no broker with these settings answers: nothing listens at {admin}\n" in done.stdout, done
 
 
 @case("tarry doctor takes the 401 of another program for no broker")

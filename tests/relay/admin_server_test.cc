@@ -362,10 +362,10 @@ TEST_CASE("a role in admin.tokens allows at a member what it says, and each refu
   };
   const char* const record = "/delayed/o.delayed/x?partition=0";
   CHECK(status("DELETE", record, "") == 401);
-  CHECK(log.count("audit: somebody without a token from 127.0.0.1:") == 1);
+  CHECK(log.count("audit: a client without a token from 127.0.0.1:") == 1);
   CHECK(log.count(" on the admin: DELETE /delayed/o.delayed/x?partition=0: denied (401)") == 1);
   CHECK(status("PATCH", record, std::string(32, 'x')) == 401);
-  CHECK(log.count("audit: somebody with a wrong token from 127.0.0.1:") == 1);
+  CHECK(log.count("audit: a client with a wrong token from 127.0.0.1:") == 1);
   CHECK(status("DELETE", record, reader) == 403);
   CHECK(log.count("audit: prometheus with the role read from 127.0.0.1:") == 1);
   CHECK(status("GET", "/status?scope=member", reader) == 200);

@@ -304,11 +304,11 @@ TEST_SUITE("config") {
                                    {"ssl.truststore.location", "/ca.pem"}})});
     REQUIRE(config.listeners.size() == 3);
     // Without TLS there is no certificate to ask for.
-    CHECK_FALSE(asks_who_connects(config.listeners[0]));
-    CHECK(asks_who_connects(config.listeners[1]));
-    CHECK(asks_who_connects(config.listeners[2]));
+    CHECK_FALSE(authenticates_clients(config.listeners[0]));
+    CHECK(authenticates_clients(config.listeners[1]));
+    CHECK(authenticates_clients(config.listeners[2]));
     const auto open = made({set({{"listeners", "SSL://:2"}, {"ssl.client.auth", "requested"}})});
-    CHECK_FALSE(asks_who_connects(open.listeners[0]));
+    CHECK_FALSE(authenticates_clients(open.listeners[0]));
   }
 
   TEST_CASE("a setting of logins may be given for a mechanism of a listener") {

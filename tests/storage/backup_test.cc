@@ -216,7 +216,7 @@ TEST_SUITE("backup") {
       const auto begun = rig.begin();
       REQUIRE_FALSE(begun);
       CHECK(begun.error().code == Errc::invalid);
-      CHECK(tells(begun.error(), rig.data + where + " is not Tarry's own"));
+      CHECK(tells(begun.error(), rig.data + where + " was not made by Tarry"));
       CHECK(read_whole(foreign) == "mine");
       CHECK_FALSE(fs::exists(rig.target));
       fs::remove_all(rig.data + where);

@@ -422,7 +422,7 @@ TEST_CASE("a part that a start has saved fills a gap between two segments, if it
   log.facts.saved = {path};
   const auto found = log.inspect();
   REQUIRE(found.findings().size() == 1);
-  CHECK(found.findings().front().problem.contains("behind them it is broken"));
+  CHECK(found.findings().front().problem.contains("the rest of it is damaged"));
   CHECK(found.findings().front().lost_from == 50);
   CHECK(found.findings().front().lost_until == 60);
   log.repair();

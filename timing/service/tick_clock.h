@@ -5,6 +5,8 @@
 // Tick 0 is when the clock was made.  Deadlines are rounded up and the present is rounded down, so
 // that no timer is early.  A time before tick 0 is tick 0; one that is farther away than the
 // clock's type can say is its largest.
+//
+// Constant after construction: any thread, if `clock` may be called by any.
 
 #include <chrono>
 #include <cstdint>
