@@ -29,6 +29,7 @@ class CrowdedDisk final : public storage::Disk {
     free = std::uint64_t{1} << 40;
   }
   bool without_files = false;      // No file can be opened, but for reading records.
+  bool without_lists = false;      // No directory can be read.
   bool without_deletions = false;  // No segment can be deleted.
   int refused = 0;                 // How often a file could not be opened.
   int asked = 0;                   // How often somebody asked how much is free.
@@ -44,6 +45,7 @@ class CrowdedDisk final : public storage::Disk {
     return disk_.open(path, options);
   }
   Result<std::vector<storage::DirectoryEntry>> list(const std::string& directory) override {
+    if (without_lists) return fail(Errc::exhausted, directory + ": opendir: Too many open files");
     return disk_.list(directory);
   }
   Result<> make_directories(const std::string& directory) override {
