@@ -32,7 +32,8 @@ struct DirtyLogs::LogFlush {
 
 struct DirtyLogs::Run {
   std::vector<TopicPartition> logs;
-  std::size_t next = 0;  // The first of `logs` that no batch has had.
+  std::size_t next = 0;   // The first of `logs` that no batch has had.
+  std::size_t bytes = 0;  // As DirtyLogs::bytes() was when it began.
   std::vector<LogFlush> batch;
   std::move_only_function<void(Result<>)> done;
 };
@@ -43,9 +44,10 @@ DirtyLogs::DirtyLogs(ShardContext& shard, Partitions& partitions, ShortageRetry&
 DirtyLogs::~DirtyLogs() = default;
 
 void DirtyLogs::note(Partition& partition, std::size_t bytes) {
-  if (partition.retired()) return;
-  dirty_.insert(partition.id());
+  // The bytes of a deleted topic count too.  The engine has counted them as unwritten, and they
+  // count there no more when the flush has ended that is asked for because of bytes().
   bytes_ += bytes;
+  if (!partition.retired()) dirty_.insert(partition.id());
 }
 
 void DirtyLogs::clear() {
@@ -56,6 +58,7 @@ void DirtyLogs::clear() {
 void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
   auto run = std::make_shared<Run>();
   run->logs.assign(dirty_.begin(), dirty_.end());
+  run->bytes = bytes_;
   run->done = std::move(done);
   // Logs that are noted from here on are for the next flush.
   clear();
@@ -124,6 +127,7 @@ void DirtyLogs::batch_ran(std::shared_ptr<Run> run) {
   }
   if (!failed) return next_batch(std::move(run));
   note_rest(*run);
+  bytes_ += run->bytes;
   run->done(std::unexpected(*failed));
 }
 
