@@ -1,6 +1,7 @@
 #include "broker/checkpoint/dirty_logs.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -27,6 +28,14 @@ struct DirtyLogs::LogFlush {
   storage::Flush flush;
   Result<storage::FlushDone> done = fail(Errc::exhausted, "not run yet");
 
+  // May be tried again after a lack of memory, too: it writes the same to the same places.
+  Result<storage::FlushDone> run() {
+    try {
+      return flush.run(true);
+    } catch (const std::bad_alloc&) {
+      return fail(Errc::exhausted, "no memory");  // Short enough to need no allocation.
+    }
+  }
   bool must_run() const { return !done && done.error().code == Errc::exhausted; }
 };
 
@@ -59,6 +68,8 @@ void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
   auto run = std::make_shared<Run>();
   run->logs.assign(dirty_.begin(), dirty_.end());
   run->bytes = bytes_;
+  // Ahead, because a log of which a flush was planned waits for its end.
+  run->batch.reserve(std::min(run->logs.size(), logs_per_batch));
   run->done = std::move(done);
   // Logs that are noted from here on are for the next flush.
   clear();
@@ -84,7 +95,7 @@ void DirtyLogs::run_batch(std::shared_ptr<Run> run) {
   shard_.background().run(
       [run] {
         for (auto& one : run->batch) {
-          if (one.must_run()) one.done = Background::caught([&] { return one.flush.run(true); });
+          if (one.must_run()) one.done = Background::caught([&] { return one.run(); });
         }
       },
       [this, run]() mutable {

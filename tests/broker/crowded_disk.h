@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ class CrowdedDisk final : public storage::Disk {
   bool without_files = false;      // No file can be opened, but for reading records.
   bool without_lists = false;      // No directory can be read.
   bool without_deletions = false;  // No segment can be deleted.
+  int without_memory = 0;          // So many segments are not opened to be written, for lack of it.
   int refused = 0;                 // How often a file could not be opened.
   int asked = 0;                   // How often somebody asked how much is free.
 
@@ -39,6 +41,10 @@ class CrowdedDisk final : public storage::Disk {
     if (without_files) {
       ++refused;
       return fail(Errc::exhausted, path + ": open: Too many open files");
+    }
+    if (options.write && path.ends_with(".log") && without_memory > 0) {
+      --without_memory;
+      throw std::bad_alloc();
     }
     if (options.write && !full_for.empty() && path.ends_with(full_for))
       return fail(Errc::no_space, path + ": No space left on device");
