@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
@@ -27,6 +28,16 @@ Result<> make_file(Disk& disk, const std::string& path, std::uint64_t bytes) {
     return taken;
   }
   return {};
+}
+
+// A spare is wanted, not needed: without memory it is made later, or has no zeros.
+template <typename Work>
+Result<> with_memory(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::exhausted, "no memory");  // Short enough to need no allocation.
+  }
 }
 
 // A file that is not there may be there again when its directory is: the data directory may have
@@ -587,7 +598,8 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
   auto spare = std::make_shared<JournalFile>();
   spare->path = new_spare_path();
   spare->bytes = bytes;
-  run([&disk = disk_, path = spare->path, bytes] { return make_file(disk, path, bytes); },
+  run([&disk = disk_, path = spare->path,
+       bytes] { return with_memory([&] { return make_file(disk, path, bytes); }); },
       [this, spare, ahead](Result<> made) {
         preparing_ = false;
         if (failure_) return;
@@ -625,12 +637,14 @@ void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t 
   spare->filling = true;
   const auto end = std::min(at + zeros_bytes, spare->bytes);
   run(
-      [&disk = disk_, path = spare->path, at, end, last = end == spare->bytes]() -> Result<> {
-        auto file = disk.open(path, {.write = true, .direct = true});
-        if (!file) return std::unexpected(file.error());
-        const AlignedBuffer zeros(static_cast<std::size_t>(end - at));
-        if (auto written = (*file)->pwrite(at, zeros.view()); !written) return written;
-        return last ? (*file)->sync() : Result<>{};
+      [&disk = disk_, path = spare->path, at, end, last = end == spare->bytes] {
+        return with_memory([&]() -> Result<> {
+          auto file = disk.open(path, {.write = true, .direct = true});
+          if (!file) return std::unexpected(file.error());
+          const AlignedBuffer zeros(static_cast<std::size_t>(end - at));
+          if (auto written = (*file)->pwrite(at, zeros.view()); !written) return written;
+          return last ? (*file)->sync() : Result<>{};
+        });
       },
       [this, spare, end](Result<> filled) {
         spare->filling = false;

@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -160,9 +162,11 @@ class MovedDisk final : public Disk {
  public:
   explicit MovedDisk(Disk& disk) : disk_(disk) {}
   bool away = false;
+  std::function<bool(const OpenOptions&)> lacks_memory;  // For a spare; empty: never.
 
   Result<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
     if (away) return not_there(path);
+    if (lacks_memory && path.ends_with(".spare") && lacks_memory(options)) throw std::bad_alloc();
     return disk_.open(path, options);
   }
   Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
@@ -882,6 +886,39 @@ TEST_SUITE("journal") {
       rig.journal->retry_space();
       rig.settle();
       CHECK_FALSE(rig.journal->is_postponed());
+      CHECK(good == 30);
+      rig.stop();
+      rig.disk.cut_power();
+      CHECK(rig.recover()->size() == 30);
+    }
+  }
+
+  TEST_CASE("a spare that finds no memory is made when there is some, or is used without zeros") {
+    for (const bool while_made : {false, true}) {
+      CAPTURE(while_made);
+      Rig rig;
+      MovedDisk disk(rig.disk);
+      REQUIRE(rig.open(&disk));
+      int lacked = 0, good = 0;
+      const auto count = [&](const Result<>& result) {
+        CHECK(result);
+        ++good;
+      };
+      disk.lacks_memory = [&](const OpenOptions& options) {
+        const bool makes = options.create == OpenOptions::Create::must;
+        lacked += makes == while_made ? 1 : 0;
+        return makes == while_made;
+      };
+      for (int appended = 0; appended < 30; ++appended) {  // Three files.
+        rig.append(Buffer(6000), count);
+        rig.settle();
+      }
+      CHECK(lacked > 0);
+      CHECK(rig.failures.empty());
+      CHECK(rig.postponed.empty() == !while_made);
+      disk.lacks_memory = nullptr;
+      rig.journal->retry_space();
+      rig.settle();
       CHECK(good == 30);
       rig.stop();
       rig.disk.cut_power();
