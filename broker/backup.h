@@ -9,7 +9,7 @@
 //   }
 //
 // Producers go on meanwhile.  Their rounds wait once, for as long as the rounds in flight on all
-// shards take; the files are linked and copied on the pool.
+// shards take (Journal::hold_rounds()); the files are linked and copied on the pool.
 //
 // Whoever drops the run before its end gives the backup up: what it wrote is removed.
 //

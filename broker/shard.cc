@@ -114,7 +114,7 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
       if (i > 0 && i % partitions_a_turn == 0) co_await asio::post(executor(), asio::use_awaitable);
       refresh_config(open[i]);
     }
-    retention_.look_later();
+    retention_.settings_changed();
   }
   if (!other_retention) co_return;
   std::string after;
@@ -169,12 +169,10 @@ std::vector<storage::TopicsImage::TopicPtr> Shard::exchange_and_find_deleted(
       deleted.push_back(topic);
       return;
     }
+    retention_.settings_changed(now->id);
     for (PartitionIndex p = 0; p < now->partitions; ++p) {
       auto* const partition = partitions_.find({now->id, p});
-      if (partition == nullptr) continue;
-      partition->set_config(config_of(*now));
-      // It may have kept everything until now, and then nothing asks retention to look again.
-      retention_.look_later();
+      if (partition != nullptr) partition->set_config(config_of(*now));
     }
   };
   storage::TopicsImage::changes_between(*before, topics(), take);

@@ -93,7 +93,8 @@ class BucketTier {
     std::size_t split_bytes = 0;
     // So many homes are looked at in one turn: some tenths of a millisecond.
     std::size_t homes_a_turn = 4'096;
-    // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.
+    // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.  While a
+    // flush is slow as much may gather again; then only loads write until it has ended.
     std::size_t flush_bytes = 32u << 20;
     // False: nothing comes near.  For the replay of a journal, after which the tier goes.
     bool loads = true;
@@ -254,7 +255,9 @@ class BucketTier {
   };
   std::optional<Earliest> earliest() const;
   // Memory is short and no work is running: call step().  Running work wakes the host itself.
-  bool is_short() const { return !is_at_work() && !no_room_ && wants_to_spill(); }
+  bool is_short() const {
+    return !is_at_work() && !no_room_ && !is_flush_behind_ && wants_to_spill();
+  }
   // Something is to be loaded when memory is free again, of which nobody tells the tier.
   bool waits_for_memory() const { return load_waits_; }
   // The bytes that the host's locators of near records take of the same budget.
@@ -310,6 +313,7 @@ class BucketTier {
   void write_homes(const std::vector<storage::Bucket>& ids);
   void write_rows(bool ends_checkpoint);
   void forget_unneeded();
+  void note_unflushed(std::uint64_t bytes);
   void flush();
 
   storage::BucketStore& store_;
@@ -340,8 +344,9 @@ class BucketTier {
   };
   std::optional<Loading> loading_;  // Empty: there is none.
   bool flushing_ = false;
-  bool no_room_ = false;     // For a flush.
-  bool load_waits_ = false;  // For memory.
+  bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
+  bool no_room_ = false;          // For a flush.
+  bool load_waits_ = false;       // For memory.
   // What could leave memory for a home's next piece has left; the same look again finds nothing
   // more.
   struct EvictedToLoad {

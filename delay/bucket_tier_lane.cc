@@ -58,7 +58,8 @@ bool BucketTier::begin_work(WallTime now) {
     if (begun) return true;
   }
   return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || lookups_.begin() ||
-         deal_months(WallTime::max()) || begin_forget() || begin_disk_sweep();
+         (!is_flush_behind_ && deal_months(WallTime::max())) || begin_forget() ||
+         (!is_flush_behind_ && begin_disk_sweep());
 }
 
 // --- Loading
@@ -136,12 +137,24 @@ bool BucketTier::begin_piece(const Bucket& id) {
   load_waits_ = !has_room();
   if (load_waits_) return false;
   loading_from_ = horizon_.at();
-  lane_.run<storage::Piece>(
+  struct Read {
+    storage::Piece piece;
+    std::uint64_t unflushed = 0;
+  };
+  lane_.run<Read>(
       [&store = store_, owner = owner_, id, from = loading_from_, piece,
-       have = homes_.find(id)->known_keys()] {
-        return store.next_piece(owner, id, from, piece, have);
+       have = homes_.find(id)->known_keys()]() -> Result<Read> {
+        auto found = store.next_piece(owner, id, from, piece, have);
+        if (!found) return std::unexpected(found.error());
+        Read read{.piece = std::move(*found)};
+        // What is not loaded yet was dealt, which writes.
+        if (!read.piece.loaded) read.unflushed = store.unflushed_bytes();
+        return read;
       },
-      [this, id](storage::Piece found) { loaded(id, std::move(found)); });
+      [this, id](Read read) {
+        note_unflushed(read.unflushed);
+        loaded(id, std::move(read.piece));
+      });
   return true;
 }
 
@@ -189,6 +202,7 @@ void BucketTier::begin_deal(const Bucket& month) {
   struct Dealt {
     bool more = false;
     std::set<Bucket> homes;
+    std::uint64_t unflushed = 0;
   };
   lane_.run<Dealt>(
       [&store = store_, owner = owner_, month]() -> Result<Dealt> {
@@ -196,6 +210,7 @@ void BucketTier::begin_deal(const Bucket& month) {
         const auto more = store.deal(owner, month, {});
         if (!more) return std::unexpected(more.error());
         out.more = *more;
+        out.unflushed = store.unflushed_bytes();
         if (out.more) return out;
         const auto homes = store.homes(owner);
         if (!homes) return std::unexpected(homes.error());
@@ -206,6 +221,7 @@ void BucketTier::begin_deal(const Bucket& month) {
       [this, month](const Dealt& dealt) {
         ++stats_.dealt_steps;
         dealt_last_ = true;
+        note_unflushed(dealt.unflushed);
         if (dealt.more) return;
         homes_.left_disk(month);
         for (const auto& home : dealt.homes) homes_.set_on_disk(home);
@@ -225,6 +241,7 @@ void BucketTier::begin_adopt(const Bucket& home) {
 // --- Writing
 
 bool BucketTier::begin_checkpoint_write() {
+  if (is_flush_behind_) return false;  // The end of the flush wakes it.
   std::vector<Bucket> homes;
   std::size_t bytes = 0;
   for_homes(write_next_, [&](const Bucket& id, const Home& home) {
@@ -247,7 +264,7 @@ bool BucketTier::is_worth_writing(const Bucket& id, const Home& home) const {
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || (!wants_to_spill() && !load_waits_)) {
+  if (no_room_ || is_flush_behind_ || (!wants_to_spill() && !load_waits_)) {
     spill_next_.reset();
     return false;
   }
@@ -348,8 +365,18 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
         if (chunks > chunks_freed_here)
           background_.run_and_then([ended = std::move(writing)]() mutable { ended.reset(); },
                                    [] {});
-        if (unflushed >= options_.flush_bytes && !flushing_) flush();
+        note_unflushed(unflushed);
       });
+}
+
+// RocksDB would take eight times flush_bytes (BucketLimits::write_buffer_bytes) twice, and then
+// hold up its writers, on the threads of the pool.  What is not written stays in this tier's
+// memory, which is bounded: producers of delayed records wait when it is spent.
+void BucketTier::note_unflushed(std::uint64_t bytes) {
+  if (bytes < options_.flush_bytes) return;
+  is_flush_behind_ = bytes >= 2 * options_.flush_bytes;
+  // Its end, which a Background may reach at once, allows writes again.
+  if (!flushing_) flush();
 }
 
 // Beside the lane: it changes nothing that anybody reads.
@@ -359,20 +386,27 @@ void BucketTier::flush() {
       [&store = store_, by_host = hooks_.flush] { return by_host ? by_host() : store.flush(); },
       [this, alive = lane_.alive()](const Result<>& flushed) {
         if (!*alive) return;
-        flushing_ = false;
-        if (flushed) return;
-        const Errc code = flushed.error().code;
-        no_room_ = code == Errc::no_space || code == Errc::exhausted;
-        if (!no_room_) lane_.fail(flushed.error());
+        flushing_ = is_flush_behind_ = false;
+        if (!flushed) {
+          const Errc code = flushed.error().code;
+          no_room_ = code == Errc::no_space || code == Errc::exhausted;
+          if (!no_room_) return lane_.fail(flushed.error());
+        }
+        hooks_.wake();
       });
 }
 
 // Writes the rows that belong to no home, at the end of a checkpoint.
 void BucketTier::write_rows(bool ends_checkpoint) {
   if (ends_checkpoint) rows_due_ = false;
-  lane_.run<void>(
-      [&store = store_, writing = unwritten_.begin_write()] { return writing->write_to(store); },
-      [this, alive = lane_.alive(), ends_checkpoint] {
+  lane_.run<std::uint64_t>(
+      [&store = store_, writing = unwritten_.begin_write()]() -> Result<std::uint64_t> {
+        if (auto written = writing->write_to(store); !written)
+          return std::unexpected(written.error());
+        return store.unflushed_bytes();
+      },
+      [this, alive = lane_.alive(), ends_checkpoint](std::uint64_t unflushed) {
+        note_unflushed(unflushed);
         unwritten_.written();
         forget_unneeded();
         if (!ends_checkpoint) return;

@@ -5,11 +5,14 @@
 //
 // It belongs to whoever holds it, on any thread; the Session that is made of it takes all of it.
 
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 
@@ -31,8 +34,30 @@ struct Unread {
   std::size_t ahead_from = 0;
 };
 
+// The descriptor of a socket that no socket object has; closed with its owner, which may be a
+// handler that there was no memory for.
+class LooseDescriptor {
+ public:
+  explicit LooseDescriptor(int number) : number_(number) {}
+  LooseDescriptor(LooseDescriptor&& other) noexcept : number_(other.release()) {}
+  LooseDescriptor& operator=(LooseDescriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~LooseDescriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+
+  int get() const { return number_; }
+  // Somebody else closes it.
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;  // -1: none.
+};
+
 struct ConnectionHandoff {
-  int descriptor;  // The owner of the handoff closes it.
+  LooseDescriptor descriptor;
   boost::asio::ip::tcp protocol = boost::asio::ip::tcp::v4();
   std::string peer;
   broker::ConnectionOrigin origin = {};

@@ -316,8 +316,9 @@ void Server::Parts::make_listeners(std::vector<BoundAddress> bound) {
     entrance.listener = std::make_unique<Listener>(
         loops[0]->context, clock, std::move(bound[i]), *connections, *entrance.rates,
         [this, &entrance](int descriptor, asio::ip::tcp protocol, std::string peer) {
-          ConnectionHandoff handoff{
-              .descriptor = descriptor, .protocol = protocol, .peer = std::move(peer)};
+          ConnectionHandoff handoff{.descriptor = LooseDescriptor(descriptor),
+                                    .protocol = protocol,
+                                    .peer = std::move(peer)};
           handoff.origin.listener = entrance.info;
           accepted(entrance, std::move(handoff));
         });

@@ -698,23 +698,25 @@ bool Session::moved() {
   if (error) return false;
   // Before the descriptor is given away: this shard's watch must not tell of another's session.
   watch_peer(false);
-  ConnectionHandoff handoff{.descriptor = -1,
+  ConnectionHandoff handoff{.descriptor = LooseDescriptor(-1),
                             .protocol = local.protocol(),
                             .peer = connection_.peer(),
                             .origin = connection_.origin(),
                             .software_name = connection_.client_software_name,
                             .software_version = connection_.client_software_version};
   // This also ends the wait for the socket, whose callback holds this session.
-  handoff.descriptor = socket_.release(error);
+  handoff.descriptor = LooseDescriptor(socket_.release(error));
   if (error) return false;
   handoff.tls = std::move(tls_);
   handoff.unread = std::exchange(unread_, {});
   // The unread bytes are charged again where the connection goes.
   count_held();
+  // Without memory for it the connection ends with the handoff, and guarded() closes this session,
+  // which is then the one that tells.
+  owner_.move_to(*there, std::move(handoff));
   closed_ = moved_away_ = true;
   idle_.cancel();
   stalled_.cancel();
-  owner_.move_to(*there, std::move(handoff));
   return true;
 }
 

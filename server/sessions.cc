@@ -1,7 +1,5 @@
 #include "server/sessions.h"
 
-#include <unistd.h>
-
 #include <exception>
 #include <memory>
 #include <string>
@@ -30,12 +28,9 @@ void Sessions::take(ConnectionHandoff handoff) {
   };
   asio::ip::tcp::socket socket(shard.executor());
   boost::system::error_code error;
-  socket.assign(handoff.protocol, handoff.descriptor, error);
-  if (error) {
-    // The socket has not taken it over.
-    ::close(handoff.descriptor);
-    return refused(error.message());
-  }
+  socket.assign(handoff.protocol, handoff.descriptor.get(), error);
+  if (error) return refused(error.message());
+  (void)handoff.descriptor.release();  // The socket has it.
   // end() has closed the others already, and nobody would close this one.
   if (ending) return refused("the broker is stopping");
   std::shared_ptr<Session> session;

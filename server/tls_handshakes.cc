@@ -89,13 +89,12 @@ class TlsHandshakes::Worker {
       end(all_.front(),
           fmt::format("{} handshakes are in progress, which is the limit; the oldest is ended",
                       all_.size()));
-    const int descriptor = handoff.descriptor;
     const auto handshake =
         std::make_shared<Handshake>(context_, std::move(handoff), std::move(context), now);
     boost::system::error_code error;
-    handshake->socket.assign(handshake->handoff.protocol, descriptor, error);
-    // No socket owns it now.
-    if (error) ::close(descriptor);
+    auto& descriptor = handshake->handoff.descriptor;
+    handshake->socket.assign(handshake->handoff.protocol, descriptor.get(), error);
+    if (!error) (void)descriptor.release();  // The socket has it.
     // In the list even if it fails at once, because end() takes it out.
     handshake->place = all_.insert(all_.end(), handshake);
     under_way_ = all_.size();
@@ -151,7 +150,7 @@ class TlsHandshakes::Worker {
     handoff.origin.tls_principal = std::move(*principal);
     boost::system::error_code error;
     // Released, not closed: a session takes the descriptor over.
-    handoff.descriptor = handshake->socket.release(error);
+    handoff.descriptor = LooseDescriptor(handshake->socket.release(error));
     remove(handshake);
     done_(std::move(handoff));
   }

@@ -45,7 +45,8 @@ class Database {
     // The write buffer of each column family, allocated as it fills.  It is larger than what is
     // written between two checkpoints: if RocksDB began a flush by itself and found the disk full,
     // it would take no more writes.  So the caller flushes before this is reached
-    // (unflushed_bytes()).
+    // (unflushed_bytes()).  There are two at most: when the second is full while the first is
+    // flushed, writes wait for that.
     std::size_t write_buffer_bytes = 256u << 20;
     std::size_t block_cache_bytes = 8u << 20;  // For all column families.
     int max_open_files = 128;                  // Tables kept open; each costs some 10 to 50 kB.

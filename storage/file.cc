@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <system_error>
 
 #include <fmt/core.h>
@@ -29,8 +30,13 @@ std::unexpected<Error> system_error(const std::string& path, const char* call, i
   if (number == ENOSPC || number == EDQUOT) code = Errc::no_space;
   if (number == ENOENT) code = Errc::not_found;
   if (number == EEXIST) code = Errc::exists;
-  return fail(code, fmt::format("{}: {}: {}", path, call,
-                                std::error_code(number, std::generic_category()).message()));
+  try {
+    return fail(code, fmt::format("{}: {}: {}", path, call,
+                                  std::error_code(number, std::generic_category()).message()));
+  } catch (const std::bad_alloc&) {
+    // Not instead of the error: what lacks memory may be tried again, and a failed sync may not.
+    return fail(code, "call failed");  // Short enough to need no allocation.
+  }
 }
 
 // For calls that do nothing when they fail.  A write or sync that finds no memory is no such call.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
@@ -27,6 +28,26 @@ Result<> make_file(Disk& disk, const std::string& path, std::uint64_t bytes) {
     return taken;
   }
   return {};
+}
+
+// A spare is wanted, not needed: without memory it is made later, or has no zeros.
+template <typename Work>
+Result<> with_memory(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(Errc::exhausted, "no memory");  // Short enough to need no allocation.
+  }
+}
+
+// A file that is not there may be there again when its directory is: the data directory may have
+// been moved away.  Where the directory is there, nobody brings the file back.
+std::unexpected<Error> not_begun(Disk& disk, const std::string& directory, Error error) {
+  if (error.code == Errc::not_found) {
+    const auto there = disk.list(directory);
+    if (!there && there.error().code == Errc::not_found) error.code = Errc::exhausted;
+  }
+  return std::unexpected(std::move(error));
 }
 
 }  // namespace
@@ -396,11 +417,12 @@ struct Journal::RoundTask {
     if (written) return {};
     if (begins_file()) {
       if (!renamed) {
-        if (auto named = disk.rename(old_path, new_path); !named) return named;
+        if (auto named = disk.rename(old_path, new_path); !named)
+          return not_begun(disk, directory, named.error());
         renamed = true;
       }
       auto opened = disk.open(new_path, {.write = true, .direct = true});
-      if (!opened) return std::unexpected(opened.error());
+      if (!opened) return not_begun(disk, directory, opened.error());
       file = std::move(*opened);
       AlignedBuffer block(block_bytes);
       header.write(block.span());
@@ -429,7 +451,9 @@ struct Journal::RoundTask {
       synced = true;
     }
     // The name too: without it a power cut may keep the bytes and lose the file.
-    if (begins_file()) return disk.sync_directory(directory);
+    if (!begins_file()) return {};
+    if (auto named = disk.sync_directory(directory); !named)
+      return not_begun(disk, directory, named.error());
     return {};
   }
   Outcome timed(Result<> (RoundTask::*step)()) {
@@ -496,6 +520,7 @@ bool Journal::postpone_round(const Outcome& outcome, std::function<void()> again
   if (failure_ || outcome.result || outcome.result.error().code != Errc::exhausted) return false;
   postponed_round_ = std::move(again);
   if (hooks_.on_postponed) hooks_.on_postponed(outcome.result.error());
+  tell_held();
   return true;
 }
 
@@ -573,11 +598,14 @@ void Journal::prepare_spare(std::uint64_t bytes, bool ahead) {
   auto spare = std::make_shared<JournalFile>();
   spare->path = new_spare_path();
   spare->bytes = bytes;
-  run([&disk = disk_, path = spare->path, bytes] { return make_file(disk, path, bytes); },
+  run([&disk = disk_, path = spare->path,
+       bytes] { return with_memory([&] { return make_file(disk, path, bytes); }); },
       [this, spare, ahead](Result<> made) {
         preparing_ = false;
         if (failure_) return;
-        if (!made && made.error().code == Errc::exhausted) {
+        // A new file is not found where its directory is not, which may come back.
+        if (!made &&
+            (made.error().code == Errc::exhausted || made.error().code == Errc::not_found)) {
           spare_postponed_ = true;
           if (hooks_.on_postponed) hooks_.on_postponed(made.error());
           return;
@@ -609,18 +637,23 @@ void Journal::fill_with_zeros(std::shared_ptr<JournalFile> spare, std::uint64_t 
   spare->filling = true;
   const auto end = std::min(at + zeros_bytes, spare->bytes);
   run(
-      [&disk = disk_, path = spare->path, at, end, last = end == spare->bytes]() -> Result<> {
-        auto file = disk.open(path, {.write = true, .direct = true});
-        if (!file) return std::unexpected(file.error());
-        const AlignedBuffer zeros(static_cast<std::size_t>(end - at));
-        if (auto written = (*file)->pwrite(at, zeros.view()); !written) return written;
-        return last ? (*file)->sync() : Result<>{};
+      [&disk = disk_, path = spare->path, at, end, last = end == spare->bytes] {
+        return with_memory([&]() -> Result<> {
+          auto file = disk.open(path, {.write = true, .direct = true});
+          if (!file) return std::unexpected(file.error());
+          const AlignedBuffer zeros(static_cast<std::size_t>(end - at));
+          if (auto written = (*file)->pwrite(at, zeros.view()); !written) return written;
+          return last ? (*file)->sync() : Result<>{};
+        });
       },
       [this, spare, end](Result<> filled) {
         spare->filling = false;
         if (failure_) return;
-        // A spare without zeros will do: syncs over it cost more.
-        if (!filled && filled.error().code != Errc::exhausted) return fail_all(filled.error());
+        // A spare without zeros will do: syncs over it cost more.  One that is not found is so
+        // with its directory, or the round that takes it finds that out.
+        if (!filled && filled.error().code != Errc::exhausted &&
+            filled.error().code != Errc::not_found)
+          return fail_all(filled.error());
         if (!filled) return notify_ready();
         if (!spare->taken && end < spare->bytes) return fill_with_zeros(spare, end);
         notify_ready();
@@ -634,13 +667,17 @@ void Journal::hold_rounds(std::move_only_function<void()> held) {
   tell_held();
 }
 
+// A round that is postponed does nothing and reports nothing while rounds are held.  To wait for it
+// would hold up all shards for as long as a descriptor is missing.
 void Journal::tell_held() {
-  if (on_held_ && !in_flight_) std::exchange(on_held_, nullptr)();
+  if (on_held_ && (!in_flight_ || postponed_round_)) std::exchange(on_held_, nullptr)();
 }
 
 void Journal::release_rounds() {
   holding_rounds_ = false;
   on_held_ = nullptr;
+  // A try that fell into the time of the holding was left out.
+  retry_space();
   notify_ready();
 }
 
@@ -652,7 +689,9 @@ void Journal::keep_files(bool keep) {
 
 void Journal::retry_space() {
   if (failure_) return;
-  if (const auto again = std::exchange(postponed_round_, nullptr)) again();
+  if (!holding_rounds_) {
+    if (const auto again = std::exchange(postponed_round_, nullptr)) again();
+  }
   const bool postponed = std::exchange(spare_postponed_, false);
   if (!disk_is_full_ && !postponed) return;
   // A waiting round may need a file of more than the usual size.

@@ -21,8 +21,9 @@
 //   - A block that was synced is never written again until a checkpoint has passed it.
 //   - A failed write or sync ends the incarnation: nothing is tried again, on_failure is called
 //     once, all waiting completions get the error, and appends are refused from then on.
-//   - A file that cannot be opened for want of descriptors or memory (Errc::exhausted) ends
-//     nothing: the round or spare that needs it is postponed until retry_space().
+//   - A file that cannot be opened for want of descriptors or memory (Errc::exhausted), or because
+//     the data directory is away, ends nothing: the round or spare that needs it is postponed until
+//     retry_space().
 //
 // The bytes are in journal_format.h, reading them again in journal_recovery.h.
 //
@@ -193,8 +194,9 @@ class Journal {
   void checkpoint(Lsn lsn, Completion then);
 
   // No round starts from here until release_rounds().  `held` is called as soon as none is in
-  // flight: in this call, or when that one is durable or the journal fails.  From then on
-  // durable_lsn() stands still, and no later record is reported.  Called once at most.
+  // flight, but for one that is postponed and stays so: in this call, or when that one is durable
+  // or postponed, or the journal fails.  From then on durable_lsn() stands still, and no later
+  // record is reported.  Called once at most.
   void hold_rounds(std::move_only_function<void()> held);
   void release_rounds();
   // While `keep`, files that a checkpoint has passed stay as they are.

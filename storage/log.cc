@@ -66,6 +66,7 @@ Result<BatchHeader> header_at(Bytes bytes) {
 // --- Flush
 
 Result<FlushDone> Flush::run(bool sync) {
+  // An error is moved, never copied: std::bad_alloc must not take the place of a failed sync's.
   const auto run_all = [&]() -> Result<> {
     if (start_) {
       const auto text = start_text(*start_);
@@ -86,7 +87,7 @@ Result<FlushDone> Flush::run(bool sync) {
     }
     if (!sync) return {};
     for (const Offset base : unsynced_) {
-      const auto synced = sync_segment(*disk_, directory_, base);
+      auto synced = sync_segment(*disk_, directory_, base);
       // Retention may have been faster.
       if (!synced && synced.error().code != Errc::not_found) return synced;
     }

@@ -162,6 +162,7 @@ class Flush {
   // Errc::exhausted: a file could not be opened, or the block that a segment ends in not be read,
   // or not be asked whose directory it is.
   // run() may be called again, which writes the same to the same places; until then the Log waits.
+  // So it may after std::bad_alloc, which never comes instead of an error.
   // Any other error is final, as for every write (file.h).
   Result<FlushDone> run(bool sync);
 

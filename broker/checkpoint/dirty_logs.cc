@@ -1,6 +1,7 @@
 #include "broker/checkpoint/dirty_logs.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -27,12 +28,21 @@ struct DirtyLogs::LogFlush {
   storage::Flush flush;
   Result<storage::FlushDone> done = fail(Errc::exhausted, "not run yet");
 
+  // May be tried again after a lack of memory, too: it writes the same to the same places.
+  Result<storage::FlushDone> run() {
+    try {
+      return flush.run(true);
+    } catch (const std::bad_alloc&) {
+      return fail(Errc::exhausted, "no memory");  // Short enough to need no allocation.
+    }
+  }
   bool must_run() const { return !done && done.error().code == Errc::exhausted; }
 };
 
 struct DirtyLogs::Run {
   std::vector<TopicPartition> logs;
-  std::size_t next = 0;  // The first of `logs` that no batch has had.
+  std::size_t next = 0;   // The first of `logs` that no batch has had.
+  std::size_t bytes = 0;  // As DirtyLogs::bytes() was when it began.
   std::vector<LogFlush> batch;
   std::move_only_function<void(Result<>)> done;
 };
@@ -43,9 +53,10 @@ DirtyLogs::DirtyLogs(ShardContext& shard, Partitions& partitions, ShortageRetry&
 DirtyLogs::~DirtyLogs() = default;
 
 void DirtyLogs::note(Partition& partition, std::size_t bytes) {
-  if (partition.retired()) return;
-  dirty_.insert(partition.id());
+  // The bytes of a deleted topic count too.  The engine has counted them as unwritten, and they
+  // count there no more when the flush has ended that is asked for because of bytes().
   bytes_ += bytes;
+  if (!partition.retired()) dirty_.insert(partition.id());
 }
 
 void DirtyLogs::clear() {
@@ -56,6 +67,9 @@ void DirtyLogs::clear() {
 void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
   auto run = std::make_shared<Run>();
   run->logs.assign(dirty_.begin(), dirty_.end());
+  run->bytes = bytes_;
+  // Ahead, because a log of which a flush was planned waits for its end.
+  run->batch.reserve(std::min(run->logs.size(), logs_per_batch));
   run->done = std::move(done);
   // Logs that are noted from here on are for the next flush.
   clear();
@@ -81,7 +95,7 @@ void DirtyLogs::run_batch(std::shared_ptr<Run> run) {
   shard_.background().run(
       [run] {
         for (auto& one : run->batch) {
-          if (one.must_run()) one.done = Background::caught([&] { return one.flush.run(true); });
+          if (one.must_run()) one.done = Background::caught([&] { return one.run(); });
         }
       },
       [this, run]() mutable {
@@ -124,6 +138,7 @@ void DirtyLogs::batch_ran(std::shared_ptr<Run> run) {
   }
   if (!failed) return next_batch(std::move(run));
   note_rest(*run);
+  bytes_ += run->bytes;
   run->done(std::unexpected(*failed));
 }
 

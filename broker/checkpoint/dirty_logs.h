@@ -39,7 +39,8 @@ class DirtyLogs {
   void note(Partition& partition, std::size_t bytes);
   // Its topic is deleted.
   void forget(const TopicPartition& tp) { dirty_.erase(tp); }
-  // Noted since the last flush began.
+  // Noted since the last flush began that did not fail; never less than what the engine has counted
+  // since then of its deliveries (Engine::log_write_begins()), so that it waits for no timer.
   std::size_t bytes() const { return bytes_; }
   void clear();
 

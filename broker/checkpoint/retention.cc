@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 #include <boost/asio/post.hpp>
@@ -17,6 +18,7 @@
 #include "broker/partitions/partitions.h"
 #include "storage/catalog.h"
 #include "storage/file.h"
+#include "storage/log.h"
 #include "storage/segment.h"
 
 namespace tarry::broker {
@@ -25,30 +27,20 @@ namespace {
 // How soon a removal that failed is tried again.  Nothing waits for it but space on the disk.
 constexpr std::chrono::milliseconds retry_after{10'000};
 
-// The partitions of a shard whose logs have a segment: to open the others would give each a
-// directory.  Blocks.
-Result<std::vector<TopicPartition>> partitions_with_segments(const BrokerContext& broker,
-                                                             const std::string& logs,
-                                                             const storage::TopicsImage& topics,
-                                                             std::size_t shard) {
-  const auto directories = broker.disk->list(logs);
-  if (!directories) return std::unexpected(directories.error());
-  std::vector<TopicPartition> found;
-  for (const auto& topic : topics.by_name()) {
-    for (PartitionIndex index = 0; index < topic->partitions; ++index) {
-      const TopicPartition id{topic->id, index};
-      if (broker.shard_index_of(id) != shard) continue;
-      const std::string name = fmt::format("{}-{}", topic->name, index);
-      if (!std::ranges::binary_search(*directories, name, {}, &storage::DirectoryEntry::name))
-        continue;
-      const auto files = broker.disk->list(fmt::format("{}/{}", logs, name));
-      if (!files) continue;  // Who opens it is told why.
-      const bool has_segment = std::ranges::any_of(
-          *files, [](const auto& file) { return storage::segment_base(file.name).has_value(); });
-      if (has_segment) found.push_back(id);
-    }
+// Removes what may go of a log that nobody has open, and lets go of it.  When time makes its next
+// segment go.  Blocks.
+Result<WallTime> remove_of_closed(storage::Disk& disk, const std::string& directory,
+                                  const TopicId& topic, const storage::LogConfig& config,
+                                  WallTime now) {
+  auto opened = storage::Log::open(disk, directory, topic, config);
+  if (!opened) return std::unexpected(opened.error());
+  if (opened->damage) return fail(Errc::corrupt, opened->damage->message);
+  // What is in segments is durable.
+  auto plan = opened->log.plan_retention(now, opened->log.end_offset());
+  if (plan.removal) {
+    if (auto removed = plan.removal->run(); !removed) return std::unexpected(removed.error());
   }
-  return found;
+  return plan.next.value_or(WallTime::max());
 }
 
 }  // namespace
@@ -73,8 +65,18 @@ void Retention::stop() {
   retry_timer_.cancel();
 }
 
+void Retention::settings_changed(const TopicId& topic) {
+  changed_.insert(topic);
+  look_later();
+}
+
+void Retention::settings_changed() {
+  all_changed_ = true;
+  look_later();
+}
+
 void Retention::look() {
-  if (!shard_.lost_directory() && !std::exchange(has_sought_unused_, true)) find_unused();
+  if (!shard_.lost_directory()) look_at_closed();
   // A directory that is away may come back.
   bool any = shard_.lost_directory();
   const WallTime now = shard_.clock().wall();
@@ -91,37 +93,129 @@ void Retention::look() {
   if (any) look_later();
 }
 
-void Retention::find_unused() {
+// --- Partitions that nobody has open
+
+// To open one without a segment would give it a directory.  Blocks.
+Result<std::vector<Retention::Closed>> Retention::find_closed(const BrokerContext& broker,
+                                                              const std::string& logs,
+                                                              const storage::TopicsImage& topics,
+                                                              std::size_t shard) {
+  const auto directories = broker.disk->list(logs);
+  if (!directories) return std::unexpected(directories.error());
+  std::vector<Closed> found;
+  for (const auto& topic : topics.by_name()) {
+    for (PartitionIndex index = 0; index < topic->partitions; ++index) {
+      const TopicPartition id{topic->id, index};
+      if (broker.shard_index_of(id) != shard) continue;
+      const std::string name = fmt::format("{}-{}", topic->name, index);
+      if (!std::ranges::binary_search(*directories, name, {}, &storage::DirectoryEntry::name))
+        continue;
+      const auto files = broker.disk->list(fmt::format("{}/{}", logs, name));
+      if (!files && files.error().code == Errc::exhausted) return std::unexpected(files.error());
+      if (!files) continue;  // Who opens it is told why.
+      const bool has_segment = std::ranges::any_of(
+          *files, [](const auto& file) { return storage::segment_base(file.name).has_value(); });
+      if (has_segment) found.push_back({id, WallTime::min()});
+    }
+  }
+  return found;
+}
+
+void Retention::look_at_closed() {
+  if (is_looking_at_closed_) return;
+  if (has_found_closed_) return go_through_closed();
+  is_looking_at_closed_ = true;
   shard_.background().run(
       [broker = &shard_.broker_context(), logs = shard_.config().log_directory,
-       topics = shard_.topics_image(), shard = std::size_t{shard_.index()}] {
-        return partitions_with_segments(*broker, logs, *topics, shard);
-      },
-      [this](Result<std::vector<TopicPartition>> found) {
-        if (!found) {
-          has_sought_unused_ = false;
-          return look_later();
-        }
-        unused_ = std::move(*found);
-        open_next();
+       topics = shard_.topics_image(),
+       shard = std::size_t{shard_.index()}] { return find_closed(*broker, logs, *topics, shard); },
+      [this](Result<std::vector<Closed>> found) {
+        is_looking_at_closed_ = false;
+        if (!found) return look_later();
+        has_found_closed_ = true;
+        closed_ = std::move(*found);
+        go_through_closed();
       });
 }
 
-// One that is open now is looked at with the others.
-void Retention::open_next() {
-  if (unused_.empty() || shard_.stopping()) return;
-  if (shard_.lost_directory()) {
-    unused_.clear();
-    has_sought_unused_ = false;
-    return look_later();
+void Retention::go_through_closed() {
+  if (all_changed_ || !changed_.empty()) {
+    for (auto& closed : closed_) {
+      if (all_changed_ || changed_.contains(closed.id.topic)) closed.look_at = WallTime::min();
+    }
+    changed_.clear();
+    all_changed_ = false;
   }
-  const TopicPartition next = unused_.back();
-  unused_.pop_back();
-  partitions_.with(next, [this](const Partitions::Found&) {
+  is_looking_at_closed_ = true;
+  next_closed_ = 0;
+  look_at_next();
+}
+
+void Retention::look_at_next() {
+  const WallTime now = shard_.clock().wall();
+  while (next_closed_ < closed_.size() && closed_[next_closed_].look_at > now) ++next_closed_;
+  if (next_closed_ == closed_.size()) {
+    shortage_is_told_ = false;
+    return end_look_at_closed();
+  }
+  // Those that it has not come to are looked at the next time.
+  if (shard_.stopping() || shard_.lost_directory()) return end_look_at_closed();
+  const TopicPartition id = closed_[next_closed_].id;
+  const bool is_begun = partitions_.visit(
+      id,
+      [disk = shard_.broker_context().disk, topic = id.topic, now](
+          const std::string& directory, const storage::LogConfig& config) {
+        return remove_of_closed(*disk, directory, topic, config, now);
+      },
+      [this](const Result<WallTime>& next) { looked_at(next); });
+  if (is_begun) return;
+  if (partitions_.find(id) != nullptr || !shard_.topics().find(id.topic)) {
+    forget_next();  // One that is open is looked at with the others.
+  } else {
+    ++next_closed_;  // It is being opened, which may fail.
+  }
+  boost::asio::post(shard_.executor(), [this] { look_at_next(); });
+}
+
+void Retention::looked_at(const Result<WallTime>& next) {
+  if (next) {
+    closed_[next_closed_++].look_at = *next;
+    return look_at_next();
+  }
+  if (next.error().code == Errc::exhausted) {
+    if (!std::exchange(shortage_is_told_, true)) {
+      log_warn("broker",
+               "old segments of partitions that nobody uses cannot be looked for; retention tries "
+               "again at its next check: {}",
+               next.error().message);
+    }
+    return end_look_at_closed();
+  }
+  // Opened, it is reported and taken out of service, or what has failed is tried again.
+  partitions_.with(closed_[next_closed_].id, [this](const Partitions::Found& found) {
+    if (found) {
+      forget_next();
+    } else {
+      ++next_closed_;
+    }
     // In a later turn, because it may have been open already.
-    boost::asio::post(shard_.executor(), [this] { open_next(); });
+    boost::asio::post(shard_.executor(), [this] { look_at_next(); });
   });
 }
+
+void Retention::forget_next() {
+  closed_[next_closed_] = closed_.back();
+  closed_.pop_back();
+}
+
+void Retention::end_look_at_closed() {
+  is_looking_at_closed_ = false;
+  const bool any = std::ranges::any_of(
+      closed_, [](const Closed& closed) { return closed.look_at < WallTime::max(); });
+  if (any) look_later();
+}
+
+// --- Those that are open
 
 std::optional<WallTime> Retention::remove_old_segments(Partition& partition) {
   auto plan = partition.plan_retention(shard_.clock().wall());

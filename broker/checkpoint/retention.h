@@ -8,8 +8,10 @@
 //                                                            '-- failed: again in some seconds,
 //                                                                and later ones wait behind it
 //
-// It sees open partitions alone.  So the first look of a start has those opened that nobody has
-// used since and that have segments.
+// A look goes through the open partitions, and then, one after the other, through those that nobody
+// has used since the start and that have segments: on the background, which opens the log, removes
+// what may go and lets go of the log again.  Such a partition is visited again when time makes its
+// next segment go, or when its settings have changed; nothing else changes it while it is closed.
 //
 // Invariants
 //   - The segments of a partition leave the disk in the order of their offsets.  A removal that
@@ -20,9 +22,12 @@
 //
 // Belongs to its shard and its thread; files are deleted on the shard's background.
 
+#include <cstddef>
 #include <deque>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -31,8 +36,13 @@
 #include "storage/retention.h"
 #include "timing/timing_wheel.h"
 
+namespace tarry::storage {
+class TopicsImage;
+}
+
 namespace tarry::broker {
 
+struct BrokerContext;
 class Checkpointer;
 class FreeSpace;
 class Partition;
@@ -52,6 +62,10 @@ class Retention {
     look_timer_.cancel();
     look_later();
   }
+  // The settings of a topic have changed, or those of all.  Its partitions may have kept everything
+  // until now, and then nothing would ask retention to look again.
+  void settings_changed(const TopicId& topic);
+  void settings_changed();
   void stop();
 
   // Deletes what may go of one partition; when time makes its next segment go.
@@ -66,9 +80,23 @@ class Retention {
     bool has_failed = false;  // The last try of the first one; the operator knows.
   };
 
+  // A partition with segments that was not open when retention looked for such.
+  struct Closed {
+    TopicPartition id;
+    WallTime look_at;  // No earlier look finds anything to do.
+  };
+
   void look();
-  void find_unused();
-  void open_next();
+  static Result<std::vector<Closed>> find_closed(const BrokerContext& broker,
+                                                 const std::string& logs,
+                                                 const storage::TopicsImage& topics,
+                                                 std::size_t shard);
+  void look_at_closed();
+  void go_through_closed();
+  void look_at_next();
+  void looked_at(const Result<WallTime>& next);
+  void forget_next();
+  void end_look_at_closed();
   void run_first(const TopicPartition& tp);
   void ran(const TopicPartition& tp, const Result<>& removed);
   void retry();
@@ -78,8 +106,13 @@ class Retention {
   Checkpointer& checkpointer_;
   FreeSpace& free_space_;
   std::unordered_map<TopicPartition, Removals> removals_;
-  std::vector<TopicPartition> unused_;  // To be opened, one after the other.
-  bool has_sought_unused_ = false;
+  std::vector<Closed> closed_;  // In no order.
+  bool has_found_closed_ = false;
+  bool is_looking_at_closed_ = false;
+  std::size_t next_closed_ = 0;          // While it is: the place of the one that it is at.
+  bool shortage_is_told_ = false;        // The last such look ended early, for want of files.
+  std::unordered_set<TopicId> changed_;  // Topics whose settings changed since that look began;
+  bool all_changed_ = false;             //   or those of all have.
   timing::CallbackTimer look_timer_;
   timing::CallbackTimer retry_timer_;
 };

@@ -80,13 +80,57 @@ void Partitions::with(TopicPartition tp, Take take) {
   try {
     // Before the pool is asked, so that a second caller waits for the same log.
     opening_[tp].waiting.push_back(std::move(take));
-    shard_.background().run([this, loading = std::move(*loading)] { return load(loading); },
-                            [this, tp](Result<std::unique_ptr<Partition>> partition) {
-                              opened(tp, std::move(partition));
-                            });
+    begin_load(std::move(*loading));
   } catch (...) {
     opening_.erase(tp);  // Nobody would open it.
     throw;
+  }
+}
+
+void Partitions::begin_load(Loading loading) {
+  const TopicPartition tp = loading.tp;
+  shard_.background().run([this, loading = std::move(loading)] { return load(loading); },
+                          [this, tp](Result<std::unique_ptr<Partition>> partition) {
+                            opened(tp, std::move(partition));
+                          });
+}
+
+bool Partitions::visit(const TopicPartition& tp, Visit work, Visited done) {
+  shard_.assert_on_shard();
+  if (opening_.contains(tp) || find(tp) != nullptr) return false;
+  auto loading = loading_of(tp);
+  if (!loading) return false;
+  const auto visited = std::make_shared<const Loading>(std::move(*loading));
+  try {
+    opening_.try_emplace(tp);  // From here on whoever asks for it waits.
+    shard_.background().run(
+        [visited, work = std::move(work)]() mutable {
+          return work(visited->directory, Partition::log_config_of(*visited->config));
+        },
+        [this, visited, done = std::move(done)](Result<WallTime> next) mutable {
+          end_visit(*visited);
+          done(std::move(next));
+        });
+  } catch (...) {
+    opening_.erase(tp);
+    throw;
+  }
+  return true;
+}
+
+void Partitions::end_visit(const Loading& visited) {
+  const TopicPartition& tp = visited.tp;
+  auto loading = loading_of(tp);
+  if (!loading) {
+    // Deleted meanwhile: drop() left its files to us.
+    std::vector<storage::LogRemoval> removals;
+    removals.emplace_back(*shard_.broker_context().disk, visited.directory, tp.topic);
+    run_removals(std::move(removals));
+    opened(tp, fail(Errc::not_found, "the topic is deleted"));
+  } else if (opening_.at(tp).waiting.empty()) {
+    opening_.erase(tp);
+  } else {
+    begin_load(std::move(*loading));
   }
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 
-// Partitions: those of one shard, opened when they are first used; those with segments that nobody
-// uses after a start are opened for retention.
+// Partitions: those of one shard, opened when they are first used, and open from then on.
 //
 //   with(tp, take) --> open: take(partition) at once
 //                  --> not open: its log is opened on the pool; who asks meanwhile waits and goes
 //                      on in the order of asking
+//   visit(tp, work) --> not open: the work has its files for itself; who asks meanwhile waits, and
+//                      it is opened afterwards; without anybody who asks it stays closed
 //   drop(topic, from, until) --> retired: nothing is taken any more; the log's files go when no
 //   completion
 //                      in the journal and no flush points to the partition
@@ -23,6 +24,7 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "broker/context/shard_context.h"
@@ -47,6 +49,14 @@ class Partitions {
   void with(TopicPartition tp, Take take);
   // During recovery: opened at once, in the caller.
   Result<Partition*> open_now(const TopicPartition& tp);
+
+  // Work with the files of a partition that is not open, on the pool; it may open a log of its own.
+  // Returns as a RetentionPlan when time gives it something to do again; WallTime::max(): never.
+  using Visit = std::move_only_function<Result<WallTime>(const std::string& directory,
+                                                         const storage::LogConfig& config)>;
+  using Visited = std::move_only_function<void(Result<WallTime>)>;
+  // False, and `done` is never called: it is open or being opened, or does not exist.
+  bool visit(const TopicPartition& tp, Visit work, Visited done);
 
   // Null when it is not open.
   Partition* find(const TopicPartition& tp) const;
@@ -96,6 +106,8 @@ class Partitions {
   };
   Result<std::unique_ptr<Partition>> load(const Loading& loading) const;
   std::optional<Loading> loading_of(const TopicPartition& tp);
+  void begin_load(Loading loading);
+  void end_visit(const Loading& visited);
   void opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded);
   void run_removals(std::vector<storage::LogRemoval> removals);
   std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
@@ -103,7 +115,7 @@ class Partitions {
   ShardContext& shard_;
   PartitionHost& host_;
   Map open_;
-  std::unordered_map<TopicPartition, Opening> opening_;
+  std::unordered_map<TopicPartition, Opening> opening_;       // Those that are visited, too.
   std::unordered_map<TopicPartition, std::string> unopened_;  // With the reason that was logged.
   std::unordered_map<TopicPartition, std::string> out_of_service_;  // The damaged; with the reason.
   // A partition of a deleted topic.  Completions of journal records before `appended` point to it.

@@ -67,7 +67,8 @@ std::shared_ptr<const storage::TopicsImage> Topics::image() {
   return catalog_.image();
 }
 
-asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation) {
+asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& operation,
+                                                 std::int64_t more_partitions) {
   storage::JournalTransaction transaction;
   std::visit([&](const auto& op) { transaction.add(op); }, operation);
   // The pending records of a topic go in the same turn as the topic: the next checkpoint of this
@@ -79,6 +80,7 @@ asio::awaitable<TopicResult<void>> Topics::write(const storage::Operation& opera
   transaction.on_settled([&](const Result<>& safe) {
     result = safe;
     if (result) result = catalog_.apply(operation);
+    if (result) partitions_ += more_partitions;
     if (result && deleted) hide_pending(*deleted);
     settled.fire();
   });
@@ -139,9 +141,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::create(NewTopic topic) {
   // crash cut short.
   const storage::Operation operation =
       storage::TopicCreated{id, topic.partitions, topic.name, topic.configs};
-  const auto written = co_await write(operation);
+  const auto written = co_await write(operation, topic.partitions);
   if (!written) co_return std::unexpected(written.error());
-  partitions_ += topic.partitions;
   log_info("broker", "topic {} created: {} partitions, id {}", topic.name, topic.partitions,
            id.text());
   co_return catalog_.image()->find(id);
@@ -181,7 +182,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::fence_and_remove(TopicPtr topic, 
                     topic->name, pending, topic->name));
   } else {
     const storage::Operation operation = storage::TopicDeleted{id};
-    written = co_await write(operation);
+    written = co_await write(operation, -topic->partitions);
   }
   // Once more, now that every shard knows: until then one may have kept what was on its way.
   if (written) {
@@ -193,8 +194,6 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::fence_and_remove(TopicPtr topic, 
   // A failure ends it too: a topic that stays has to take records again.
   host_.unfence_topic(id, written.has_value());
   if (!written) co_return std::unexpected(written.error());
-  // Only now: until the deletion holds, its partitions count against the limit.
-  partitions_ -= topic->partitions;
   // Here too once more: until it knew of the deletion, a shard's checkpoint may have written some.
   if (const auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, id);
       !dropped) {
@@ -228,9 +227,8 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::add_partitions(std::string name, 
     co_return refuse(ErrorCode::invalid_partitions, std::move(why));
   if (only_check) co_return topic;
   const storage::Operation operation = storage::PartitionsAdded{topic->id, count};
-  const auto written = co_await write(operation);
+  const auto written = co_await write(operation, more);
   if (!written) co_return std::unexpected(written.error());
-  partitions_ += more;
   co_return catalog_.image()->find(topic->id);
 }
 
@@ -248,7 +246,7 @@ asio::awaitable<TopicResult<TopicPtr>> Topics::change_configs(std::string name,
   if (!settled) co_return refuse(ErrorCode::invalid_config, settled.error().message);
   if (only_check) co_return topic;
   const storage::Operation operation = storage::ConfigsSet{topic->id, std::move(*settled)};
-  const auto written = co_await write(operation);
+  const auto written = co_await write(operation, 0);
   if (!written) co_return std::unexpected(written.error());
   co_return catalog_.image()->find(topic->id);
 }

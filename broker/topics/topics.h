@@ -96,8 +96,10 @@ class Topics {
   std::shared_ptr<const storage::TopicsImage> image();
 
  private:
-  // Journal, catalog, shards.
-  boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation);
+  // Journal, catalog, shards.  `more_partitions` than before are counted from the same moment on as
+  // the catalog has it, so that no lack of memory after that makes the count wrong.
+  boost::asio::awaitable<TopicResult<void>> write(const storage::Operation& operation,
+                                                  std::int64_t more_partitions);
   // For remove(), which has the turn.
   boost::asio::awaitable<TopicResult<TopicPtr>> fence_and_remove(TopicPtr topic, bool force);
   // On this thread, which reads and writes no file for it: no checkpoint can come between it and

@@ -86,7 +86,7 @@ void add_files(const std::string& directory, const std::string& logs, const std:
 void ShardStatus::report(MetricSink& sink) const {
   counters.report(sink);
   sink.gauge({"tarry_broker_partitions_open",
-              "Partitions that are open: those used since the start, and those with segments."},
+              "Partitions that have been used since the start and are open."},
              partitions_open);
   sink.gauge({"tarry_broker_partitions_out_of_service",
               "Partitions that cannot be used because their files are damaged or cannot be opened; "

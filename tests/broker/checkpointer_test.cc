@@ -73,6 +73,21 @@ TEST_SUITE("checkpointer") {
     CHECK(values(read_all(world, "t")) == Strings{"late", "a"});
   }
 
+  TEST_CASE("a log that finds no memory while it is written is written when there is some") {
+    CrowdedDisk disk;
+    World world({.shards = 1, .disk = &disk});
+    create_topic(world, "t");
+    produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}}));
+    disk.without_memory = 2;
+    world.pass(65s);  // The interval of checkpoints is over, and so are two tries.
+    CHECK(disk.without_memory == 0);
+    CHECK_FALSE(world.failure.has_value());
+    CHECK(checkpoints(world) == 1);
+    CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"b"}})).base_offset == 1);
+    world.restart();
+    CHECK(values(read_all(world, "t")) == Strings{"a", "b"});
+  }
+
   TEST_CASE(
       "the log line about a full disk names the space that a checkpoint needs beside the reserve, "
       "and comes once") {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ class CrowdedDisk final : public storage::Disk {
     free = std::uint64_t{1} << 40;
   }
   bool without_files = false;      // No file can be opened, but for reading records.
+  bool without_lists = false;      // No directory can be read.
   bool without_deletions = false;  // No segment can be deleted.
+  int without_memory = 0;          // So many segments are not opened to be written, for lack of it.
   int refused = 0;                 // How often a file could not be opened.
   int asked = 0;                   // How often somebody asked how much is free.
 
@@ -39,11 +42,16 @@ class CrowdedDisk final : public storage::Disk {
       ++refused;
       return fail(Errc::exhausted, path + ": open: Too many open files");
     }
+    if (options.write && path.ends_with(".log") && without_memory > 0) {
+      --without_memory;
+      throw std::bad_alloc();
+    }
     if (options.write && !full_for.empty() && path.ends_with(full_for))
       return fail(Errc::no_space, path + ": No space left on device");
     return disk_.open(path, options);
   }
   Result<std::vector<storage::DirectoryEntry>> list(const std::string& directory) override {
+    if (without_lists) return fail(Errc::exhausted, directory + ": opendir: Too many open files");
     return disk_.list(directory);
   }
   Result<> make_directories(const std::string& directory) override {

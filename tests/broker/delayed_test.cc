@@ -553,6 +553,34 @@ TEST_SUITE("delayed records") {
     }
   }
 
+  TEST_CASE(
+      "what was delivered to a topic that is deleted meanwhile holds up no delivery until the next "
+      "checkpoint by time") {
+    World world({.configure = [](BrokerConfig& config) { config.tail_bytes = 65'536; }});
+    create_topic(world, "t", 8);
+    const auto id = world.shard().topics().find("t")->id;
+    PartitionIndex of_1 = 0;
+    while (world.broker().shard_of({id, of_1}).index() != 1) ++of_1;
+    produce(world, "t", of_1,
+            batch_of(world.clock.wall(), {{std::string(100'000, 'x'), {{"x-delay", "90s"}}}}));
+    world.pass(89s);
+    world.background_stands_still = true;
+    world.pass(2s);  // Its delivery is on the way to the journal of shard 1.
+    REQUIRE(world.shard(1).engine().stats().in_flight == 1);
+    const auto removed = begin_to_delete(world, id);
+    world.turn();
+    while (!*removed && world.background(0).step()) world.turn();
+    REQUIRE(*removed);
+    REQUIRE_FALSE(world.shard(1).topics().find(id));
+    REQUIRE(world.shard(1).engine().stats().in_flight == 1);
+    const auto checkpoints = world.shard(1).checkpointer().checkpoints_total();
+    world.background_stands_still = false;
+    world.run();
+    CHECK(world.shard(1).engine().stats().in_flight == 0);
+    CHECK(world.shard(1).checkpointer().checkpoints_total() > checkpoints);
+    CHECK(world.shard(1).engine().stats().unwritten_bytes == 0);
+  }
+
   TEST_CASE("a record that waits for its partition to be opened is not early when the clock goes") {
     World world({.shards = 1});
     create_topic(world, "t");

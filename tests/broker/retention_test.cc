@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 
 #include "protocol/messages/delete_topics.h"
@@ -35,6 +36,14 @@ void change_retention(World& world, std::string_view topic, std::string_view key
   REQUIRE(response.responses.at(0).error_code == ErrorCode::none);
 }
 
+// Until retention's first work with the files of a partition is on its way to the pool.
+void let_retention_begin(World& world) {
+  world.background_stands_still = true;
+  world.pass(400s);
+  // What is there now finds the partitions; what that asks for stays.
+  for (auto left = world.background().size(); left > 0; --left) world.background().step();
+}
+
 struct Small {
   CrowdedDisk disk;
   World world{{.shards = 1, .disk = &disk}};
@@ -48,6 +57,15 @@ struct Small {
       if (i % 10 == 9) world.pass(70s);  // Checkpoints write segments, and roll.
     }
     world.pass(400s);
+  }
+
+  // As if the world's clock had been the machine's.
+  void date_files() const {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(world.directory() + "/data/logs/t-0")) {
+      std::filesystem::last_write_time(entry.path(),
+                                       std::chrono::file_clock::from_sys(world.clock.wall()));
+    }
   }
 
   Offset log_start() { return world.shard().partitions().all().begin()->second->log_start(); }
@@ -86,11 +104,103 @@ TEST_SUITE("retention") {
     small.world.restart();
     REQUIRE(small.world.shard().partitions().all().empty());
     change_retention(small.world, "t", "retention.bytes", "1");
-    small.world.pass(700s);  // Two looks: one finds it, and the next deletes.
+    small.world.pass(400s);
     CHECK(small.segments().size() == 1);
-    // One without segments is still not opened.
-    CHECK(small.world.shard().partitions().all().size() == 1);
+    // It is not left open, and one without segments is not opened at all.
+    CHECK(small.world.shard().partitions().all().empty());
     CHECK_FALSE(std::filesystem::exists(small.world.directory() + "/data/logs/empty-0"));
+    CHECK(read_all(small.world, "t", 0, small.segments().front()).size() ==
+          20 - static_cast<std::size_t>(small.segments().front()));
+  }
+
+  TEST_CASE("a partition that nobody uses is looked at again when its retention is shortened") {
+    Small small;
+    small.fill();
+    small.world.restart();
+    small.world.pass(400s);
+    REQUIRE(small.segments().size() > 2);
+    change_retention(small.world, "t", "retention.bytes", "1");
+    small.world.pass(400s);
+    CHECK(small.segments().size() == 1);
+    CHECK(small.world.shard().partitions().all().empty());
+  }
+
+  TEST_CASE("a partition that nobody uses loses its segments when time makes them old") {
+    Small small;
+    small.fill();
+    change_retention(small.world, "t", "retention.ms", "7200000");
+    small.date_files();
+    small.world.restart();
+    small.world.pass(1h);
+    REQUIRE(small.segments().size() > 2);
+    small.world.pass(2h);
+    CHECK(small.segments().size() == 1);
+    CHECK(small.world.shard().partitions().all().empty());
+  }
+
+  TEST_CASE("what nobody uses is looked at again when no file could be opened at the first look") {
+    Small small;
+    small.fill();
+    small.world.restart();
+    change_retention(small.world, "t", "retention.bytes", "1");
+    CapturedLog log;
+    small.disk.without_files = true;
+    small.world.pass(1000s);
+    small.disk.without_files = false;
+    REQUIRE(small.segments().size() > 2);
+    CHECK(log.count("old segments of partitions that nobody uses") == 1);
+    small.world.pass(400s);
+    CHECK(small.segments().size() == 1);
+  }
+
+  TEST_CASE("what nobody uses is looked for again when its directory could not be read") {
+    Small small;
+    small.fill();
+    small.world.restart();
+    change_retention(small.world, "t", "retention.bytes", "1");
+    small.disk.without_lists = true;
+    small.world.pass(400s);
+    small.disk.without_lists = false;
+    REQUIRE(small.segments().size() > 2);
+    small.world.pass(400s);
+    CHECK(small.segments().size() == 1);
+  }
+
+  TEST_CASE(
+      "a request for a partition that retention is looking at waits, and then finds it open") {
+    Small small;
+    small.fill();
+    small.world.restart();
+    change_retention(small.world, "t", "retention.bytes", "1");
+    let_retention_begin(small.world);
+    const auto fetch = small.world.begin(fetch_request("t", 0, 0), 12);
+    CHECK_FALSE(fetch->answer);
+    small.world.background_stands_still = false;
+    small.world.run();
+    CHECK(fetch->answer);
+    CHECK(small.segments().size() == 1);
+    REQUIRE(small.world.shard().partitions().all().size() == 1);
+    CHECK(small.log_start() == small.segments().front());
+  }
+
+  TEST_CASE("a topic that is deleted while retention looks at its files leaves none") {
+    Small small;
+    small.fill();
+    small.world.restart();
+    let_retention_begin(small.world);
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    request.timeout_ms = 1000;
+    const auto deletion = small.world.begin(request, 6);
+    // The look was asked for before, and comes last.
+    while (!deletion->answer && small.world.background().size() > 1) {
+      small.world.background().step_last();
+      small.world.turn();
+    }
+    CHECK(deletion->answer);
+    small.world.background_stands_still = false;
+    small.world.run();
+    CHECK_FALSE(std::filesystem::exists(small.world.directory() + "/data/logs/t-0"));
   }
 
   TEST_CASE(

@@ -192,6 +192,28 @@ TEST_SUITE("topics") {
     CHECK_FALSE(world.failure.has_value());
   }
 
+  TEST_CASE("the partitions of a deleted topic count no more, although the deletion lacks memory") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.max_partitions = 10; }});
+    create_topic(world, "a", 10);
+    REQUIRE(create(world, "b", 10) == ErrorCode::invalid_partitions);
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"a", {}});
+    request.timeout_ms = 1000;
+    world.background_stands_still = true;
+    const auto deletion = world.begin(request, 6);
+    // Its round becomes durable, and what the pool is asked for next finds no memory.
+    REQUIRE(world.background().size() == 1);
+    world.background().no_memory = true;
+    REQUIRE(world.background().step());
+    world.turn();
+    REQUIRE_FALSE(world.background().no_memory);
+    REQUIRE_FALSE(world.broker().topics().image()->find("a"));
+    world.background_stands_still = false;
+    world.run();
+    CHECK(create(world, "b", 10) == ErrorCode::none);
+  }
+
   TEST_CASE("partitions are added, never taken away") {
     World world;
     create_topic(world, "t", 2);

@@ -30,6 +30,42 @@ TEST_SUITE("bucket tier lane") {
     CHECK(world.pending.empty());
   }
 
+  TEST_CASE("while a flush of the store is slow as much gathers there again, and no more") {
+    BucketTier::Options options;
+    options.memory_bytes = 4u << 20;
+    options.flush_bytes = 2u << 20;
+    World world(1, options);
+    BucketTier& tier = *world.shards.at(0).tier;
+    Sequence last = 0;
+    const auto add_next = [&] {
+      ++last;
+      world.add(
+          record(last, 30 * day_ms + static_cast<std::int64_t>(last), std::string(30'000, 'x')));
+      world.settle();
+    };
+    bool was_slow = false;
+    world.during_flush = [&] {
+      was_slow = true;
+      for (int i = 0; i < 1'000; ++i) add_next();  // 30 MB.
+      CHECK(world.store->unflushed_bytes() > options.flush_bytes);
+      // Beside that a piece, and what RocksDB allocates ahead.
+      CHECK(world.store->unflushed_bytes() <
+            2 * options.flush_bytes + options.write_bytes + (3u << 20));
+      CHECK(tier.is_full());  // Producers wait.
+      CHECK_FALSE(tier.is_short());
+    };
+    while (!was_slow) {
+      REQUIRE(last < 1'000);
+      add_next();
+    }
+    world.settle();
+    CHECK_FALSE(tier.is_full());
+    world.checkpoint();
+    CHECK(world.failed_with.empty());
+    CHECK(world.pending.size() == last);
+    CHECK(world.find(record(1, 30 * day_ms + 1).key, numbered(0)).has_value());
+  }
+
   TEST_CASE("an hour of which most was cancelled is loaded in steps, and nothing cancelled is") {
     World world;
     BucketTier& tier = *world.shards[0].tier;

@@ -114,6 +114,7 @@ struct World {
   WallTime now = begin;
   std::map<PendingKey, Record> pending;  // The model.
   std::string failed_with;
+  std::function<void()> during_flush;  // Once, before the next flush that a tier asks for is done.
   std::map<std::uint16_t, std::uint64_t> lsns;  // Where former journals ended.
 
   explicit World(std::uint16_t shards_now = 1, BucketTier::Options of = {},
@@ -141,6 +142,10 @@ struct World {
     };
     hooks.wake = [] {};
     hooks.failed = [this](const Error& error) { failed_with = error.message; };
+    hooks.flush = [this] {
+      if (const auto during = std::exchange(during_flush, nullptr)) during();
+      return store->flush();
+    };
     hooks.owner_of = [shards_now = owner.shards](const TopicPartition& partition) {
       return static_cast<std::uint16_t>(partition.partition % shards_now);
     };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "broker/handlers/delayed_fetch.h"
 #include "records/batch_builder.h"
@@ -190,7 +191,7 @@ struct Client {
     if (small_buffers) served.set_option(asio::socket_base::send_buffer_size(4096));
     socket.non_blocking(true);
     const int descriptor = served.release();
-    sitting.sessions.take({.descriptor = descriptor,
+    sitting.sessions.take({.descriptor = LooseDescriptor(descriptor),
                            .protocol = tcp::v4(),
                            .peer = "a client",
                            .origin = std::move(origin),
@@ -828,6 +829,28 @@ TEST_SUITE("session") {
     }
   }
 
+  TEST_CASE(
+      "a connection that cannot go to another shard for want of memory is closed and counted") {
+    TestWorld elsewhere;
+    Sitting sitting;
+    int moves = 0, ended = 0;
+    sitting.sessions.move_to = [&](broker::Shard&, ConnectionHandoff) {
+      ++moves;
+      throw std::bad_alloc();
+    };
+    sitting.sessions.on_ended = [&](std::string_view) { ++ended; };
+    Client client(sitting);
+    // As after enough requests for partitions of that shard.
+    for (int i = 0; i < 8; ++i) sitting.shard().clients.front().note_shard(&elsewhere.shard());
+    client.send(ask_versions(1));
+    CHECK(client.answer() == 1);
+    client.wait_for_end();
+    sitting.until([&] { return sitting.sessions.size() == 0; });
+    CHECK(moves == 1);
+    CHECK(ended == 1);
+    sitting.sessions.on_ended = nullptr;
+  }
+
   TEST_CASE("a connection is closed when it was idle for so long, and every request moves that") {
     SessionLimits limits;
     limits.idle = std::chrono::milliseconds{1000};
@@ -920,7 +943,7 @@ TEST_SUITE("session") {
     sitting.sessions.on_ended = [&](std::string_view) { ++ended; };
     const int no_socket = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     REQUIRE(::close(no_socket) == 0);
-    sitting.sessions.take({no_socket, tcp::v4(), "nobody"});
+    sitting.sessions.take({LooseDescriptor(no_socket), tcp::v4(), "nobody"});
     CHECK(ended == 1);
     CHECK(sitting.sessions.size() == 0);
     sitting.sessions.on_ended = nullptr;

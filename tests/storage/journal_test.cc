@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -97,7 +99,7 @@ struct Rig {
     return records;
   }
 
-  Result<> open() {
+  Result<> open(Disk* other = nullptr) {
     journal.reset();
     ready = false;
     JournalHooks hooks;
@@ -105,8 +107,8 @@ struct Rig {
     hooks.on_failure = [this](const Error& error) { failures.push_back(error); };
     hooks.on_pressure = [this] { ++pressure; };
     hooks.on_postponed = [this](const Error& error) { postponed.push_back(error); };
-    auto opened =
-        Journal::open(disk, background, random, clock, options, std::move(hooks), recovered);
+    auto opened = Journal::open(other != nullptr ? *other : disk, background, random, clock,
+                                options, std::move(hooks), recovered);
     if (!opened) return std::unexpected(opened.error());
     journal = std::move(*opened);
     return {};
@@ -153,6 +155,52 @@ struct Rig {
   int pressure = 0;
   std::vector<Error> failures;
   std::vector<Error> postponed;
+};
+
+// The disk, and no directory is where it was while `away`; files that are open stay open.
+class MovedDisk final : public Disk {
+ public:
+  explicit MovedDisk(Disk& disk) : disk_(disk) {}
+  bool away = false;
+  std::function<bool(const OpenOptions&)> lacks_memory;  // For a spare; empty: never.
+
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
+    if (away) return not_there(path);
+    if (lacks_memory && path.ends_with(".spare") && lacks_memory(options)) throw std::bad_alloc();
+    return disk_.open(path, options);
+  }
+  Result<std::vector<DirectoryEntry>> list(const std::string& directory) override {
+    if (away) return not_there(directory);
+    return disk_.list(directory);
+  }
+  Result<> make_directories(const std::string& directory) override {
+    return disk_.make_directories(directory);
+  }
+  Result<> rename(const std::string& from, const std::string& to) override {
+    if (away) return not_there(from);
+    return disk_.rename(from, to);
+  }
+  Result<> remove(const std::string& file) override {
+    if (away) return not_there(file);
+    return disk_.remove(file);
+  }
+  Result<> remove_directory(const std::string& directory) override {
+    return disk_.remove_directory(directory);
+  }
+  Result<> sync_directory(const std::string& directory) override {
+    if (away) return not_there(directory);
+    return disk_.sync_directory(directory);
+  }
+  Result<std::uint64_t> free_space(const std::string& directory) override {
+    return disk_.free_space(directory);
+  }
+
+ private:
+  static std::unexpected<Error> not_there(const std::string& path) {
+    return fail(Errc::not_found, path + ": No such file or directory");
+  }
+
+  Disk& disk_;
 };
 
 std::uint64_t seed_from_environment() {
@@ -812,6 +860,123 @@ TEST_SUITE("journal") {
           CHECK(rig.recover()->size() == static_cast<std::size_t>(appended));
         }
       }
+    }
+  }
+
+  TEST_CASE("rounds and spares that need a file wait while the data directory is away") {
+    for (int from = 0; from <= 15; ++from) {
+      CAPTURE(from);
+      Rig rig;
+      MovedDisk moved(rig.disk);
+      REQUIRE(rig.open(&moved));
+      int good = 0;
+      const auto count = [&](const Result<>& result) {
+        CHECK(result);
+        ++good;
+      };
+      for (int appended = 0; appended < 30; ++appended) {  // Three files.
+        moved.away = appended >= from && appended < from + 15;
+        const auto when = appended % 2 == 0 ? Durability::fsync : Durability::os;
+        REQUIRE(rig.journal->append(Buffer(6000), count, when));
+        rig.settle();
+      }
+      CHECK(rig.failures.empty());
+      CHECK_FALSE(rig.postponed.empty());
+      moved.away = false;
+      rig.journal->retry_space();
+      rig.settle();
+      CHECK_FALSE(rig.journal->is_postponed());
+      CHECK(good == 30);
+      rig.stop();
+      rig.disk.cut_power();
+      CHECK(rig.recover()->size() == 30);
+    }
+  }
+
+  TEST_CASE("a spare that finds no memory is made when there is some, or is used without zeros") {
+    for (const bool while_made : {false, true}) {
+      CAPTURE(while_made);
+      Rig rig;
+      MovedDisk disk(rig.disk);
+      REQUIRE(rig.open(&disk));
+      int lacked = 0, good = 0;
+      const auto count = [&](const Result<>& result) {
+        CHECK(result);
+        ++good;
+      };
+      disk.lacks_memory = [&](const OpenOptions& options) {
+        const bool makes = options.create == OpenOptions::Create::must;
+        lacked += makes == while_made ? 1 : 0;
+        return makes == while_made;
+      };
+      for (int appended = 0; appended < 30; ++appended) {  // Three files.
+        rig.append(Buffer(6000), count);
+        rig.settle();
+      }
+      CHECK(lacked > 0);
+      CHECK(rig.failures.empty());
+      CHECK(rig.postponed.empty() == !while_made);
+      disk.lacks_memory = nullptr;
+      rig.journal->retry_space();
+      rig.settle();
+      CHECK(good == 30);
+      rig.stop();
+      rig.disk.cut_power();
+      CHECK(rig.recover()->size() == 30);
+    }
+  }
+
+  TEST_CASE("a spare that was removed while its directory is there ends the journal") {
+    Rig rig;
+    REQUIRE(rig.open());
+    rig.disk.count_only("rename");
+    rig.disk.fail_call(1, Errc::not_found);
+    for (int i = 0; i < 20 && rig.journal->append(Buffer(6000), {}); ++i) rig.settle();
+    CHECK(rig.failures.size() == 1);
+  }
+
+  TEST_CASE("a round that is postponed holds up no backup, and is written after it") {
+    for (const bool postponed_first : {false, true}) {
+      CAPTURE(postponed_first);
+      Rig rig;
+      REQUIRE(rig.open());
+      int good = 0, held = 0;
+      const auto count = [&](const Result<>& result) { good += result ? 1 : 0; };
+      rig.disk.count_only("rename");
+      rig.disk.fail_call(1, Errc::exhausted, true);
+      int appended = 0;
+      bool holding = false;
+      // Until a round begins a file.
+      while (rig.postponed.empty()) {
+        REQUIRE(appended < 30);
+        rig.append(Buffer(6000), count);
+        ++appended;
+        if (!postponed_first) {
+          rig.ready = false;
+          rig.journal->start_round();
+          rig.journal->hold_rounds([&] { ++held; });
+          rig.settle();
+          CHECK(std::exchange(held, 0) == 1);
+          holding = !rig.postponed.empty();
+          if (holding) break;
+          rig.journal->release_rounds();
+        }
+        rig.settle();
+      }
+      if (!holding) {
+        rig.journal->hold_rounds([&] { ++held; });
+        CHECK(held == 1);
+      }
+      const auto end = rig.journal->durable_lsn();
+      rig.disk.heal();
+      rig.journal->retry_space();
+      rig.settle();
+      CHECK(rig.journal->durable_lsn() == end);
+      CHECK(good < appended);
+      rig.journal->release_rounds();
+      rig.settle();
+      CHECK(good == appended);
+      CHECK_FALSE(rig.journal->is_postponed());
     }
   }
 
