@@ -23,6 +23,10 @@ const titles = { pending: "Pending", overdue: "Overdue", topics: "Topics", group
 const names = Object.keys(makers);
 const views = {};
 let shown = null;
+// The first figures come within a second or so; what takes longer is told.
+const connecting_ms = 3000;
+// A browser keeps a seventh request to the same address waiting, and tells nobody.
+const unanswered = "The broker has not answered for 15 seconds. If the page is open in more than five windows, close some: a browser makes only six connections to one address.";
 
 // #VIEW, #VIEW/NAME, #pending/TOPIC/HANDLE, each with ?q=SEARCH.
 function route() {
@@ -152,8 +156,12 @@ function connection() {
   const node = $("#connection");
   document.body.classList.toggle("stale", live.state === "lost");
   if (live.state === "lost") {
+    const why = live.reason ?? (live.isUnanswered ? unanswered : "");
     // Without a count of seconds: a screen reader would say each of them.
-    setText(node, `The connection was lost at ${timeOf(live.since)}. ${live.reason ? `${live.reason} ` : ""}The figures are from that time; reconnecting.`);
+    setText(node, [live.status ? `The connection was lost at ${timeOf(live.since)}.` : `No figures have come since ${timeOf(live.begun)}.`, why,
+      live.status ? "The figures are from that time; reconnecting." : "Trying again."].filter(Boolean).join(" "));
+  } else if (live.state === "connecting" && Date.now() - live.begun > connecting_ms && !$("#dialog").open) {
+    setText(node, `Waiting for the broker's first figures since ${timeOf(live.begun)}.`);
   } else if (live.status && live.status.state !== "running") {
     setText(node, `The broker is in the state “${live.status.state}”${live.status.state === "disk full" ? ": it accepts no records until there is space again" : ""}.`);
   } else {

@@ -239,8 +239,9 @@ class PendingView {
     this.#isChecking = true;
     try {
       await Promise.all(pending.slice(first, first + checked_at_a_time).map(async ({ handle }) => {
-        const { records } = await get(`/delayed${query({ q: handle, limit: 1 })}`);
-        if (!records.length) this.list.markGone(handle);
+        const { records, next } = await get(`/delayed${query({ q: handle, limit: 1 })}`);
+        // With a next, not all was looked at.
+        if (!records.length && next === null) this.list.markGone(handle);
       }));
     } catch {
       // It is not known, and asked again.

@@ -1581,3 +1581,48 @@ def _(ctx):
         page.go("topics")
         page.says('[data-view="topics"]', topic)
         assert not page.shown("#restarted")
+
+
+@case("a stream of figures that is never answered is noticed: the page says that it waits, since when and why that may be, and goes on once it is answered")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        # A request that is held here is neither answered nor refused.
+        page.driver.execute_cdp_cmd("Fetch.enable", {"patterns": [{"urlPattern": "*/events*"}]})
+        try:
+            page.load()
+            page.says("#connection", "Waiting for the broker's first figures since ")
+            assert page.text('[data-figure="next-due"]') == "–"
+            page.says("#connection", "No figures have come since ")
+            page.says("#connection", "The broker has not answered for 15 seconds.")
+            page.says("#connection", "Trying again.")
+        finally:
+            page.driver.execute_cdp_cmd("Fetch.disable", {})
+        page.wait(page.has_figures, "the first figures", within=40)
+        page.wait(lambda: not page.js("return document.querySelector('#connection').textContent"), "that nothing is wrong")
+
+
+@case("a listed record is marked as no longer pending only if the broker has looked everywhere")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for n in range(102):  # More than are read again as a whole.
+            client.schedule(topic, f"id-{n:03}")
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: len(page.handles()) == 100, "the first hundred")
+        # An answer that says no more than that it has not found it yet.
+        page.js("""const ask = window.fetch;
+                   window.checks = 0;
+                   window.fetch = async (path, options) => {
+                     if (!/q=%40/.test(path)) return ask(path, options);
+                     window.checks += 1;
+                     return new Response(JSON.stringify({ records: [], next: window.isWhole ? null : "@more" }));
+                   }""")
+        page.click("button.more")
+        page.wait(lambda: len(page.handles()) == 102, "all of them")
+        page.wait(lambda: page.js("return window.checks") > 8, "that they are looked for", within=30)
+        assert not page.all(".row.gone")
+        page.js("window.isWhole = true")
+        page.one(".row.gone")
