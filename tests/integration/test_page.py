@@ -724,6 +724,49 @@ def _(ctx):
         assert len(broker.pending(topic)) == 4
 
 
+@case("a preview that takes long says how many it has found, and ends when it is stopped, when the form changes, and when it is closed")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.schedule(topic, "a")
+    with page_of(broker) as page:
+        page.open()
+        # An answer that has a line, and no end.
+        page.js("""const ask = window.fetch;
+                   window.cut = 0;
+                   window.fetch = async (path, options) => {
+                     if (!path.startsWith("/delayed/select")) return ask(path, options);
+                     return new Response(new ReadableStream({ start(to) {
+                       to.enqueue(new TextEncoder().encode('{"matched":1000,"done":0,"already_delivered":0,"unknown":0}\\n'));
+                       options.signal.addEventListener("abort", () => { window.cut += 1; to.error(new DOMException("", "AbortError")); });
+                     } }));
+                   }""")
+        page.click('[data-action="many"]')
+        page.type("#panel input[name=id]", "*")
+        page.click("#panel input[value=cancel]")
+        cut = lambda: page.js("return window.cut")
+
+        def look():
+            page.click('[data-action="preview"]')
+            page.says('[data-figure="looking"]', "1,000 found so far")
+            # The focus is where the next key does no harm.
+            assert page.js("return document.activeElement.dataset.action") == "stop-preview"
+
+        look()
+        page.click('[data-action="stop-preview"]')
+        page.wait(lambda: cut() == 1, "that it is ended")
+        page.says("#panel", "Stopped looking. Nothing was changed.")
+        assert page.js("return document.activeElement.dataset.action") == "preview" and not page.shown('[data-action="stop-preview"]')
+        look()
+        page.type("#panel input[name=key]", "b")
+        page.wait(lambda: cut() == 2, "that it is ended with its conditions")
+        look()
+        page.click('[data-action="close"]')
+        page.wait(lambda: cut() == 3, "that it is ended with its form")
+        assert not page.all('[data-field="error"]') and not page.all('[data-figure="matched"]')
+
+
 @case("a new search beside the form for many is named there, and taken over by a button")
 def _(ctx):
     broker = ctx.broker()
