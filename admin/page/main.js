@@ -51,6 +51,7 @@ function route() {
   }
   const name = names.includes(parts[0]) ? parts[0] : "pending";
   const changed = shown !== name;
+  const isFirst = shown === null;
   if (changed) {
     if (shown) {
       views[shown].hide?.();
@@ -68,6 +69,10 @@ function route() {
     // Typed text searches pending records: in another view it would look like a filter of that one.
     if (name !== "pending") $("input[type=search]").value = "";
     document.title = `${titles[name]} · Tarry`;
+    const main = $("#main");
+    main.setAttribute("aria-labelledby", `title-${name}`);
+    // The focus does not stay in a view that is gone, and a screen reader says the name of the new one.
+    if (!isFirst && (document.activeElement === document.body || document.activeElement?.closest("[hidden]"))) main.focus({ preventScroll: true });
     window.scrollTo(0, 0);
   }
   views[name].show?.(parts.slice(1), new URLSearchParams(parameters), changed);
@@ -270,6 +275,7 @@ function keys(event) {
   if (typing || event.ctrlKey || event.metaKey || event.altKey || $("#dialog").open) return;
   if (event.key === "/") {
     event.preventDefault();
+    if (panel.covers()) panel.close();
     $("input[type=search]").focus();
     $("input[type=search]").select();
   } else if (event.key === "?") {
@@ -277,7 +283,7 @@ function keys(event) {
   } else if (panel.isOpen() && recordKeys[event.key]) {
     $(`#panel .actions:not([hidden]) [data-action="${recordKeys[event.key]}"]`)?.click();
     event.preventDefault();
-  } else if (event.key === "ArrowDown" && document.activeElement === document.body && views[shown]?.focusFirst) {
+  } else if (event.key === "ArrowDown" && [document.body, $("#main")].includes(document.activeElement) && views[shown]?.focusFirst) {
     event.preventDefault();
     views[shown].focusFirst();
   } else if (/^[1-8]$/.test(event.key)) {

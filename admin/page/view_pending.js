@@ -103,7 +103,7 @@ class PendingView {
     this.summary = el("p", { class: "summary", role: "status", "aria-live": "polite" });
     this.clear = el("button", { type: "button", class: "tab", hidden: true, on: { click: () => this.search("", { focus: true }) } }, "Clear");
     this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => this.#openMany() } }, "Many at once…");
-    this.list = new RecordList({ label: "Pending records", onOpen: (record) => this.#open(record) });
+    this.list = new RecordList({ label: "Pending records; Enter opens one", onOpen: (record) => this.#open(record) });
     this.list.node.id = "records";
     this.empty = el("div", { class: "empty-note", hidden: true });
     this.more = el("button", { type: "button", class: "more", hidden: true, on: { click: () => this.#more() } }, "More");

@@ -1306,6 +1306,11 @@ def _(ctx):
         box = page.js("const box = document.querySelector('#panel').getBoundingClientRect(); return [box.left, box.top, box.width, box.height]")
         assert box == [0, 0, 375, 740], box
         page.wait(lambda: not page.js("return [...document.querySelectorAll('#panel button')].some((each) => each.getBoundingClientRect().right > 375)"), "its buttons fit")
+        # What the panel covers cannot be reached by Tab, until the panel is closed.
+        behind = lambda: page.js("return [...document.querySelectorAll('.top, .views, main')].map((each) => each.inert)")
+        assert behind() == [True] * 3
+        page.click('#panel [data-action="close"]')
+        page.wait(lambda: behind() == [False] * 3, "the page behind it")
 
 
 @case("the page shows due times whole, at any width and beside an open record")
@@ -1490,6 +1495,39 @@ def _(ctx):
         for number, view in enumerate(VIEWS, 1):
             page.keys(str(number))
             page.one(f'[data-view="{view}"]')
+        # The focus was in a view that is gone: it is in the new one, whose name is said.
+        page.wait(lambda: focus() == "main", "the focus in the view")
+        assert page.js("return document.querySelector('#main').getAttribute('aria-labelledby')") == f"title-{VIEWS[-1]}"
+
+
+def luminance(colour):
+    parts = [value / 255 for value in colour]
+    parts = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one, other):
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@case("in both themes text has a contrast of 4.5 on every surface of the page, and the edge of a field one of 3")
+def _(ctx):
+    del ctx  # The colours are in the style sheet.
+    blocks = re.findall(r"\{([^{}]*--bg:[^{}]*)\}", (ROOT / "admin/page/page.css").read_text())
+    assert len(blocks) == 3, len(blocks)
+    for block in blocks:
+        colours = {name: bytes.fromhex(value) for name, value in re.findall(r"--([a-z-]+): #([0-9a-f]{6});", block)}
+        mixed = lambda name, part, under: [part * a + (1 - part) * b for a, b in zip(colours[name], colours[under])]
+        for name in ("text", "muted", "accent", "danger", "warn", "good"):
+            for under in ("bg", "surface"):
+                assert contrast(colours[name], colours[under]) >= 4.5, (name, under)
+                # The lines about trouble and outcomes are on a tint of their own colour.
+                if name in ("danger", "warn", "good"):
+                    assert contrast(colours[name], mixed(name, 0.14 if name == "warn" else 0.11, under)) >= 4.5, (name, under)
+        for under in ("bg", "surface"):
+            assert contrast(colours["edge"], colours[under]) >= 3, under
+        assert contrast(colours["accent-text"], colours["accent"]) >= 4.5 and contrast(colours["bg"], colours["danger"]) >= 4.5
 
 
 # Expressions in the page's own modules, and what they are; the zone is 5 h 30 min ahead of UTC.
