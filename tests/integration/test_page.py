@@ -230,6 +230,10 @@ def _(ctx):
                 page.wait(lambda: len(section.text) > 30, f"{view} has something to say")
                 seen = [each.get_attribute("data-view") for each in page.all("[data-view]") if each.is_displayed()]
                 assert seen == [view], seen
+        page.go("shards")
+        page.says('[data-view="shards"]', "none since the start of the broker")
+        broker.cli("backup", ctx.directory / "copy")
+        page.wait(lambda: re.search(r"Last backup\s+\d\d:\d\d:\d\d, .* ago", page.text('[data-view="shards"]')), "the backup")
         page.go("topics")
         page.says('[data-view="topics"]', topic)
         page.go("wheel")
@@ -501,6 +505,8 @@ def _(ctx):
             eventually(lambda: client.end_offset(topic) == 2, "the delivery")
         page.says("#panel", "offset 1")
         page.says("#panel .due-relative", "Delivered; it was due")
+        # Why was this late?  How much it was is the first thing to know.
+        assert re.search(r"at offset 1, [\d.]+ m?s after its due time", page.text("#panel .history")), page.text("#panel .history")
         command = page.text("#panel .command code")
         assert re.fullmatch(rf"tarry consume {re.escape(topic)} -p 0 --from 1 -n 1 -b [\d.]+:\d+", command), command
         read = subprocess.run([broker.binary, *command.split()[1:], "--timeout", "20s"], capture_output=True, text=True)
@@ -520,6 +526,9 @@ def _(ctx):
         page.click(f'[data-past="{topic}"] a')
         page.says("#panel .outcome", "It was cancelled: ")
         assert page.text("#panel .history").count("scheduled") == 1
+        page.says('#panel [data-figure="who"]', "a line with “audit” in the broker's log")
+        # That line is there.
+        assert re.search(rf"audit: .* on the admin: DELETE /delayed/{re.escape(topic)}/", broker.log_file.read_text())
         with broker.client() as client:
             client.schedule(topic, "one")
         page.open(f"#pending/{topic}/{handle['one']}/one")
