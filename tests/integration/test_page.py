@@ -1320,6 +1320,15 @@ def _(ctx):
         assert behind() == [True] * 3
         page.click('#panel [data-action="close"]')
         page.wait(lambda: behind() == [False] * 3, "the page behind it")
+        # Nor at the width of a small phone, or of a window enlarged to 400 %.
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 320, "height": 568, "deviceScaleFactor": 2, "mobile": True})
+        page.wait(lambda: page.js("return innerWidth") == 320, "the narrower page")
+        for view in VIEWS:
+            page.go(view)
+            page.one(f'[data-view="{view}"]')
+            page.wait(lambda: page.js("return document.documentElement.scrollWidth") <= 320, f"that {view} fits")
+        cut = page.js("return [...document.querySelectorAll('.figure-value')].filter((each) => each.getBoundingClientRect().right > 320).map((each) => each.textContent)")
+        assert not cut, cut
 
 
 @case("the page shows due times whole, at any width and beside an open record")
