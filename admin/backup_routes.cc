@@ -65,6 +65,7 @@ class BackupLines final : public ReplyStream {
   BackupLines(Context& context, std::unique_ptr<broker::BackupRun> run)
       : context_(context),
         begun_(context.broker.clock().mono()),
+        begun_at_(context.broker.clock().wall()),
         work_(std::make_shared<BackupWork>(context, std::move(run))) {}
 
   asio::awaitable<std::optional<std::string>> next() override {
@@ -87,6 +88,7 @@ class BackupLines final : public ReplyStream {
       body["took_ms"] =
           std::chrono::duration_cast<std::chrono::milliseconds>(clock.mono() - begun_).count();
     }
+    if (more && !*more) context_.last_backup = begun_at_;
     // Behind the last line, so that the next call ends the stream.
     if (!more || !*more) work_ = nullptr;
     co_return text_of(body) + "\n";
@@ -109,6 +111,7 @@ class BackupLines final : public ReplyStream {
 
   Context& context_;
   const MonoTime begun_;
+  const WallTime begun_at_;
   std::shared_ptr<BackupWork> work_;  // Null after its end.
 };
 

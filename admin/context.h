@@ -81,6 +81,8 @@ struct Context {
     bool looking = false;
   } first_on_disk{};
   bool makes_large_answer = false;  // By LargeAnswer.
+  // When the last backup that is whole began; empty: there was none since the start.
+  std::optional<WallTime> last_backup{};
 };
 
 }  // namespace tarry::admin

@@ -185,6 +185,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   all.pending_files.report(text);
   all.process.report(text);
   all.memory.report(text);
+  all.backup.report(text);
 
   const auto format = MetricsText::format_for(call.accept);
   Reply reply;

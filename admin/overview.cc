@@ -136,6 +136,14 @@ void ClientMemory::report(MetricSink& sink) const {
              limit_bytes);
 }
 
+void BackupStatus::report(MetricSink& sink) const {
+  sink.gauge({"tarry_broker_last_backup_timestamp_seconds",
+              "When the last backup that is whole began; there is none before the first one since "
+              "the broker's start.",
+              "last_backup_ms"},
+             last_begun);
+}
+
 asio::awaitable<Overview> overview(Context& context) {
   Overview overview;
   const auto machine = co_await read_process_status(context);
@@ -147,6 +155,7 @@ asio::awaitable<Overview> overview(Context& context) {
   overview.topics = totals_of(context.here.topics());
   const auto& memory = *context.here.broker_context().memory;
   overview.memory = {memory.used(), memory.limit()};
+  overview.backup = {context.last_backup};
   co_return overview;
 }
 

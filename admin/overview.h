@@ -66,6 +66,13 @@ struct ClientMemory {
   void report(MetricSink& sink) const;
 };
 
+// The copies that were made since the start.
+struct BackupStatus {
+  std::optional<WallTime> last_begun;  // Of the last one that is whole; empty: none.
+
+  void report(MetricSink& sink) const;
+};
+
 struct Overview {
   std::vector<broker::ShardStatus> shards;
   PendingStatus pending;
@@ -74,6 +81,7 @@ struct Overview {
   DiskStatus disk;
   ProcessStatus process;
   ClientMemory memory;
+  BackupStatus backup;
 };
 
 // Looks at the disk and asks every shard.

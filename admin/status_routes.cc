@@ -149,6 +149,7 @@ asio::awaitable<Json> status_json(Context& context) {
   JsonFields totals;
   all.topics.report(totals);
   all.memory.report(totals);
+  all.backup.report(totals);
   for (const auto& shard : shards) shard.counters.report(totals);
   totals.put_into(body);
   body["max_connections"] = context.facts.max_kafka_connections();

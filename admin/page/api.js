@@ -1,5 +1,8 @@
 // Requests to the admin that served this page.
 
+// The questions on which the stream of figures depends are given up after this time: a request that is never answered would end it for ever.
+const patience_ms = 10_000;
+
 let token = null;  // It allows changes; in memory only, so that closing the page forgets it.
 let login = null;  // Shown when reading needs the token; set by main.js.
 let waiting = null;  // The login that is under way.
@@ -65,7 +68,7 @@ function logIn() {
 // Returns when this page may read, as far as the broker can be asked.
 export async function loggedIn() {
   try {
-    const answer = await send("/session", {});
+    const answer = await send("/session", { signal: AbortSignal.timeout(patience_ms) });
     if (answer.ok && (await answer.json()).reading === false) await logIn();
   } catch {
     // The broker does not answer: there is nothing to log in to.
@@ -83,12 +86,14 @@ export async function postLogin(text) {
 // Why a path is refused, as a sentence; null if it is not, or nobody answers.
 export async function refusalOf(path) {
   const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), patience_ms);
   try {
     const answer = await send(path, { signal: abort.signal });
     return answer.ok ? null : (await refusal(answer)).message;
   } catch {
     return null;
   } finally {
+    clearTimeout(timer);
     abort.abort();
   }
 }

@@ -102,6 +102,7 @@ export class Bars {
     const length = data.series[0]?.counts.length ?? 0;
     this.sums = Array.from({ length }, (_, place) => data.series.reduce((sum, { counts }) => sum + counts[place], 0));
     this.node.setAttribute("aria-valuemax", Math.max(0, length - 1));
+    if (this.picked === null) this.#sayAll();
     this.paint();
   }
 
@@ -168,11 +169,17 @@ export class Bars {
     } else {
       place = null;
       this.tip.hide();
+      if (this.data) this.#sayAll();
     }
     if (this.picked !== place) {
       this.picked = place;
       this.chart.update("none");
     }
+  }
+
+  // Until a bar is chosen; else a screen reader says the number of a bar that nobody has chosen.
+  #sayAll() {
+    this.node.setAttribute("aria-valuetext", `${integer(this.sums.reduce((sum, count) => sum + count, 0))} due in all; the arrow keys choose a bar`);
   }
 
   #pick(place, onPick) {

@@ -13,6 +13,8 @@ const older_apart_ms = 10_000;
 const quiet_ms = 10_000;
 // The broker sends something every second; after this silence the connection counts as lost.
 const silence_ms = 8000;
+// A broker that answers begins a stream at once; one of which nothing comes for this long is opened again.  Longer, because the first figures may take a while.
+const opening_ms = 15_000;
 // A stream takes one of the browser's six connections to the broker: a hidden page gives it back.
 const hidden_ms = 10_000;
 
@@ -33,8 +35,11 @@ class Live extends EventTarget {
   // live, lost, or paused while the page is hidden; since when, by the browser's clock.
   state = "connecting";
   since = Date.now();
+  begun = Date.now();  // When the page was opened.
   // Why the broker sends no events although it answers; null: it does not say.
   reason = null;
+  // The last stream was neither answered nor refused.
+  isUnanswered = false;
   // The broker that the page found where another run of it had been: {at, uptime_ms, version, hasOtherPage}; null: none, or it was dismissed.
   restarted = null;
   // When a delivery was last refused, by the broker's clock; null: none was since the page was opened.
@@ -44,6 +49,7 @@ class Live extends EventTarget {
 
   #version = null;  // Of the broker that this page is from.
   #source = null;
+  #hasBegun = false;  // Something came of this source.
   #retry = null;
   #hide = null;
   #attempts = 0;
@@ -54,10 +60,9 @@ class Live extends EventTarget {
   }
 
   async start() {
-    await loggedIn();
-    this.#open();
     setInterval(() => {
-      if (this.#source && this.state === "live" && performance.now() - this.#heard > silence_ms) this.#lost();
+      // A source that is neither answered nor refused tells nobody, however long it takes.
+      if (this.#source && performance.now() - this.#heard > (this.#hasBegun ? silence_ms : opening_ms)) this.#lost(!this.#hasBegun);
       this.dispatchEvent(new Event("tick"));
     }, 1000);
     document.addEventListener("visibilitychange", () => {
@@ -72,6 +77,8 @@ class Live extends EventTarget {
       }
     });
     window.addEventListener("online", () => this.state === "lost" && this.#open());
+    await loggedIn();
+    if (this.state === "connecting") this.#open();
   }
 
   #become(state) {
@@ -91,11 +98,14 @@ class Live extends EventTarget {
     this.#close();
     const source = new EventSource("/events");
     this.#source = source;
+    this.#hasBegun = false;
     this.#heard = performance.now();
     const listen = (name, take) => source.addEventListener(name, (event) => {
       this.#heard = performance.now();
+      this.#hasBegun = true;
       this.#attempts = 0;
       this.reason = null;
+      this.isUnanswered = false;
       this.#become("live");
       take(JSON.parse(event.data));
     });
@@ -110,8 +120,9 @@ class Live extends EventTarget {
     source.onerror = () => this.#lost();
   }
 
-  #lost() {
+  #lost(isUnanswered = false) {
     this.#close();
+    this.isUnanswered = isUnanswered;
     this.#become("lost");
     const pause = Math.min(10_000, 500 * 2 ** this.#attempts++);
     this.#retry = setTimeout(async () => {
@@ -228,7 +239,8 @@ export const whyLate = () => (live.status ? whyBehind({ status: live.status, del
 // undefined: it is not known.
 export function nextDueIn() {
   const delayed = live.status?.delayed;
-  if (!delayed || delayed.next_due === null || delayed.next_due === undefined) return null;
+  if (!delayed) return undefined;
+  if (delayed.next_due === null || delayed.next_due === undefined) return null;
   const left = delayed.next_due - live.now();
   if (!delayed.overdue || left > -1000) return left;
   for (const { from, bucket_ms, until, counts, other } of live.due?.spans ?? []) {

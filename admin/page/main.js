@@ -23,6 +23,10 @@ const titles = { pending: "Pending", overdue: "Overdue", topics: "Topics", group
 const names = Object.keys(makers);
 const views = {};
 let shown = null;
+// The first figures come within a second or so; what takes longer is told.
+const connecting_ms = 3000;
+// A browser keeps a seventh request to the same address waiting, and tells nobody.
+const unanswered = "The broker has not answered for 15 seconds. If the page is open in more than five windows, close some: a browser makes only six connections to one address.";
 
 // #VIEW, #VIEW/NAME, #pending/TOPIC/HANDLE, each with ?q=SEARCH.
 function route() {
@@ -47,6 +51,7 @@ function route() {
   }
   const name = names.includes(parts[0]) ? parts[0] : "pending";
   const changed = shown !== name;
+  const isFirst = shown === null;
   if (changed) {
     if (shown) {
       views[shown].hide?.();
@@ -64,6 +69,10 @@ function route() {
     // Typed text searches pending records: in another view it would look like a filter of that one.
     if (name !== "pending") $("input[type=search]").value = "";
     document.title = `${titles[name]} · Tarry`;
+    const main = $("#main");
+    main.setAttribute("aria-labelledby", `title-${name}`);
+    // The focus does not stay in a view that is gone, and a screen reader says the name of the new one.
+    if (!isFirst && (document.activeElement === document.body || document.activeElement?.closest("[hidden]"))) main.focus({ preventScroll: true });
     window.scrollTo(0, 0);
   }
   views[name].show?.(parts.slice(1), new URLSearchParams(parameters), changed);
@@ -152,8 +161,12 @@ function connection() {
   const node = $("#connection");
   document.body.classList.toggle("stale", live.state === "lost");
   if (live.state === "lost") {
+    const why = live.reason ?? (live.isUnanswered ? unanswered : "");
     // Without a count of seconds: a screen reader would say each of them.
-    setText(node, `The connection was lost at ${timeOf(live.since)}. ${live.reason ? `${live.reason} ` : ""}The figures are from that time; reconnecting.`);
+    setText(node, [live.status ? `The connection was lost at ${timeOf(live.since)}.` : `No figures have come since ${timeOf(live.begun)}.`, why,
+      live.status ? "The figures are from that time; reconnecting." : "Trying again."].filter(Boolean).join(" "));
+  } else if (live.state === "connecting" && Date.now() - live.begun > connecting_ms && !$("#dialog").open) {
+    setText(node, `Waiting for the broker's first figures since ${timeOf(live.begun)}.`);
   } else if (live.status && live.status.state !== "running") {
     setText(node, `The broker is in the state “${live.status.state}”${live.status.state === "disk full" ? ": it accepts no records until there is space again" : ""}.`);
   } else {
@@ -262,6 +275,7 @@ function keys(event) {
   if (typing || event.ctrlKey || event.metaKey || event.altKey || $("#dialog").open) return;
   if (event.key === "/") {
     event.preventDefault();
+    if (panel.covers()) panel.close();
     $("input[type=search]").focus();
     $("input[type=search]").select();
   } else if (event.key === "?") {
@@ -269,7 +283,7 @@ function keys(event) {
   } else if (panel.isOpen() && recordKeys[event.key]) {
     $(`#panel .actions:not([hidden]) [data-action="${recordKeys[event.key]}"]`)?.click();
     event.preventDefault();
-  } else if (event.key === "ArrowDown" && document.activeElement === document.body && views[shown]?.focusFirst) {
+  } else if (event.key === "ArrowDown" && [document.body, $("#main")].includes(document.activeElement) && views[shown]?.focusFirst) {
     event.preventDefault();
     views[shown].focusFirst();
   } else if (/^[1-8]$/.test(event.key)) {

@@ -23,7 +23,10 @@ export function openMany(search, records, onChange) {
   const view = new ManyView(selectionOf(search, records), onChange);
   const update = () => view.showTopics();
   live.addEventListener("topics", update);
-  panel.open({ name: "many", title: "Many at once", content: view.node, closed: () => live.removeEventListener("topics", update) });
+  panel.open({ name: "many", title: "Many at once", content: view.node, closed: () => {
+    live.removeEventListener("topics", update);
+    view.stopLooking();
+  } });
   view.node.querySelector("input, select").focus();
   return view;
 }
@@ -57,6 +60,8 @@ export function selectionOf(search, records) {
 const pendingTopics = () => (live.topics?.topics ?? []).filter(({ pending }) => pending > 0);
 
 class ManyView {
+  #looking = null;  // Ends the preview that is under way.
+
   constructor(search, onChange) {
     this.onChange = onChange;
     const topics = pendingTopics();
@@ -79,6 +84,9 @@ class ManyView {
     this.errorPlace = el("div", { "aria-live": "assertive" });
     this.result = el("div", { class: "preview" });
     this.preview = el("button", { type: "submit", class: "primary", disabled: Boolean(search.lost), data: { action: "preview" } }, "Preview");
+    this.stop = el("button", { type: "button", hidden: true, data: { action: "stop-preview" }, on: { click: () => this.stopLooking() } }, "Stop looking");
+    this.said = el("span", { role: "status" });
+    this.far = el("span", { data: { figure: "looking" } });  // Not said: it changes each second.
     this.lost = search.lost ? el("div", { class: "trouble-line", role: "alert", data: { field: "lost" } }, search.lost,
       el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "without" }, on: { click: () => this.#selectWithout() } }, "Select without it"))) : null;
     this.otherSearch = el("div", { class: "trouble-line", role: "status", hidden: true, data: { field: "other-search" } });
@@ -92,7 +100,7 @@ class ManyView {
       el("div", { class: "pair" }, field("Due from", this.from), field("before", this.to)),
       el("p", { class: "hint" }, `Times are in ${zone}, unless they have an offset. Every condition has to match. * stands for any text, ? for one character, [a-c] for one of these and [!x] for any other.`),
       field("At most, soonest first", this.first),
-      this.choice, this.moveHolder, this.errorPlace, el("div", { class: "buttons" }, this.preview));
+      this.choice, this.moveHolder, this.errorPlace, el("div", { class: "buttons" }, this.preview, this.stop), el("p", { class: "hint" }, this.said, " ", this.far));
     this.node = el("div", {}, this.form, this.result);
     this.showTopics();
   }
@@ -133,6 +141,7 @@ class ManyView {
 
   // A preview is of what was asked for, so it goes when that changes.
   #changed() {
+    this.stopLooking();
     this.moveHolder.hidden = this.action !== "move";
     this.result.replaceChildren();
     clearError();
@@ -179,25 +188,47 @@ class ManyView {
     const first = this.first.value.trim() ? Number(this.first.value.trim()) : null;
     if (first !== null && !(Number.isInteger(first) && first >= 1 && first <= most_first))
       return showError(this.errorPlace, `“${visible(this.first.value)}” is not a number from 1 to ${integer(most_first)}. Leave it empty for all that match.`);
+    const abort = new AbortController();
+    this.#looking = abort;
+    setHidden(this.stop, false);
+    // A button that is disabled loses the focus.
+    if (document.activeElement === this.preview) this.stop.focus();
     this.preview.disabled = true;
-    setText(this.preview, "Looking…");
+    setText(this.said, "Looking…");
+    const tell = (line) => setText(this.far, `${integer(line.matched)} found so far`);
     try {
       const { action: _action, due: _due, by: _by, ...which } = body;
       const topic = this.topic.value.trim();
       // One question for all topics of a pattern: each one would have the broker look through all that is pending.
-      const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { onLine: (line) => setText(this.preview, `Looking… ${integer(line.matched)}`) });
+      const answer = await getInLines(`/delayed/select${query({ topic, ...which, show: first ?? shown })}`, { signal: abort.signal, onLine: tell });
       if (answer.error) throw new Refusal(sentence(answer.error), 0);
       const found = Object.entries(answer.topics ?? (answer.matched ? { [topic]: answer.matched } : {}))
         .map(([name, matched]) => ({ topic: name, matched, records: answer.records.filter((record) => record.topic === name) }));
+      if (abort.signal.aborted) return;
+      this.#endLooking("");
       this.#show(body, first === null ? found : onlyFirst(found, first), first);
     } catch (error) {
+      if (abort.signal.aborted) return;
+      this.#endLooking("");
       showError(this.errorPlace, errorText(error));
-    } finally {
-      this.preview.disabled = false;
-      setText(this.preview, "Preview");
-      // A disabled button has lost it.
-      if (document.activeElement === document.body) this.preview.focus();
     }
+  }
+
+  // Nobody waits for the preview any more: its broker stops, too.
+  stopLooking() {
+    if (!this.#looking) return;
+    this.#looking.abort();
+    this.#endLooking("Stopped looking. Nothing was changed.");
+  }
+
+  #endLooking(said) {
+    this.#looking = null;
+    const had = document.activeElement === this.stop;
+    this.preview.disabled = false;
+    setHidden(this.stop, true);
+    setText(this.said, said);
+    setText(this.far, "");
+    if (had) this.preview.focus();
   }
 
   // The button that asked for it may be gone, or disabled, so the focus goes to what came of it.

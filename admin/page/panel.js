@@ -1,13 +1,24 @@
 // The panel at the side (on a phone over everything) that shows one record, or a change of many.
 
-import { el, setHidden, $ } from "./dom.js";
+import { el, setHidden, $, $$ } from "./dom.js";
 
 const node = $("#panel");
 let cameFrom = null;
 let onClose = null;
 let keep = null;
 
+// So narrow that the panel is over everything (page.css has the same width).
+const narrow = matchMedia("(max-width: 960px)");
+
 export const isOpen = () => !node.hidden;
+
+export const covers = () => isOpen() && narrow.matches;
+
+// What is behind the panel is reached neither by Tab nor by a screen reader.  The line about the connection is heard all the same.
+function holdBehind() {
+  for (const each of $$("body > :not(#panel, #connection, dialog)")) each.inert = covers();
+}
+narrow.addEventListener("change", holdBehind);
 
 // Until it is called with null, the panel stays as it is, and `tell` is called where it would be closed or replaced.
 export const keepOpen = (tell) => { keep = tell; };
@@ -31,6 +42,7 @@ export function open({ title, content, closed = () => {}, name }) {
   node.dataset.name = name;
   setHidden(node, false);
   document.body.classList.add("with-panel");
+  holdBehind();
   heading.focus({ preventScroll: true });
 }
 
@@ -44,6 +56,7 @@ export function close() {
   setHidden(node, true);
   node.replaceChildren();
   document.body.classList.remove("with-panel");
+  holdBehind();
   const done = onClose;
   onClose = null;
   // Back to the row or button that opened it, if it is there still.

@@ -3,7 +3,7 @@
 import { el, orNone, setText, visible, $ } from "./dom.js";
 import { change, get, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
-import { bytes, duration, fullTime, integer, isOverdue, isoTime, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
+import { bytes, duration, fullTime, integer, isOverdue, isoTime, milliseconds, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
 import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
 import { whysOverdue } from "./parts.js";
@@ -414,10 +414,13 @@ function historyItems(events) {
       el("span", { class: `event ${event.event}` }, event.event),
       el("time", { datetime: isoTime(event.at_ms) }, fullTime(event.at_ms)),
       el("span", { class: "detail" }, [event.offset !== null && event.offset !== undefined ? `at offset ${integer(event.offset)}` : `due ${fullTime(event.due_ms)}`,
+        event.event === "delivered" ? `, ${milliseconds(Math.max(0, event.at_ms - event.due_ms))} after its due time` : "",
         hasSeveral ? `, partition ${event.partition}` : ""].join(""))));
   }
   items.reverse();
   if (isCut(events)) items.push(el("li", { class: "divider", data: { figure: "cut" } }, `Earlier events are not kept: the broker remembers the last ${kept_events} of an id.`));
+  if (events.some(({ event }) => event === "cancelled" || event === "moved"))
+    items.push(el("li", { class: "hint", data: { figure: "who" } }, "Who cancelled or moved it over the admin: a line with “audit” in the broker's log. A producer that does so by a header leaves none."));
   return items;
 }
 

@@ -121,7 +121,7 @@ export function spanWords({ from, to }, now) {
 const hour_ms = 3_600_000;
 const day_ms = 24 * hour_ms;
 const most_bars = 120;
-// To count by the minute, or from the middle of an hour, the broker reads the records; of full hours it knows their number.
+// To count by the minute the broker reads the records; of hours it knows their number, but for the parts of hours at both ends.
 const counted_by_reading = 1_000_000;
 
 const counted_one_by_one = 100_000;
@@ -156,13 +156,10 @@ export function busiest(counts, now) {
 async function countSpan(span, topic, signal) {
   const [from, to] = [Math.round(span.from), Math.round(span.to)];
   const ask = (by) => get(`/delayed/count${query({ topic, from, to, by })}`, { signal });
-  const pending = live.status?.delayed.pending ?? Infinity;
-  const isWhole = from % hour_ms === 0 && to % hour_ms === 0;
   const isShort = to - from <= 60_000;
-  const byHour = isWhole || (to - from > day_ms && pending <= counted_by_reading) ? await ask("hour") : null;
-  const byMinute = isShort || (to - from <= day_ms && (byHour?.total ?? pending) <= counted_by_reading) ? await ask("minute") : null;
+  const byHour = isShort ? null : await ask("hour");
+  const byMinute = isShort || (to - from <= day_ms && byHour.total <= counted_by_reading) ? await ask("minute") : null;
   const finest = byMinute ?? byHour;
-  if (!finest) return null;
   const most = busiest(finest.counts, live.now());
   const bucket_ms = to - from <= 2 * hour_ms ? 60_000 : to - from <= 2 * day_ms ? hour_ms : day_ms;
   // Days begin where the search does: at midnight of the browser's zone.

@@ -46,7 +46,7 @@ export function clientsView(section) {
     { head: "Reason", cell: ({ reason }) => reason.replaceAll("_", " ") },
     { head: "From", class: "sender", hint: "Client id, principal and address of the client that sent the last of these batches", cell: (each) => (each.isOthers ? "senders that are not kept" : senderOf(each)) },
     { head: "What the producer was sent", class: "message", cell: ({ message }) => visible(message) },
-  ], { key: ({ name, client, principal, address, message, isOthers }) => JSON.stringify(isOthers ? [name] : [name, client, principal, address, message]), caption: "Batches that were refused, by topic, sender and message", after: opening(({ name }) => { location.hash = `#topics/${encodeURIComponent(name)}`; }) });
+  ], { key: ({ name, client, principal, address, message, isOthers }) => JSON.stringify(isOthers ? [name] : [name, client, principal, address, message]), caption: "Batches that were refused, by topic, sender and message; Enter opens the topic", after: opening(({ name }) => { location.hash = `#topics/${encodeURIComponent(name)}`; }) });
   const elsewhere = el("span", { class: "card-note" });
   const refusalsCard = card("Refused batches, by sender and message", refusals.node, { wide: true, note: elsewhere });
   refusalsCard.dataset.part = "refusals";

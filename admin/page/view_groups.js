@@ -58,7 +58,7 @@ export function groupsView(section) {
     { head: "Partitions", class: "number", hint: "Partitions with a committed offset, of all partitions of the group's topics", cell: partitionsCell },
     { head: "Generation", class: "number", cell: ({ generation }) => integer(generation) },
     { head: "Time in state", class: "number", cell: ({ changed_ms }) => (changed_ms ? duration(Math.max(0, live.now() - changed_ms)) : "–") },
-  ], { key: ({ group }) => group, caption: "Consumer groups", after: opening(open) });
+  ], { key: ({ group }) => group, caption: "Consumer groups; Enter opens a row", after: opening(open) });
   const summary = el("p", { class: "summary", role: "status" });
   const empty = el("p", { class: "empty-note", hidden: true }, "No consumer group yet: ", el("code", {}, "tarry consume orders -g billing"));
   section.append(summary, table.node, empty);

@@ -103,7 +103,7 @@ class PendingView {
     this.summary = el("p", { class: "summary", role: "status", "aria-live": "polite" });
     this.clear = el("button", { type: "button", class: "tab", hidden: true, on: { click: () => this.search("", { focus: true }) } }, "Clear");
     this.many = el("button", { type: "button", data: { action: "many" }, on: { click: () => this.#openMany() } }, "Many at once…");
-    this.list = new RecordList({ label: "Pending records", onOpen: (record) => this.#open(record) });
+    this.list = new RecordList({ label: "Pending records; Enter opens one", onOpen: (record) => this.#open(record) });
     this.list.node.id = "records";
     this.empty = el("div", { class: "empty-note", hidden: true });
     this.more = el("button", { type: "button", class: "more", hidden: true, on: { click: () => this.#more() } }, "More");
@@ -239,8 +239,9 @@ class PendingView {
     this.#isChecking = true;
     try {
       await Promise.all(pending.slice(first, first + checked_at_a_time).map(async ({ handle }) => {
-        const { records } = await get(`/delayed${query({ q: handle, limit: 1 })}`);
-        if (!records.length) this.list.markGone(handle);
+        const { records, next } = await get(`/delayed${query({ q: handle, limit: 1 })}`);
+        // With a next, not all was looked at.
+        if (!records.length && next === null) this.list.markGone(handle);
       }));
     } catch {
       // It is not known, and asked again.

@@ -2,7 +2,7 @@
 
 import { Lines, legend } from "./charts.js";
 import { Table, el, setHidden, setText } from "./dom.js";
-import { bytes, decimalBytes, duration, integer, milliseconds, rate } from "./format.js";
+import { bytes, decimalBytes, duration, integer, milliseconds, nearTime, rate } from "./format.js";
 import { diskTrend, isMemoryShort } from "./health.js";
 import { lastRate, live } from "./live.js";
 import { diskParts, memoryParts, toldMemory } from "./resources.js";
@@ -13,6 +13,9 @@ function fullIn(trend) {
   if (!trend) return "no trend yet";
   return trend.left === null ? `not filling in the last ${duration(trend.length)}` : `full in about ${duration(trend.left)} at the rate of the last ${duration(trend.length)}`;
 }
+
+// Of the copies that `tarry backup` makes; others, such as snapshots of the disk, the broker does not know.
+const lastBackup = ({ last_backup_ms: at }, now) => (at === null || at === undefined ? "none since the start of the broker" : `${nearTime(at, now)}, ${duration(Math.max(0, now - at))} ago`);
 
 export function shardsView(section) {
   const figures = new Figures([
@@ -119,7 +122,7 @@ export function shardsView(section) {
     const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);
     refused.update(reasons);
     setHidden(refusedCard, reasons.length === 0);
-    const facts = [["Version", status.version], ["State", status.state], ["Uptime", duration(status.uptime_ms)], ["Data", status.data], ["Kafka", status.listeners.kafka], ["Admin", status.listeners.admin], ["Cluster", status.cluster_id], ["Topics", `${integer(status.topics)}, ${integer(status.partitions)} partitions`]];
+    const facts = [["Version", status.version], ["State", status.state], ["Uptime", duration(status.uptime_ms)], ["Data", status.data], ["Kafka", status.listeners.kafka], ["Admin", status.listeners.admin], ["Cluster", status.cluster_id], ["Topics", `${integer(status.topics)}, ${integer(status.partitions)} partitions`], ["Last backup", lastBackup(status, now)]];
     if (about.children.length !== facts.length * 2) about.replaceChildren(...facts.flatMap(([name]) => [el("dt", {}, name), el("dd", {})]));
     facts.forEach(([, text], place) => setText(about.children[place * 2 + 1], String(text)));
   }

@@ -40,7 +40,7 @@ export function topicsView(section) {
     { head: "Size", class: "number", cell: (topic) => sumOf(topic, bytes(topic.bytes)) },
     { head: "Partitions", class: "number", cell: ({ partitions }) => integer(partitions) },
     { head: "Open", class: "number", hint: "Partitions that are open", cell: ({ partitions_open }) => integer(partitions_open) },
-  ], { key: ({ name }) => name, caption: "Topics", after: opening(open) });
+  ], { key: ({ name }) => name, caption: "Topics; Enter opens a row", after: opening(open) });
   const summary = el("p", { class: "summary", role: "status" });
   const empty = el("p", { class: "empty-note", hidden: true }, "There is no topic yet: ", el("code", {}, "tarry topic create orders --partitions 3"));
   section.append(summary, table.node, empty);

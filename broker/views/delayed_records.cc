@@ -215,13 +215,8 @@ asio::awaitable<Result<>> count_by_reading(Broker& broker, Shard& here,
   co_return Result<>{};
 }
 
-bool is_on_the_hour(WallTime time) {
-  return time == WallTime::min() || time == WallTime::max() ||
-         time.time_since_epoch() % std::chrono::hours(1) == milliseconds(0);
-}
-
 // Counts by the numbers that the store keeps of each hour.  A month's numbers say too little, so it
-// is read.
+// is read, and so is an hour of which the query has only a part.
 asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
                                          const storage::PendingQuery& query, milliseconds by,
                                          DelayedCounts& counts) {
@@ -240,18 +235,20 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
     if (!of_topic) co_return std::unexpected(of_topic.error());
     for (const auto& [home, records] : *of_topic) homes[home] += records;
   }
-  // Months come first, and a month is read as a whole: its hours are counted with it.
   for (const auto& [home, records] : homes) {
     const WallTime from = std::max(home.start, query.from),
                    until = std::min(home.end(), query.until);
     if (from >= until) continue;
-    if (home.level == BucketLevel::month) {
+    const bool is_month = home.level == BucketLevel::month;
+    // Months come first, and a month is read as a whole: its hours are counted with it.
+    if (!is_month && homes.contains(storage::bucket_of(BucketLevel::month, home.start))) continue;
+    if (is_month || from != home.start || until != home.end()) {
       auto within = query;
       within.from = from;
       within.until = until;
       auto read = co_await count_by_reading(broker, here, within, by, counts);
       if (!read) co_return read;
-    } else if (!homes.contains(storage::bucket_of(BucketLevel::month, home.start))) {
+    } else {
       add(counts, home.start, by, records);
     }
     if (auto checked = check_size(counts); !checked) co_return checked;
@@ -537,17 +534,17 @@ asio::awaitable<Result<std::optional<DelayedRecord>>> find_by_handle(Broker& bro
 }
 
 asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
-                                                     DelayedQuery query, milliseconds by) {
+                                                     DelayedQuery query, milliseconds by,
+                                                     bool written) {
   storage::PendingQuery asked_for;
   if (query.topic) asked_for.topic = query.topic->id;
   asked_for.partition = query.partition;
   asked_for.from = query.from;
   asked_for.until = query.until;
   // The store is what is counted, so the shards write first what they still have in memory.
-  co_await write_pending(broker, here);
+  if (!written) co_await write_pending(broker, here);
   // The store's numbers are of whole hours and of whole topics.
-  const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0) &&
-                        is_on_the_hour(query.from) && is_on_the_hour(query.until);
+  const bool by_hours = !query.partition && by % std::chrono::hours(1) == milliseconds(0);
   DelayedCounts counts;
   Result<> done;
   if (by_hours) {

@@ -121,17 +121,19 @@ boost::asio::awaitable<Result<std::optional<DelayedRecord>>> find_by_handle(Brok
                                                                             std::string handle);
 
 // How many records are due in each stretch of `by`, counted from 1970 in UTC.  By hours or days,
-// and of all partitions, it is known without reading records that are due within a year.
+// and of all partitions, it is known without reading records that are due within a year, but for
+// those of the hours in which the query's time begins and ends.
 struct DelayedCounts {
   std::uint64_t total = 0;
   std::map<WallTime, std::uint64_t> counts;  // By its beginning; no stretch is empty.
 };
 // Errc::too_large: more than max_delayed_counts stretches.  Only the topic, partition, from and
-// until of `query` count.
+// until of `query` count.  `written`: write_pending() was called just before.
 inline constexpr std::size_t max_delayed_counts = 100'000;
 boost::asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
                                                             DelayedQuery query,
-                                                            std::chrono::milliseconds by);
+                                                            std::chrono::milliseconds by,
+                                                            bool written = false);
 
 struct PartitionEvent {
   using Kind = storage::ScheduleEvent::Kind;

@@ -53,6 +53,21 @@ Json records_of_all_pages(Admin& admin, const std::string& query) {
   return records;
 }
 
+// The last line of an answer that has several.
+Json last_line_of(Admin& admin, const std::string& target) {
+  const std::string text = admin.meanwhile([&] {
+    Connection connection(admin.port);
+    connection.send("GET " + target + " HTTP/1.1\r\nHost: " + admin.server->address() + "\r\n\r\n");
+    connection.read_head();
+    std::string last;
+    for (std::string piece; !(piece = connection.read_chunk()).empty();) last = piece;
+    return last;
+  });
+  const auto parsed = Json::parse(text, nullptr, false);
+  REQUIRE_MESSAGE(!parsed.is_discarded(), target << ": " << text);
+  return parsed;
+}
+
 // An id as a pattern of its own, and as one that says the same and has to be searched for.
 struct IdPatterns {
   std::string id, exact, searched;
@@ -159,18 +174,9 @@ TEST_SUITE("delayed routes") {
 
     const auto steps = [&] { return admin.world.shard().steps().taken(); };
     auto before = steps();
-    const std::string last_line = admin.meanwhile([&] {
-      Connection connection(admin.port);
-      connection.send("GET /delayed/select?topic=t&id=id-*&show=3 HTTP/1.1\r\nHost: " +
-                      admin.server->address() + "\r\n\r\n");
-      connection.read_head();
-      std::string last;
-      for (std::string piece; !(piece = connection.read_chunk()).empty();) last = piece;
-      return last;
-    });
+    const auto preview = last_line_of(admin, "/delayed/select?topic=t&id=id-*&show=3");
     // The store's page is taken apart, and then counted.
     CHECK(steps() - before >= 2 * (many / max_found));
-    const auto preview = Json::parse(last_line);
     CHECK(preview["matched"] == many);
     REQUIRE(preview["records"].size() == 3);
     CHECK(preview["records"][2]["id"] == "id-2");
@@ -181,6 +187,91 @@ TEST_SUITE("delayed routes") {
     REQUIRE(listed["records"].size() == page);
     CHECK(listed["records"][page - 1]["id"] == "id-999");
     CHECK(listed["next"].is_string());
+  }
+
+  TEST_CASE("a preview by topics and times alone counts by hours, and reads only what it shows") {
+    constexpr std::uint64_t max_chunks = 10;
+    constexpr std::int64_t hour = 3'600'000;
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    create_topic(admin.world, "other");
+    const auto now = to_ms(admin.world.clock.wall());
+    const auto due_of = [&](int n) { return now + n * hour + 600'000; };
+    for (int n = 1; n <= 60; ++n) {
+      const bool is_other = n % 3 == 0;
+      send_delayed(admin, is_other ? "other" : "t", is_other ? 0 : n % 2, "v",
+                   std::to_string(due_of(n) - now), "id-" + std::to_string(n));
+    }
+    admin.get_json("/delayed");  // Has all of it written to the store.
+    std::uint64_t chunks = 0;
+    const auto preview = [&](const std::string& conditions) {
+      const auto before = admin.world.broker().pending().chunks_read();
+      auto last = last_line_of(admin, "/delayed/select?show=3&topic=" + conditions);
+      chunks = admin.world.broker().pending().chunks_read() - before;
+      return last;
+    };
+    // Both ends are within an hour.
+    const auto time = "&from=" + std::to_string(due_of(5)) + "&to=" + std::to_string(due_of(50));
+    const auto all = preview("*" + time);
+    CHECK(all["matched"] == 45);
+    CHECK(all["topics"] == Json::object({{"t", 30}, {"other", 15}}));
+    CHECK(ids_of(all) == std::vector<std::string>{"id-5", "id-6", "id-7"});
+    CHECK(chunks <= max_chunks);
+    const auto one = preview("t" + time);
+    CHECK(one["matched"] == 30);
+    CHECK(ids_of(one) == std::vector<std::string>{"id-5", "id-7", "id-8"});
+    CHECK(chunks <= max_chunks);
+    CHECK(preview("t")["matched"] == 40);
+    CHECK(chunks <= max_chunks);
+    // By an id each of them is looked at.
+    CHECK(preview("*&id=*" + time)["matched"] == 45);
+    CHECK(chunks > 4 * max_chunks);
+    // Those of some topics alone are shown, and none beyond those that match.
+    CHECK(preview("?" + time)["topics"] == Json::object({{"t", 30}}));
+    const auto few = "&from=" + std::to_string(due_of(59)) + "&to=" + std::to_string(due_of(61));
+    const auto others = preview("oth*" + few);
+    CHECK(others["topics"] == Json::object({{"other", 1}}));
+    CHECK(ids_of(others) == std::vector<std::string>{"id-60"});
+    CHECK(preview("none*" + time)["matched"] == 0);
+    // A record that goes is counted no more.
+    admin.remove("/delayed/t/id-7");
+    CHECK(preview("t" + time)["matched"] == 29);
+    const auto counted = admin.get_json("/delayed/count?topic=t" + time);
+    CHECK(counted["total"] == 29);
+    CHECK(last_line_of(admin, "/delayed/select?show=0&topic=t" + time)["records"].empty());
+  }
+
+  TEST_CASE("hours that are counted only in part have the number that reading them has") {
+    constexpr std::int64_t hour = 3'600'000;
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(seed);
+      std::mt19937_64 random(seed);
+      Admin admin;
+      create_topic(admin.world, "t", 2);
+      const auto now = to_ms(admin.world.clock.wall());
+      constexpr std::uint64_t span = 36'000'000;
+      for (int n = 0; n < 80; ++n) {
+        // Some are in a month that is not dealt to its hours.
+        const std::uint64_t far = n % 8 == 0 ? 700ULL * 86'400'000 : 1'000;
+        send_delayed(admin, "t", n % 2, "v", std::to_string(far + random() % span));
+      }
+      for (int n = 0; n < 20; ++n) {
+        const std::uint64_t begin = n % 4 == 0 ? 700ULL * 86'400'000 : 0;
+        const std::int64_t from = now + static_cast<std::int64_t>(begin + random() % span);
+        const std::int64_t to = from + static_cast<std::int64_t>(random() % span);
+        const auto query = "/delayed/count?topic=t&from=" + std::to_string(from) +
+                           "&to=" + std::to_string(to) + "&by=";
+        CAPTURE(query);
+        std::map<std::int64_t, int> hours, read;
+        const auto by_hour = admin.get_json(query + "hour");
+        const auto by_minute = admin.get_json(query + "minute");
+        for (const auto& each : by_hour["counts"])
+          hours[each["from"].get<std::int64_t>()] += each["count"].get<int>();
+        for (const auto& each : by_minute["counts"])
+          read[each["from"].get<std::int64_t>() / hour * hour] += each["count"].get<int>();
+        CHECK(hours == read);
+      }
+    }
   }
 
   TEST_CASE("a pending record is listed with all that is known of it but its value") {

@@ -11,7 +11,7 @@ import threading
 
 import compression
 import wire
-from harness import ROOT, case, eventually
+from harness import ROOT, case, eventually, now_ms
 
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 HOUR = "1h"
@@ -226,8 +226,14 @@ def _(ctx):
     shutil.rmtree(broker.data / ".tarry-backup")
     empty = ctx.directory / "empty"
     empty.mkdir()
+    # Those that were refused are no backups.
+    metric = "\ntarry_broker_last_backup_timestamp_seconds "
+    assert broker.get("/status")["last_backup_ms"] is None and metric not in broker.http("GET", "/metrics")[1]
+    before = int(now_ms())
     said = broker.cli("backup", os.path.relpath(empty)).stdout
     assert said.startswith(f"{empty}: "), said
+    assert before <= broker.get("/status")["last_backup_ms"] <= int(now_ms()), broker.get("/status")["last_backup_ms"]
+    assert metric in broker.http("GET", "/metrics")[1]
     copy = copy_of(ctx, empty).start()
     assert copy.get("/status")["cluster_id"] == broker.get("/status")["cluster_id"]
 

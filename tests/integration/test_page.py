@@ -230,6 +230,10 @@ def _(ctx):
                 page.wait(lambda: len(section.text) > 30, f"{view} has something to say")
                 seen = [each.get_attribute("data-view") for each in page.all("[data-view]") if each.is_displayed()]
                 assert seen == [view], seen
+        page.go("shards")
+        page.says('[data-view="shards"]', "none since the start of the broker")
+        broker.cli("backup", ctx.directory / "copy")
+        page.wait(lambda: re.search(r"Last backup\s+\d\d:\d\d:\d\d, .* ago", page.text('[data-view="shards"]')), "the backup")
         page.go("topics")
         page.says('[data-view="topics"]', topic)
         page.go("wheel")
@@ -501,6 +505,8 @@ def _(ctx):
             eventually(lambda: client.end_offset(topic) == 2, "the delivery")
         page.says("#panel", "offset 1")
         page.says("#panel .due-relative", "Delivered; it was due")
+        # Why was this late?  How much it was is the first thing to know.
+        assert re.search(r"at offset 1, [\d.]+ m?s after its due time", page.text("#panel .history")), page.text("#panel .history")
         command = page.text("#panel .command code")
         assert re.fullmatch(rf"tarry consume {re.escape(topic)} -p 0 --from 1 -n 1 -b [\d.]+:\d+", command), command
         read = subprocess.run([broker.binary, *command.split()[1:], "--timeout", "20s"], capture_output=True, text=True)
@@ -520,6 +526,9 @@ def _(ctx):
         page.click(f'[data-past="{topic}"] a')
         page.says("#panel .outcome", "It was cancelled: ")
         assert page.text("#panel .history").count("scheduled") == 1
+        page.says('#panel [data-figure="who"]', "a line with “audit” in the broker's log")
+        # That line is there.
+        assert re.search(rf"audit: .* on the admin: DELETE /delayed/{re.escape(topic)}/", broker.log_file.read_text())
         with broker.client() as client:
             client.schedule(topic, "one")
         page.open(f"#pending/{topic}/{handle['one']}/one")
@@ -722,6 +731,49 @@ def _(ctx):
         page.click('[data-action="preview"]')
         page.says('[data-field="error"]', "A partition belongs to one topic")
         assert len(broker.pending(topic)) == 4
+
+
+@case("a preview that takes long says how many it has found, and ends when it is stopped, when the form changes, and when it is closed")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.schedule(topic, "a")
+    with page_of(broker) as page:
+        page.open()
+        # An answer that has a line, and no end.
+        page.js("""const ask = window.fetch;
+                   window.cut = 0;
+                   window.fetch = async (path, options) => {
+                     if (!path.startsWith("/delayed/select")) return ask(path, options);
+                     return new Response(new ReadableStream({ start(to) {
+                       to.enqueue(new TextEncoder().encode('{"matched":1000,"done":0,"already_delivered":0,"unknown":0}\\n'));
+                       options.signal.addEventListener("abort", () => { window.cut += 1; to.error(new DOMException("", "AbortError")); });
+                     } }));
+                   }""")
+        page.click('[data-action="many"]')
+        page.type("#panel input[name=id]", "*")
+        page.click("#panel input[value=cancel]")
+        cut = lambda: page.js("return window.cut")
+
+        def look():
+            page.click('[data-action="preview"]')
+            page.says('[data-figure="looking"]', "1,000 found so far")
+            # The focus is where the next key does no harm.
+            assert page.js("return document.activeElement.dataset.action") == "stop-preview"
+
+        look()
+        page.click('[data-action="stop-preview"]')
+        page.wait(lambda: cut() == 1, "that it is ended")
+        page.says("#panel", "Stopped looking. Nothing was changed.")
+        assert page.js("return document.activeElement.dataset.action") == "preview" and not page.shown('[data-action="stop-preview"]')
+        look()
+        page.type("#panel input[name=key]", "b")
+        page.wait(lambda: cut() == 2, "that it is ended with its conditions")
+        look()
+        page.click('[data-action="close"]')
+        page.wait(lambda: cut() == 3, "that it is ended with its form")
+        assert not page.all('[data-field="error"]') and not page.all('[data-figure="matched"]')
 
 
 @case("a new search beside the form for many is named there, and taken over by a button")
@@ -1263,6 +1315,20 @@ def _(ctx):
         box = page.js("const box = document.querySelector('#panel').getBoundingClientRect(); return [box.left, box.top, box.width, box.height]")
         assert box == [0, 0, 375, 740], box
         page.wait(lambda: not page.js("return [...document.querySelectorAll('#panel button')].some((each) => each.getBoundingClientRect().right > 375)"), "its buttons fit")
+        # What the panel covers cannot be reached by Tab, until the panel is closed.
+        behind = lambda: page.js("return [...document.querySelectorAll('.top, .views, main')].map((each) => each.inert)")
+        assert behind() == [True] * 3
+        page.click('#panel [data-action="close"]')
+        page.wait(lambda: behind() == [False] * 3, "the page behind it")
+        # Nor at the width of a small phone, or of a window enlarged to 400 %.
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 320, "height": 568, "deviceScaleFactor": 2, "mobile": True})
+        page.wait(lambda: page.js("return innerWidth") == 320, "the narrower page")
+        for view in VIEWS:
+            page.go(view)
+            page.one(f'[data-view="{view}"]')
+            page.wait(lambda: page.js("return document.documentElement.scrollWidth") <= 320, f"that {view} fits")
+        cut = page.js("return [...document.querySelectorAll('.figure-value')].filter((each) => each.getBoundingClientRect().right > 320).map((each) => each.textContent)")
+        assert not cut, cut
 
 
 @case("the page shows due times whole, at any width and beside an open record")
@@ -1447,6 +1513,39 @@ def _(ctx):
         for number, view in enumerate(VIEWS, 1):
             page.keys(str(number))
             page.one(f'[data-view="{view}"]')
+        # The focus was in a view that is gone: it is in the new one, whose name is said.
+        page.wait(lambda: focus() == "main", "the focus in the view")
+        assert page.js("return document.querySelector('#main').getAttribute('aria-labelledby')") == f"title-{VIEWS[-1]}"
+
+
+def luminance(colour):
+    parts = [value / 255 for value in colour]
+    parts = [value / 12.92 if value <= 0.03928 else ((value + 0.055) / 1.055) ** 2.4 for value in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one, other):
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@case("in both themes text has a contrast of 4.5 on every surface of the page, and the edge of a field one of 3")
+def _(ctx):
+    del ctx  # The colours are in the style sheet.
+    blocks = re.findall(r"\{([^{}]*--bg:[^{}]*)\}", (ROOT / "admin/page/page.css").read_text())
+    assert len(blocks) == 3, len(blocks)
+    for block in blocks:
+        colours = {name: bytes.fromhex(value) for name, value in re.findall(r"--([a-z-]+): #([0-9a-f]{6});", block)}
+        mixed = lambda name, part, under: [part * a + (1 - part) * b for a, b in zip(colours[name], colours[under])]
+        for name in ("text", "muted", "accent", "danger", "warn", "good"):
+            for under in ("bg", "surface"):
+                assert contrast(colours[name], colours[under]) >= 4.5, (name, under)
+                # The lines about trouble and outcomes are on a tint of their own colour.
+                if name in ("danger", "warn", "good"):
+                    assert contrast(colours[name], mixed(name, 0.14 if name == "warn" else 0.11, under)) >= 4.5, (name, under)
+        for under in ("bg", "surface"):
+            assert contrast(colours["edge"], colours[under]) >= 3, under
+        assert contrast(colours["accent-text"], colours["accent"]) >= 4.5 and contrast(colours["bg"], colours["danger"]) >= 4.5
 
 
 # Expressions in the page's own modules, and what they are; the zone is 5 h 30 min ahead of UTC.
@@ -1581,3 +1680,48 @@ def _(ctx):
         page.go("topics")
         page.says('[data-view="topics"]', topic)
         assert not page.shown("#restarted")
+
+
+@case("a stream of figures that is never answered is noticed: the page says that it waits, since when and why that may be, and goes on once it is answered")
+def _(ctx):
+    broker = ctx.broker()
+    with page_of(broker) as page:
+        # A request that is held here is neither answered nor refused.
+        page.driver.execute_cdp_cmd("Fetch.enable", {"patterns": [{"urlPattern": "*/events*"}]})
+        try:
+            page.load()
+            page.says("#connection", "Waiting for the broker's first figures since ")
+            assert page.text('[data-figure="next-due"]') == "–"
+            page.says("#connection", "No figures have come since ")
+            page.says("#connection", "The broker has not answered for 15 seconds.")
+            page.says("#connection", "Trying again.")
+        finally:
+            page.driver.execute_cdp_cmd("Fetch.disable", {})
+        page.wait(page.has_figures, "the first figures", within=40)
+        page.wait(lambda: not page.js("return document.querySelector('#connection').textContent"), "that nothing is wrong")
+
+
+@case("a listed record is marked as no longer pending only if the broker has looked everywhere")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for n in range(102):  # More than are read again as a whole.
+            client.schedule(topic, f"id-{n:03}")
+    with page_of(broker) as page:
+        page.open()
+        page.wait(lambda: len(page.handles()) == 100, "the first hundred")
+        # An answer that says no more than that it has not found it yet.
+        page.js("""const ask = window.fetch;
+                   window.checks = 0;
+                   window.fetch = async (path, options) => {
+                     if (!/q=%40/.test(path)) return ask(path, options);
+                     window.checks += 1;
+                     return new Response(JSON.stringify({ records: [], next: window.isWhole ? null : "@more" }));
+                   }""")
+        page.click("button.more")
+        page.wait(lambda: len(page.handles()) == 102, "all of them")
+        page.wait(lambda: page.js("return window.checks") > 8, "that they are looked for", within=30)
+        assert not page.all(".row.gone")
+        page.js("window.isWhole = true")
+        page.one(".row.gone")
