@@ -19,7 +19,6 @@ using protocol::ErrorCode;
 using protocol::JoinGroupRequest;
 using protocol::JoinGroupResponse;
 using protocol::SyncGroupRequest;
-using protocol::SyncGroupResponse;
 using std::chrono::milliseconds;
 
 // A client id may have 32 KiB, and a member's id goes to all members.
@@ -52,7 +51,7 @@ std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
   protocols.reserve(request.protocols.size());
   for (const auto& [name, metadata] : request.protocols) {
     if (offers(protocols, name)) continue;
-    protocols.push_back({std::string(name), Buffer(metadata.begin(), metadata.end())});
+    protocols.push_back({std::string(name), shared_copy(metadata)});
   }
   return protocols;
 }
@@ -118,9 +117,9 @@ Group::~Group() {
   }
 }
 
-Bytes Group::metadata_of(const GroupMember& member) const {
+SharedBytes Group::metadata_of(const GroupMember& member) const {
   const auto protocol = std::ranges::find(member.protocols, protocol_name_, &GroupProtocol::name);
-  return protocol == member.protocols.end() ? Bytes{} : Bytes(protocol->metadata);
+  return protocol == member.protocols.end() ? SharedBytes() : protocol->metadata;
 }
 
 // --- JoinGroup
@@ -351,7 +350,7 @@ JoinGroupResponse Group::join_answer(const GroupMember& member) const {
 void Group::add_members_to(JoinGroupResponse& answer) const {
   answer.members.reserve(members_.size());
   for (const auto& [id, member] : members_.all()) {
-    const Bytes metadata = metadata_of(member);
+    const SharedBytes metadata = metadata_of(member);
     answer.members.push_back({id, member.instance_id, Buffer(metadata.begin(), metadata.end())});
   }
 }
@@ -361,7 +360,7 @@ void Group::add_members_to(JoinGroupResponse& answer) const {
 GroupAssignments assignments_of(const SyncGroupRequest& request) {
   GroupAssignments assignments;
   for (const auto& [member_id, assignment] : request.assignments)
-    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
+    assignments[std::string(member_id)] = shared_copy(assignment);
   return assignments;
 }
 
@@ -390,8 +389,8 @@ void Group::sync(const SyncGroupRequest& request, GroupAssignments assignments,
   if (member.id == leader_ && storing_ != generation_) take_assignments(std::move(assignments));
 }
 
-SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
-  SyncGroupResponse answer;
+SyncAnswer Group::sync_answer(const GroupMember& member) const {
+  SyncAnswer answer;
   answer.protocol_type = protocol_type_;
   answer.protocol_name = protocol_name_;
   answer.assignment = member.assignment;
@@ -827,7 +826,7 @@ GroupRecordView Group::record(const GroupAssignments& assignments) const {
   for (const auto& [id, member] : members_.all()) {
     const auto given = assignments.find(id);
     out.members.push_back(
-        {&member, Bytes(given == assignments.end() ? member.assignment : given->second)});
+        {&member, given == assignments.end() ? member.assignment : given->second});
   }
   return out;
 }

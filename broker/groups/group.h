@@ -90,7 +90,7 @@ enum class GroupState : std::uint8_t {
 std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 
 // What a leader assigns, by member id.
-using GroupAssignments = std::map<std::string, Buffer, std::less<>>;
+using GroupAssignments = std::map<std::string, SharedBytes, std::less<>>;
 // They may have many megabytes; on any thread.
 GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
 
@@ -114,7 +114,7 @@ class Group : public GroupWaits {
   std::size_t pending_members() const { return pending_.size(); }
 
   // The member's metadata for the generation's protocol; empty while there is none.
-  Bytes metadata_of(const GroupMember& member) const;
+  SharedBytes metadata_of(const GroupMember& member) const;
 
   // --- Requests.  The group keeps those that it cannot answer yet; the caller then waits.
 
@@ -202,7 +202,7 @@ class Group : public GroupWaits {
   void park(GroupMember& member, DelayedJoin& reply);
   protocol::JoinGroupResponse join_answer(const GroupMember& member) const;
   void add_members_to(protocol::JoinGroupResponse& answer) const;
-  protocol::SyncGroupResponse sync_answer(const GroupMember& member) const;
+  SyncAnswer sync_answer(const GroupMember& member) const;
 
   // --- The state machine
   void become(GroupState state);

@@ -54,7 +54,7 @@ struct MemberStatus {
   std::string client_host;
   std::chrono::milliseconds session_timeout{0};
   bool is_leader = false;
-  Buffer assignment;  // As the leader gave it.
+  SharedBytes assignment;  // As the leader gave it.
   // The subscription that it states, if its protocol is that of consumers.
   std::vector<std::string> subscribed;
   std::vector<protocol::AssignedTopic> assigned;
