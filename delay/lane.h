@@ -43,7 +43,6 @@ class Lane {
   template <typename T, typename Then>
   void run(std::move_only_function<Result<T>()> work, Then then) {
     TARRY_ASSERT(!busy_, "one piece of work is on the lane at a time");
-    busy_ = true;
     background_.run(std::move(work),
                     [this, alive = alive_, then = std::move(then)](Result<T> result) mutable {
                       if (!*alive) return;
@@ -57,6 +56,7 @@ class Lane {
                       // `then` may have told somebody who has destroyed the tier.
                       if (*alive) wake_();
                     });
+    busy_ = true;  // Not before: without memory for the work (std::bad_alloc) there is none.
   }
 
  private:
