@@ -2,13 +2,19 @@
 
 #include "broker/groups/groups.h"
 
+#include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
 
+#include "broker/views/group_status.h"
 #include "protocol/messages/delete_groups.h"
 #include "protocol/messages/describe_groups.h"
 #include "protocol/messages/find_coordinator.h"
@@ -721,6 +727,38 @@ TEST_SUITE("groups") {
     REQUIRE(told.groups.size() == 1);
     REQUIRE(told.groups[0].members.size() == 1);
     CHECK(told.groups[0].members[0].member_assignment.size() == assignment.size());
+  }
+
+  TEST_CASE(
+      "a long assignment is read on the pool for the admin, and partitions that do not exist are "
+      "not noted") {
+    World world = small_world(1);
+    create_topic(world, "t", 2);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    constexpr std::int32_t partitions = 50'000;
+    Buffer assignment;
+    append_be(assignment, std::int16_t{0});  // Its version,
+    append_be(assignment, std::int32_t{1});  //   topics, and a name.
+    append_be(assignment, std::int16_t{1});
+    append_bytes(assignment, as_bytes("t"));
+    append_be(assignment, partitions);
+    for (std::int32_t i = 0; i < partitions; ++i) append_be(assignment, i);
+    const auto sync = sync_request("wide", joined, as_text(assignment));
+    REQUIRE(world.call<SyncGroupResponse>(sync, 3).error_code == ErrorCode::none);
+    std::optional<GroupStatus> status;
+    boost::asio::co_spawn(
+        world.shard().executor(), group_status(world.broker(), world.shard(), "wide", 0),
+        [&](std::exception_ptr, std::optional<GroupStatus> s) { status = std::move(s); });
+    world.turn();
+    CHECK(world.background().size() == 1);
+    world.run();
+    REQUIRE(status);
+    REQUIRE(status->members.size() == 1);
+    REQUIRE(status->members[0].assigned.size() == 1);
+    CHECK(status->members[0].assigned[0].partitions.size() == partitions);
+    REQUIRE(status->offsets.size() == 2);
+    CHECK(status->offsets[1].member == joined.member_id);
   }
 
   TEST_CASE("a group whose record is on its way to the journal is not deleted before") {
