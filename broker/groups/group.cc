@@ -46,16 +46,6 @@ constexpr std::size_t max_protocols = 100;
 // the most (the protocol's type and name, the leader, the client id of who joins last).
 constexpr std::size_t bytes_beside = std::size_t{160} << 10;
 
-std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
-  std::vector<GroupProtocol> protocols;
-  protocols.reserve(request.protocols.size());
-  for (const auto& [name, metadata] : request.protocols) {
-    if (offers(protocols, name)) continue;
-    protocols.push_back({std::string(name), shared_copy(metadata)});
-  }
-  return protocols;
-}
-
 // The memory that a member with this request would take.
 std::size_t bytes_of(const JoinGroupRequest& request) {
   std::size_t bytes = sizeof(GroupMember) + 2 * request.member_id.size();
@@ -86,6 +76,18 @@ void refuse_join(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode 
 }
 
 }  // namespace
+
+std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
+  std::vector<GroupProtocol> protocols;
+  // Each is compared with all others.
+  if (request.protocols.size() > max_protocols) return protocols;
+  protocols.reserve(request.protocols.size());
+  for (const auto& [name, metadata] : request.protocols) {
+    if (offers(protocols, name)) continue;
+    protocols.push_back({std::string(name), shared_copy(metadata)});
+  }
+  return protocols;
+}
 
 std::string_view name_of(GroupState state) {
   switch (state) {
@@ -127,10 +129,10 @@ SharedBytes Group::metadata_of(const GroupMember& member) const {
 void Group::join(const JoinGroupRequest& request, const JoinContext& context, DelayedJoin& reply) {
   if (is(GroupState::dead))
     return refuse_join(reply, request, ErrorCode::coordinator_not_available);
-  // Before the first look at them, which compares each with all others.
   if (request.protocols.size() > max_protocols)
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
-  auto protocols = protocols_of(request);
+  auto protocols =
+      context.protocols != nullptr ? std::move(*context.protocols) : protocols_of(request);
   if (request.member_id.empty()) {
     return join_newcomer(request, context, std::move(protocols), reply);
   }

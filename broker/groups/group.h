@@ -93,6 +93,9 @@ std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 using GroupAssignments = std::map<std::string, SharedBytes, std::less<>>;
 // They may have many megabytes; on any thread.
 GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
+// What a client offers, each name once; none if it offers more than a hundred, which a group
+// refuses.  It may have many megabytes; on any thread.
+std::vector<GroupProtocol> protocols_of(const protocol::JoinGroupRequest& request);
 
 class Group : public GroupWaits {
  public:
@@ -126,6 +129,8 @@ class Group : public GroupWaits {
     std::shared_ptr<GroupShare> share;  // That one, which Groups looks up.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
+    // The request's protocols_of(), where they were copied before; join() takes them.
+    std::vector<GroupProtocol>* protocols = nullptr;
   };
   // Group id and session timeout were checked.
   void join(const protocol::JoinGroupRequest& request, const JoinContext& context,

@@ -684,6 +684,28 @@ TEST_SUITE("groups") {
     CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
   }
 
+  TEST_CASE(
+      "the megabytes that a member says are copied on the pool, and told to its leader there") {
+    World world = small_world(1);
+    const std::string says(3 << 20, 's');
+    auto request = join_request("wide");
+    request.protocols.front().metadata = as_bytes(says);
+    world.runs_at_once = false;
+    const auto pending = world.begin(request, 3);
+    // Decoded, copied, and encoded for the answer.
+    std::size_t pieces = 0;
+    for (int turns = 0; turns < 10 && !pending->answer; ++turns) {
+      if (world.background().step()) ++pieces;
+      world.turn();
+    }
+    CHECK(pieces == 3);
+    world.runs_at_once = true;
+    world.run();
+    const auto joined = world.read<JoinGroupResponse>(*pending, 3);
+    REQUIRE(joined.members.size() == 1);
+    CHECK(joined.members[0].metadata.size() == says.size());
+  }
+
   TEST_CASE("a member that asks in a few bytes for megabytes is answered by way of the pool") {
     World world = small_world(1);
     const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
