@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -252,10 +253,15 @@ bool DuePicture::begin_far(Context& context, const broker::NearDue& near, WallTi
   written_ = near.written;
   hurried_ = false;
   counting_ = true;
-  asio::co_spawn(context.here.executor(), count_far(context, marks, context.owner.lock()),
-                 [self = shared_from_this()](const std::exception_ptr& failure) {
-                   if (failure) log_error("admin", "the due records cannot be counted");
-                 });
+  try {
+    asio::co_spawn(context.here.executor(), count_far(context, marks, context.owner.lock()),
+                   [self = shared_from_this()](const std::exception_ptr& failure) {
+                     if (failure) log_error("admin", "the due records cannot be counted");
+                   });
+  } catch (const std::bad_alloc&) {
+    counting_ = false;  // Or they would never be counted again.
+    throw;
+  }
   return true;
 }
 

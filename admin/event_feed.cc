@@ -79,7 +79,8 @@ class EventFeed::Stream final : public ReplyStream {
     // A page that opens shows the last minutes at once.
     if (!std::exchange(greeted_, true))
       co_return fmt::format("retry: 2000\n\nevent: history\ndata: {}\n\n", feed.history());
-    while (!feed.stopped_) {
+    // Without memory the loop may have ended before its streams: a page opens another one then.
+    while (!feed.stopped_ && feed.running_) {
       std::string piece;
       for (const Event& event : feed.events_)
         // Only the newest event of each kind is kept: a slow client misses some, and memory stays
@@ -117,7 +118,12 @@ std::shared_ptr<ReplyStream> EventFeed::open(Context& context) {
   if (!std::exchange(running_, true)) {
     // The events that were computed for earlier streams are old.
     events_ = {};
-    asio::co_spawn(context.here.executor(), run(context, context.owner.lock()), asio::detached);
+    try {
+      asio::co_spawn(context.here.executor(), run(context, context.owner.lock()), asio::detached);
+    } catch (const std::bad_alloc&) {
+      running_ = false;  // Or no stream would begin it again.
+      throw;
+    }
   }
   return stream;
 }
@@ -185,7 +191,10 @@ void EventFeed::stop() {
 asio::awaitable<void> EventFeed::run(Context& context, std::shared_ptr<void>) {
   const auto self = shared_from_this();
   // In the turn in which the loop ends: a stream that opens later begins another one.
-  const std::shared_ptr<void> ended(nullptr, [this](void*) { running_ = false; });
+  const std::shared_ptr<void> ended(nullptr, [this](void*) {
+    running_ = false;
+    if (streams_ > 0 && !stopped_) changed_.cancel();
+  });
   for (std::uint64_t round = 0; streams_ > 0 && !stopped_; ++round) {
     ++rounds_;
     const bool at_once = std::exchange(hurried_, false);

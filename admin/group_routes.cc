@@ -14,6 +14,7 @@
 #include "admin/large_answer.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/views/group_status.h"
 #include "web/json_reply.h"
 
@@ -24,6 +25,12 @@ namespace asio = boost::asio;
 
 // The limit on groups in one answer: each is asked for its lag.
 constexpr std::size_t max_groups_shown = 10'000;
+
+// A member or an offset as JSON, with the memory that it takes; and what a member lists.
+constexpr std::size_t us_per_row = 10;
+constexpr std::size_t listed_a_microsecond = 20;
+// The text of more is made on the pool: a group may have a hundred thousand offsets.
+constexpr std::size_t made_here = 1000;
 
 Json summary_json(const broker::GroupSummary& group) {
   Json json;
@@ -41,6 +48,13 @@ Json summary_json(const broker::GroupSummary& group) {
 template <typename T>
 Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
+}
+
+// The topics and partitions that are listed for it.
+std::size_t count_listed(const broker::MemberStatus& member) {
+  std::size_t count = member.subscribed.size() + member.assigned.size();
+  for (const auto& topic : member.assigned) count += topic.partitions.size();
+  return count;
 }
 
 Json member_json(const broker::MemberStatus& member) {
@@ -147,10 +161,18 @@ asio::awaitable<Reply> get_group(Call& call) {
   Json body = summary_json(group->summary);
   body["assignor"] = group->protocol_name;
   body["members"] = Json::array();
-  for (const auto& member : group->members) body["members"].push_back(member_json(member));
+  broker::YieldBudget budget(call.context.here, nullptr);
+  std::size_t rows = group->offsets.size() + group->members.size();
+  for (const auto& member : group->members) {
+    const std::size_t listed = count_listed(member);
+    rows += listed;
+    if (budget.spend(us_per_row + listed / listed_a_microsecond)) co_await budget.yield();
+    body["members"].push_back(member_json(member));
+  }
   body["offsets"] = Json::array();
   std::int64_t lag = 0;
   for (const auto& offset : group->offsets) {
+    if (budget.spend(us_per_row)) co_await budget.yield();
     body["offsets"].push_back(offset_json(offset));
     // Here the partitions are opened, so a lag is missing only where there is nothing to compare
     // with, or beyond ten thousand partitions.
@@ -158,7 +180,9 @@ asio::awaitable<Reply> get_group(Call& call) {
   }
   body["lag"] = lag;
   body["topic_partitions"] = count_topic_partitions(call.context, *group);
-  co_return json_reply(body);
+  if (rows <= made_here) co_return json_reply(body);
+  auto work = [body = std::move(body)] { return json_reply(body); };
+  co_return co_await call.context.here.blocking(std::move(work));
 }
 
 }  // namespace tarry::admin

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <list>
+#include <new>
 #include <utility>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -25,7 +26,12 @@ class Pauses {
     if (stopped_) co_return false;
     const auto timer = timers_.emplace(timers_.end(), executor_, time);
     boost::system::error_code ignored;
-    co_await timer->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+    try {
+      co_await timer->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+    } catch (const std::bad_alloc&) {
+      timers_.erase(timer);
+      throw;
+    }
     timers_.erase(timer);
     co_return !stopped_;
   }

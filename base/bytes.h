@@ -8,6 +8,7 @@
 //   SharedBytes  a view that keeps alive what it views: batches in a log's tail and on their
 //                way to a consumer are these, so that no byte is copied for a second reader
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -46,6 +47,13 @@ class SharedBytes {
   const std::uint8_t* data() const { return view_.data(); }
   std::size_t size() const { return view_.size(); }
   bool empty() const { return view_.empty(); }
+  // So it can be given where Bytes are taken, which do not keep it alive.
+  const std::uint8_t* begin() const { return view_.data(); }
+  const std::uint8_t* end() const { return view_.data() + view_.size(); }
+  // The same bytes, wherever they are.
+  friend bool operator==(const SharedBytes& a, const SharedBytes& b) {
+    return std::ranges::equal(a.view_, b.view_);
+  }
   SharedBytes part(std::size_t from, std::size_t count) const {
     return {owner_, view_.subspan(from, count)};
   }
@@ -54,6 +62,11 @@ class SharedBytes {
   std::shared_ptr<const void> owner_;
   Bytes view_;
 };
+
+// A copy of its own; of nothing it takes no memory.
+inline SharedBytes shared_copy(Bytes bytes) {
+  return bytes.empty() ? SharedBytes() : SharedBytes(Buffer(bytes.begin(), bytes.end()));
+}
 
 // Big-endian numbers at an address that need not be aligned.
 template <typename T>

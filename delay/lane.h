@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -44,19 +45,24 @@ class Lane {
   void run(std::move_only_function<Result<T>()> work, Then then) {
     TARRY_ASSERT(!busy_, "one piece of work is on the lane at a time");
     busy_ = true;
-    background_.run(std::move(work),
-                    [this, alive = alive_, then = std::move(then)](Result<T> result) mutable {
-                      if (!*alive) return;
-                      busy_ = false;
-                      if (failed_) return;
-                      if (!result) return fail(result.error());
-                      if constexpr (std::is_void_v<T>)
-                        then();
-                      else
-                        then(std::move(*result));
-                      // `then` may have told somebody who has destroyed the tier.
-                      if (*alive) wake_();
-                    });
+    auto finish = [this, alive = alive_, then = std::move(then)](Result<T> result) mutable {
+      if (!*alive) return;
+      busy_ = false;
+      if (failed_) return;
+      if (!result) return fail(result.error());
+      if constexpr (std::is_void_v<T>)
+        then();
+      else
+        then(std::move(*result));
+      // `then` may have told somebody who has destroyed the tier.
+      if (*alive) wake_();
+    };
+    try {
+      background_.run(std::move(work), std::move(finish));
+    } catch (const std::bad_alloc&) {
+      busy_ = false;  // It has not begun, and nobody would end it.
+      throw;
+    }
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 namespace tarry::delay {
@@ -81,23 +82,51 @@ void Lookups::find_id(const TopicPartition& partition, std::string id, Events ev
 
 bool Lookups::begin() {
   if (answering_ || (waiting_.empty() && waiting_ids_.empty())) return false;
-  // The chunks of a foreign home belong to no shard, so the store would not find the record there.
-  const std::size_t next = memory_.homes.any_foreign() ? std::min(waiting_.size(), max_at_once) : 0;
-  for (std::size_t i = 0; i < next; ++i) {
-    const auto home = memory_.homes.foreign_home(waiting_[i].key);
-    if (home) return adopt_(*home), true;
+  std::shared_ptr<Asked> asked;
+  try {
+    // The chunks of a foreign home belong to no shard, so the store would not find the record
+    // there.
+    const std::size_t next =
+        memory_.homes.any_foreign() ? std::min(waiting_.size(), max_at_once) : 0;
+    for (std::size_t i = 0; i < next; ++i) {
+      const auto home = memory_.homes.foreign_home(waiting_[i].key);
+      if (home) return adopt_(*home), true;
+    }
+    asked = std::make_shared<Asked>();
+    for (; !waiting_.empty() && asked->lookups.size() < max_at_once; waiting_.pop_front())
+      asked->lookups.push_back(std::move(waiting_.front()));
+    for (; !waiting_ids_.empty() && asked->ids.size() < max_at_once; waiting_ids_.pop_front())
+      asked->ids.push_back(std::move(waiting_ids_.front()));
+    lane_.run<void>([&store = store_, owner = owner_, asked] { return read(store, owner, *asked); },
+                    [this, asked] {
+                      answering_ = asked;
+                      answer();
+                    });
+    return true;
+  } catch (const std::bad_alloc&) {
+    refuse_all(asked.get());
+    return false;
   }
-  auto asked = std::make_shared<Asked>();
-  for (; !waiting_.empty() && asked->lookups.size() < max_at_once; waiting_.pop_front())
-    asked->lookups.push_back(std::move(waiting_.front()));
-  for (; !waiting_ids_.empty() && asked->ids.size() < max_at_once; waiting_ids_.pop_front())
-    asked->ids.push_back(std::move(waiting_ids_.front()));
-  lane_.run<void>([&store = store_, owner = owner_, asked] { return read(store, owner, *asked); },
-                  [this, asked] {
-                    answering_ = asked;
-                    answer();
-                  });
-  return true;
+}
+
+// Not thrown: the last one that asks could not know that its question was kept, and the others
+// would wait for ever.
+void Lookups::refuse_all(Asked* asked) {
+  const auto no_memory = [] { return fail(Errc::exhausted, "no memory"); };
+  if (asked != nullptr) {
+    for (auto& lookup : asked->lookups) lookup.found(no_memory());
+    for (auto& lookup : asked->ids) lookup.events(no_memory());
+  }
+  while (!waiting_.empty()) {
+    auto found = std::move(waiting_.front().found);
+    waiting_.pop_front();
+    found(no_memory());
+  }
+  while (!waiting_ids_.empty()) {
+    auto events = std::move(waiting_ids_.front().events);
+    waiting_ids_.pop_front();
+    events(no_memory());
+  }
 }
 
 // On the Background, where it may outlive the tier.

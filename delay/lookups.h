@@ -86,6 +86,7 @@ class Lookups {
   static Result<> read(storage::BucketStore& store, storage::Owner owner, Asked& asked);
   std::optional<storage::PendingRecord> unless_dropped(
       std::optional<storage::PendingRecord> record) const;
+  void refuse_all(Asked* asked);
   void answer(Asked& asked, std::size_t number);
   void answer_id(Asked& asked, std::size_t number);
 

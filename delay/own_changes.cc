@@ -1,6 +1,7 @@
 #include "delay/own_changes.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -39,23 +40,38 @@ storage::PendingRemoved OwnChanges::Removal::operation(const One& one) const {
 
 void OwnChanges::move(std::unique_ptr<Move> move) {
   move->at = context_.time.wall();
-  // From here on no delivery takes it.
-  removals_.begin_move(move->record.key.sequence);
-  storage::JournalTransaction transaction(storage::Reserve::keep);
-  move->place.operation = transaction.add(move->removed());
-  transaction.add(move->added());
-  transaction.on_appended([here = move.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
-  transaction.on_settled(
-      [this, alive = context_.alive, move = std::move(move)](const Result<>& result) mutable {
-        if (!*alive || context_.stopped) return;
-        if (!result) return on_move_refused(*move, result.error());
-        const TopicPartition partition = move->record.partition;
-        durable_.add(partition, [this, move = std::move(move)](std::size_t&) {
-          moved(*move);
-          return true;
+  const PendingKey key = move->record.key;
+  const TopicPartition leaves = move->record.partition;
+  try {
+    // From here on no delivery takes it.
+    removals_.begin_move(key.sequence);
+    storage::JournalTransaction transaction(storage::Reserve::keep);
+    move->place.operation = transaction.add(move->removed());
+    transaction.add(move->added());
+    transaction.on_appended([here = move.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
+    transaction.on_settled(
+        [this, alive = context_.alive, move = std::move(move)](const Result<>& result) mutable {
+          if (!*alive || context_.stopped) return;
+          if (!result) return on_move_refused(*move, result.error());
+          const TopicPartition partition = move->record.partition;
+          durable_.add(partition, [this, move = std::move(move)](std::size_t&) {
+            moved(*move);
+            return true;
+          });
         });
-      });
-  context_.sink.commit(std::move(transaction));
+    context_.sink.commit(std::move(transaction));
+  } catch (const std::bad_alloc&) {
+    on_no_memory(key, leaves);
+    throw;
+  }
+}
+
+// Nothing of the change is in the journal.
+void OwnChanges::on_no_memory(const PendingKey& key, const TopicPartition& partition) {
+  if (!removals_.contains(key.sequence)) return;  // It had not begun, or was refused before.
+  stay(key, partition);
+  removals_.end(key.sequence);
+  go_on();
 }
 
 void OwnChanges::on_move_refused(Move& move, const Error& error) {
@@ -94,29 +110,33 @@ void OwnChanges::moved(Move& move) {
   go_on();
 }
 
-void OwnChanges::remove(std::unique_ptr<Removal> removal) {
+void OwnChanges::remove(std::unique_ptr<Removal> asked) {
+  const std::shared_ptr<Removal> removal = std::move(asked);
   removal->at = context_.time.wall();
-  // A removal frees more than it takes, so it may use the last room of the journal.
-  storage::JournalTransaction transaction(storage::Reserve::use);
-  std::optional<std::uint32_t> first;
-  for (const auto& one : removal->records) {
-    removals_.begin(one.key.sequence);
-    const std::uint32_t at = transaction.add(removal->operation(one));
-    if (!first) first = at;
-  }
-  removal->place.operation = first.value_or(0);
-  transaction.on_appended([here = removal.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
-  transaction.on_settled(
-      [this, alive = context_.alive, removal = std::move(removal)](const Result<>& result) mutable {
-        if (!*alive || context_.stopped) return;
-        if (!result) return on_removal_refused(*removal, result.error());
-        const TopicPartition partition = removal->partition;
-        durable_.add(partition, [this, removal = std::move(removal)](std::size_t&) {
-          removed(*removal);
-          return true;
-        });
+  try {
+    // A removal frees more than it takes, so it may use the last room of the journal.
+    storage::JournalTransaction transaction(storage::Reserve::use);
+    std::optional<std::uint32_t> first;
+    for (const auto& one : removal->records) {
+      removals_.begin(one.key.sequence);
+      const std::uint32_t at = transaction.add(removal->operation(one));
+      if (!first) first = at;
+    }
+    removal->place.operation = first.value_or(0);
+    transaction.on_appended([here = removal.get()](Lsn lsn) noexcept { here->place.lsn = lsn; });
+    transaction.on_settled([this, alive = context_.alive, removal](const Result<>& result) {
+      if (!*alive || context_.stopped) return;
+      if (!result) return on_removal_refused(*removal, result.error());
+      durable_.add(removal->partition, [this, removal](std::size_t&) {
+        removed(*removal);
+        return true;
       });
-  context_.sink.commit(std::move(transaction));
+    });
+    context_.sink.commit(std::move(transaction));
+  } catch (const std::bad_alloc&) {
+    for (const auto& one : removal->records) on_no_memory(one.key, removal->partition);
+    throw;
+  }
 }
 
 void OwnChanges::removed(Removal& removal) {

@@ -77,7 +77,9 @@ class OwnChanges {
         unapplied_(unapplied),
         waiters_(waiters) {}
 
-  void remove(std::unique_ptr<Removal> removal);
+  // When one throws (std::bad_alloc) nothing is in the journal, and the records are where they
+  // were.
+  void remove(std::unique_ptr<Removal> asked);
   void move(std::unique_ptr<Move> move);
 
  private:
@@ -86,6 +88,7 @@ class OwnChanges {
   void end_removal(Removal& removal, const Result<Controlled>& answer);
   void moved(Move& move);
   void on_move_refused(Move& move, const Error& error);
+  void on_no_memory(const PendingKey& key, const TopicPartition& partition);
   void stay(const PendingKey& key, const TopicPartition& partition);
   void go_on();
 

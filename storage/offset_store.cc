@@ -68,6 +68,35 @@ std::string_view id_of(Bytes group) {
 
 }  // namespace
 
+struct PreparedGroup::Row {
+  explicit Row(std::size_t bytes) : batch(bytes) {}
+
+  rocksdb::WriteBatch batch;
+  std::size_t value_bytes = 0;
+};
+
+PreparedGroup::PreparedGroup(std::unique_ptr<Row> row) : row_(std::move(row)) {}
+PreparedGroup::~PreparedGroup() = default;
+
+Bytes PreparedGroup::value() const {
+  // Its row is the only one, and a row ends with its value.
+  return as_bytes(row_->batch.Data()).last(row_->value_bytes);
+}
+
+std::shared_ptr<PreparedGroup> OffsetStore::prepare(const GroupStored& stored) const {
+  // Of the batch, and of the row beside its key and its value.
+  constexpr std::size_t overhead = 64;
+  const Buffer key = group_key(stored.group);
+  auto row = std::make_unique<PreparedGroup::Row>(key.size() + stored.value.size() + overhead);
+  row->batch.Put(meta_.rocks().family(meta_family::groups), slice(key), slice(stored.value));
+  row->value_bytes = stored.value.size();
+  return std::shared_ptr<PreparedGroup>(new PreparedGroup(std::move(row)));
+}
+
+Result<> OffsetStore::apply(PreparedGroup& prepared) {
+  return meta_.rocks().write(prepared.row_->batch);
+}
+
 Result<> OffsetStore::apply(const Operation& operation) {
   Rocks& rocks = meta_.rocks();
   Family* const groups = rocks.family(meta_family::groups);

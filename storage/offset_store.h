@@ -23,6 +23,7 @@
 // memory and do not wait; load() blocks.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,22 @@ namespace tarry::storage {
 
 class Database;
 
+// A group's row as RocksDB takes it, made by OffsetStore::prepare().  Any thread, one at a time.
+class PreparedGroup {
+ public:
+  ~PreparedGroup();
+
+  // The group's record, which lives as long as this: the journal is given the same bytes.
+  Bytes value() const;
+
+ private:
+  friend class OffsetStore;
+  struct Row;
+  explicit PreparedGroup(std::unique_ptr<Row> row);
+
+  std::unique_ptr<Row> row_;
+};
+
 class OffsetStore {
  public:
   // `meta` outlives the store.
@@ -44,6 +61,11 @@ class OffsetStore {
   // Takes GroupStored, GroupRemoved, OffsetsCommitted and OffsetsRemoved, and leaves the rest
   // alone.  Call it with what is durable only.
   Result<> apply(const Operation& operation);
+
+  // The same for a GroupStored of megabytes, in two steps: prepare() copies them, where that holds
+  // nobody; apply() then copies them once, and not twice.
+  std::shared_ptr<PreparedGroup> prepare(const GroupStored& stored) const;
+  Result<> apply(PreparedGroup& prepared);
 
   // One group as it was stored.  Its views end with the call that gives it.
   struct StoredGroup {

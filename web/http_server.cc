@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <exception>
 #include <list>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -242,6 +243,8 @@ struct HttpServer::Impl {
 
   Result<> bind();
   asio::awaitable<void> accept(std::shared_ptr<Impl> self, tcp::acceptor& acceptor);
+  asio::awaitable<void> accept_one(std::shared_ptr<Impl> self, tcp::acceptor& acceptor,
+                                   error_code& error);
   asio::awaitable<void> serve(std::shared_ptr<Impl> self, tcp::socket socket);
   asio::awaitable<void> serve_health_check(std::shared_ptr<Impl> self, tcp::socket socket);
   void evict_health_check();
@@ -320,7 +323,12 @@ asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
                                                tcp::acceptor& acceptor) {
   while (!stopped) {
     error_code error;
-    tcp::socket socket = co_await acceptor.async_accept(into(error));
+    try {
+      co_await accept_one(self, acceptor, error);
+    } catch (const std::bad_alloc&) {
+      // An acceptor that ended here would never be heard of again: nobody waits for its coroutine.
+      error = asio::error::no_memory;
+    }
     if (stopped) co_return;
     if (error) {
       // Most often for want of descriptors: not at once again, or this would be all we do.
@@ -329,23 +337,27 @@ asio::awaitable<void> HttpServer::Impl::accept(std::shared_ptr<Impl> self,
       if (!pause || pause->expiry() <= std::chrono::steady_clock::now())
         pause.emplace(executor, accept_pause);
       co_await pause->async_wait(into(error));
-      continue;
     }
-    // Beyond the limit it is accepted all the same, for it may be a health check.
-    const bool full = streams.size() >= options.max_connections;
-    if (full) evict_health_check();
-    asio::co_spawn(
-        executor,
-        full ? serve_health_check(self, std::move(socket)) : serve(self, std::move(socket)),
-        [](std::exception_ptr failure) {
-          if (!failure) return;
-          try {
-            std::rethrow_exception(failure);
-          } catch (const std::exception& why) {
-            log_error("web", "a connection ended: {}", why.what());
-          }
-        });
   }
+}
+
+asio::awaitable<void> HttpServer::Impl::accept_one(std::shared_ptr<Impl> self,
+                                                   tcp::acceptor& acceptor, error_code& error) {
+  tcp::socket socket = co_await acceptor.async_accept(into(error));
+  if (stopped || error) co_return;
+  // Beyond the limit it is accepted all the same, for it may be a health check.
+  const bool full = streams.size() >= options.max_connections;
+  if (full) evict_health_check();
+  asio::co_spawn(
+      executor, full ? serve_health_check(self, std::move(socket)) : serve(self, std::move(socket)),
+      [](std::exception_ptr failure) {
+        if (!failure) return;
+        try {
+          std::rethrow_exception(failure);
+        } catch (const std::exception& why) {
+          log_error("web", "a connection ended: {}", why.what());
+        }
+      });
 }
 
 // The oldest that is silent, else the oldest: it has had most of its time.

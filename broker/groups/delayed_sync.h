@@ -15,14 +15,27 @@
 //
 // It lives in the coroutine of its request, on the thread of the group's shard.
 
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
 #include "broker/groups/group_reply.h"
-#include "protocol/messages/sync_group.h"
+#include "protocol/error_code.h"
 
 namespace tarry::broker {
 
 inline const purgatory::Kind sync_kind{"sync"};
 
-class DelayedSync final : public GroupReply<protocol::SyncGroupResponse> {
+// What a member is told.  Its assignment may have megabytes: it is shared with the group, and
+// copied into the response where that holds no shard.
+struct SyncAnswer {
+  protocol::ErrorCode error_code = protocol::ErrorCode::none;
+  std::optional<std::string> protocol_type;
+  std::optional<std::string> protocol_name;
+  SharedBytes assignment;
+};
+
+class DelayedSync final : public GroupReply<SyncAnswer> {
  public:
   DelayedSync() : GroupReply(sync_kind) {}
   ~DelayedSync() override;

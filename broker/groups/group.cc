@@ -18,7 +18,6 @@ using protocol::ErrorCode;
 using protocol::JoinGroupRequest;
 using protocol::JoinGroupResponse;
 using protocol::SyncGroupRequest;
-using protocol::SyncGroupResponse;
 using std::chrono::milliseconds;
 
 // A client id may have 32 KiB, and a member's id goes to all members.
@@ -38,16 +37,6 @@ constexpr std::size_t max_protocols = 100;
 // What a group's record has beside its members' texts and assignments: four strings of 32 KiB at
 // the most (the protocol's type and name, the leader, the client id of who joins last).
 constexpr std::size_t bytes_beside = std::size_t{160} << 10;
-
-std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
-  std::vector<GroupProtocol> protocols;
-  protocols.reserve(request.protocols.size());
-  for (const auto& [name, metadata] : request.protocols) {
-    if (offers(protocols, name)) continue;
-    protocols.push_back({std::string(name), Buffer(metadata.begin(), metadata.end())});
-  }
-  return protocols;
-}
 
 // The memory that a member with this request would take.
 std::size_t bytes_of(const JoinGroupRequest& request) {
@@ -80,6 +69,18 @@ void refuse_join(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode 
 
 }  // namespace
 
+std::vector<GroupProtocol> protocols_of(const JoinGroupRequest& request) {
+  std::vector<GroupProtocol> protocols;
+  // Each is compared with all others.
+  if (request.protocols.size() > max_protocols) return protocols;
+  protocols.reserve(request.protocols.size());
+  for (const auto& [name, metadata] : request.protocols) {
+    if (offers(protocols, name)) continue;
+    protocols.push_back({std::string(name), shared_copy(metadata)});
+  }
+  return protocols;
+}
+
 std::string_view name_of(GroupState state) {
   switch (state) {
     case GroupState::empty:
@@ -110,9 +111,9 @@ Group::~Group() {
   }
 }
 
-Bytes Group::metadata_of(const GroupMember& member) const {
+SharedBytes Group::metadata_of(const GroupMember& member) const {
   const auto protocol = std::ranges::find(member.protocols, protocol_name_, &GroupProtocol::name);
-  return protocol == member.protocols.end() ? Bytes{} : Bytes(protocol->metadata);
+  return protocol == member.protocols.end() ? SharedBytes() : protocol->metadata;
 }
 
 // --- JoinGroup
@@ -120,10 +121,10 @@ Bytes Group::metadata_of(const GroupMember& member) const {
 void Group::join(const JoinGroupRequest& request, const JoinContext& context, DelayedJoin& reply) {
   if (is(GroupState::dead))
     return refuse_join(reply, request, ErrorCode::coordinator_not_available);
-  // Before the first look at them, which compares each with all others.
   if (request.protocols.size() > max_protocols)
     return refuse_join(reply, request, ErrorCode::inconsistent_group_protocol);
-  auto protocols = protocols_of(request);
+  auto protocols =
+      context.protocols != nullptr ? std::move(*context.protocols) : protocols_of(request);
   if (request.member_id.empty()) {
     return join_newcomer(request, context, std::move(protocols), reply);
   }
@@ -344,7 +345,7 @@ JoinGroupResponse Group::join_answer(const GroupMember& member) const {
 void Group::add_members_to(JoinGroupResponse& answer) const {
   answer.members.reserve(members_.size());
   for (const auto& [id, member] : members_.all()) {
-    const Bytes metadata = metadata_of(member);
+    const SharedBytes metadata = metadata_of(member);
     answer.members.push_back({id, member.instance_id, Buffer(metadata.begin(), metadata.end())});
   }
 }
@@ -354,7 +355,7 @@ void Group::add_members_to(JoinGroupResponse& answer) const {
 GroupAssignments assignments_of(const SyncGroupRequest& request) {
   GroupAssignments assignments;
   for (const auto& [member_id, assignment] : request.assignments)
-    assignments[std::string(member_id)].assign(assignment.begin(), assignment.end());
+    assignments[std::string(member_id)] = shared_copy(assignment);
   return assignments;
 }
 
@@ -383,8 +384,8 @@ void Group::sync(const SyncGroupRequest& request, GroupAssignments assignments,
   if (member.id == leader_ && storing_ != generation_) take_assignments(std::move(assignments));
 }
 
-SyncGroupResponse Group::sync_answer(const GroupMember& member) const {
-  SyncGroupResponse answer;
+SyncAnswer Group::sync_answer(const GroupMember& member) const {
+  SyncAnswer answer;
   answer.protocol_type = protocol_type_;
   answer.protocol_name = protocol_name_;
   answer.assignment = member.assignment;
@@ -572,7 +573,7 @@ GroupRecordView Group::record(const GroupAssignments& assignments) const {
   for (const auto& [id, member] : members_.all()) {
     const auto given = assignments.find(id);
     out.members.push_back(
-        {&member, Bytes(given == assignments.end() ? member.assignment : given->second)});
+        {&member, given == assignments.end() ? member.assignment : given->second});
   }
   return out;
 }

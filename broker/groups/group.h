@@ -90,9 +90,12 @@ enum class GroupState : std::uint8_t {
 std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 
 // What a leader assigns, by member id.
-using GroupAssignments = std::map<std::string, Buffer, std::less<>>;
+using GroupAssignments = std::map<std::string, SharedBytes, std::less<>>;
 // They may have many megabytes; on any thread.
 GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
+// What a client offers, each name once; none if it offers more than a hundred, which a group
+// refuses.  It may have many megabytes; on any thread.
+std::vector<GroupProtocol> protocols_of(const protocol::JoinGroupRequest& request);
 
 class Group : public GroupWaits {
  public:
@@ -114,7 +117,7 @@ class Group : public GroupWaits {
   std::size_t pending_members() const { return pending_.size(); }
 
   // The member's metadata for the generation's protocol; empty while there is none.
-  Bytes metadata_of(const GroupMember& member) const;
+  SharedBytes metadata_of(const GroupMember& member) const;
 
   // --- Requests.  The group keeps those that it cannot answer yet; the caller then waits.
 
@@ -126,6 +129,8 @@ class Group : public GroupWaits {
     std::shared_ptr<GroupShare> share;  // That one, which Groups looks up.
     bool needs_known_id = false;  // Version 4 on: a client without a member id is given one first.
     bool can_skip = false;        // Version 9: understands skip_assignment.
+    // The request's protocols_of(), where they were copied before; join() takes them.
+    std::vector<GroupProtocol>* protocols = nullptr;
   };
   // Group id and session timeout were checked.
   void join(const protocol::JoinGroupRequest& request, const JoinContext& context,
@@ -202,7 +207,7 @@ class Group : public GroupWaits {
   void park(GroupMember& member, DelayedJoin& reply);
   protocol::JoinGroupResponse join_answer(const GroupMember& member) const;
   void add_members_to(protocol::JoinGroupResponse& answer) const;
-  protocol::SyncGroupResponse sync_answer(const GroupMember& member) const;
+  SyncAnswer sync_answer(const GroupMember& member) const;
 
   // --- The state machine
   void become(GroupState state);

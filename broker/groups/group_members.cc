@@ -17,7 +17,7 @@ bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
 
 std::size_t GroupMembers::bytes_of_protocol(std::size_t name, std::size_t metadata) {
   // The node in offers_, with a name of its own.
-  constexpr std::size_t offer = 96;
+  constexpr std::size_t offer = 88;
   return sizeof(GroupProtocol) + offer + 2 * name + metadata;
 }
 
@@ -98,7 +98,7 @@ void GroupMembers::count(GroupMember& member, std::size_t bytes) {
   tell_change(before, held_bytes());
 }
 
-void GroupMembers::assign(GroupMember& member, Buffer assignment) {
+void GroupMembers::assign(GroupMember& member, SharedBytes assignment) {
   const std::size_t before = held_bytes();
   assigned_bytes_ = assigned_bytes_ - member.assignment.size() + assignment.size();
   member.assignment = std::move(assignment);

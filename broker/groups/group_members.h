@@ -93,7 +93,7 @@ class GroupMembers {
   GroupMember& add(std::string id, std::optional<std::string> instance_id);
   void describe(GroupMember& member, std::string_view client_id, std::string_view client_host,
                 std::vector<GroupProtocol> protocols);
-  void assign(GroupMember& member, Buffer assignment);
+  void assign(GroupMember& member, SharedBytes assignment);
   // A static member comes back: the same place, under another id.
   GroupMember& rename(GroupMember& member, const std::string& new_id);
   void remove(GroupMember& member);

@@ -49,10 +49,6 @@ class Input {
     return taken;
   }
   std::string text() { return std::string(as_text(bytes())); }
-  Buffer buffer() {
-    const Bytes taken = bytes();
-    return {taken.begin(), taken.end()};
-  }
   std::chrono::milliseconds time() { return std::chrono::milliseconds{number<std::int32_t>()}; }
   // The size of an array whose elements have at least `least` bytes.
   std::size_t count(std::size_t least) {
@@ -78,11 +74,13 @@ GroupRecord::Member read_member(Input& in) {
   member.protocols.resize(protocols);
   for (auto& protocol : member.protocols) {
     protocol.name = in.text();
-    protocol.metadata = in.buffer();
+    protocol.metadata = shared_copy(in.bytes());
   }
-  member.assignment = in.buffer();
+  member.assignment = shared_copy(in.bytes());
   return member;
 }
+
+}  // namespace
 
 std::size_t encoded_bytes(const GroupRecordView& group) {
   constexpr std::size_t length = 4;
@@ -98,7 +96,18 @@ std::size_t encoded_bytes(const GroupRecordView& group) {
   return bytes;
 }
 
-}  // namespace
+GroupRecord snapshot_of(const GroupRecordView& group) {
+  GroupRecord copy;
+  copy.generation = group.generation;
+  copy.changed = group.changed;
+  copy.protocol_type = group.protocol_type;
+  copy.protocol_name = group.protocol_name;
+  copy.leader = group.leader;
+  copy.members.reserve(group.members.size());
+  for (const auto& [described, assignment] : group.members)
+    copy.members.emplace_back(*described).assignment = assignment;
+  return copy;
+}
 
 Buffer encode_group(const GroupRecord& group) {
   GroupRecordView view{group.generation,    group.changed, group.protocol_type,

@@ -19,6 +19,9 @@
 //     assignment bytes
 //
 // Numbers are big-endian; text and bytes are a u32 length and as many bytes.
+//
+// Metadata and assignments may have megabytes.  They never change, so that a group, its record on
+// the way to the journal and the answers to its members share them.
 
 #include <chrono>
 #include <cstdint>
@@ -36,7 +39,7 @@ namespace tarry::broker {
 // One of the ways to assign partitions that a member offers, with what it tells the leader for it.
 struct GroupProtocol {
   std::string name;
-  Buffer metadata;
+  SharedBytes metadata;
 
   bool operator==(const GroupProtocol&) const = default;
 };
@@ -50,7 +53,7 @@ struct GroupRecord {
     std::chrono::milliseconds session_timeout{0};
     std::chrono::milliseconds rebalance_timeout{0};
     std::vector<GroupProtocol> protocols;  // In the order of its preference.
-    Buffer assignment;
+    SharedBytes assignment;
 
     bool operator==(const Member&) const = default;
   };
@@ -69,7 +72,7 @@ struct GroupRecord {
 struct GroupRecordView {
   struct Member {
     const GroupRecord::Member* described;
-    Bytes assignment;  // In place of that in the description.
+    SharedBytes assignment;  // In place of that in the description.
   };
 
   std::int32_t generation = 0;
@@ -82,6 +85,12 @@ struct GroupRecordView {
 
 Buffer encode_group(const GroupRecordView& group);
 Buffer encode_group(const GroupRecord& group);
+// The bytes of its encoding.
+std::size_t encoded_bytes(const GroupRecordView& group);
+
+// What the view shows, for another thread: metadata and assignments are shared with the group,
+// which never changes them, and texts are copied.
+GroupRecord snapshot_of(const GroupRecordView& group);
 
 // Errc::corrupt, Errc::unsupported (a later version).  Never allocates more than the bytes can
 // hold.

@@ -27,8 +27,8 @@ namespace {
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
-// A group's record of more bytes is written, and told to its members, in turns of their own: each
-// copy of sixteen megabytes takes some milliseconds.
+// A group's record of more bytes is made on the pool, and written, applied and told to its members
+// in turns of their own: each copy of sixteen megabytes takes some milliseconds.
 constexpr std::size_t written_here = std::size_t{1} << 20;
 
 // The most that waits for its turn; a client may give up its connection, and with it what that
@@ -142,13 +142,13 @@ bool Groups::is_storing(const Group& group) const {
 }
 
 void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
-  Storing next{groups_.find(group.id())->second,
-               std::make_shared<const Buffer>(encode_group(record)),
-               std::make_shared<Stored>(std::move(then))};
-  const std::size_t bytes = next.value->size();
+  std::shared_ptr<GroupEntry> kept = groups_.find(group.id())->second;
+  auto shared_then = std::make_shared<Stored>(std::move(then));
+  const std::size_t bytes = encoded_bytes(record);
   // Behind one of its own that waits it waits too: the journal has a group's records in the order
   // of its states.
-  if (bytes <= written_here && !is_storing(group)) return write(next);
+  if (bytes <= written_here && !is_storing(group))
+    return write_at_once(std::move(kept), record, std::move(shared_then));
   if (storing_.size() >= max_storing || storing_charge_.bytes() + bytes > max_storing_bytes) {
     shard_.log_not_stored.warn(
         shard_.clock().mono(), "broker",
@@ -156,55 +156,103 @@ void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
                     "way to the journal",
                     printable(group.id()), storing_.size(), storing_charge_.bytes()));
     // In a later turn: a group is never called back inside store().
-    return asio::post(shard_.executor(), [weak = std::weak_ptr(next.group), then = next.then] {
-      if (const auto alive = weak.lock()) (*then)(ErrorCode::coordinator_not_available);
-    });
+    return asio::post(shard_.executor(),
+                      [weak = std::weak_ptr(kept), told = std::move(shared_then)] {
+                        if (const auto alive = weak.lock())
+                          (*told)(ErrorCode::coordinator_not_available);
+                      });
   }
-  if (storing_.empty()) asio::post(shard_.executor(), [this] { write_next(); });
-  storing_.push_back(std::move(next));
+  storing_.push_back({std::move(kept), std::make_shared<const GroupRecord>(snapshot_of(record)),
+                      bytes, std::move(shared_then)});
+  try {
+    make_next_row();
+  } catch (const std::bad_alloc&) {
+    storing_.pop_back();  // The only one: nobody would ask for its row.
+    throw;
+  }
   storing_charge_.add(bytes);
 }
 
-void Groups::write_next() {
-  if (storing_.empty()) return;
-  if (storing_.size() > 1) asio::post(shard_.executor(), [this] { write_next(); });
-  write_stored(storing_.begin());
+Groups::Storing Groups::take_next() {
+  Storing next = std::move(storing_.front());
+  storing_.pop_front();
+  storing_charge_.set(storing_charge_.bytes() - next.bytes);
+  return next;
 }
 
-void Groups::write_stored(std::deque<Storing>::iterator at) {
-  const Storing next = std::move(*at);
-  storing_.erase(at);
-  storing_charge_.set(storing_charge_.bytes() - next.value->size());
-  try {
-    write(next);
-  } catch (const std::bad_alloc&) {
-    (*next.then)(ErrorCode::coordinator_not_available);
+// The pool encodes a long record, and copies it into its row; what is left for the shard is a copy
+// into the journal's round, and one into the store's memory.
+void Groups::make_next_row() {
+  if (is_making_row_ || storing_.empty()) return;
+  auto work =
+      [store = shard_.broker_context().offset_store, id = storing_.front().group->id(),
+       record =
+           storing_.front().record]() mutable -> Result<std::shared_ptr<storage::PreparedGroup>> {
+    const auto encoded = std::exchange(record, nullptr);
+    const Buffer value = encode_group(*encoded);
+    return store->prepare({id, value});
+  };
+  shard_.background().run(
+      std::move(work),
+      [this](Result<std::shared_ptr<storage::PreparedGroup>> row) { row_made(std::move(row)); });
+  is_making_row_ = true;
+}
+
+void Groups::row_made(Result<std::shared_ptr<storage::PreparedGroup>> row) {
+  is_making_row_ = false;
+  const Storing next = take_next();
+  if (row) {
+    try {
+      auto* const store = shard_.broker_context().offset_store;
+      write(next.group, (*row)->value(), next.then,
+            [store, made = *row] { return store->apply(*made); });
+    } catch (const std::bad_alloc&) {
+      row = fail(Errc::io, "no memory");
+    }
+  }
+  if (!row) (*next.then)(ErrorCode::coordinator_not_available);
+  for (;;) {
+    try {
+      return make_next_row();
+    } catch (const std::bad_alloc&) {
+      // Nobody would ask for its row again.
+      (*take_next().then)(ErrorCode::coordinator_not_available);
+    }
   }
 }
 
-void Groups::write(const Storing& next) {
-  storage::JournalTransaction transaction;
-  // The record's bytes are given to the store when they are durable.
-  transaction.add(storage::GroupStored{next.group->id(), *next.value});
-  const std::weak_ptr<GroupEntry> weak = next.group;
-  // The group may have gone while its record was on the way.
-  const auto tell = [weak, then = next.then](ErrorCode code) {
-    if (const auto alive = weak.lock()) (*then)(code);
+void Groups::write_at_once(std::shared_ptr<GroupEntry> group, const GroupRecordView& record,
+                           std::shared_ptr<Stored> then) {
+  // The bytes are given to the store when they are durable.
+  Buffer value = encode_group(record);
+  const Bytes bytes = value;  // Of memory that moves along with its buffer.
+  auto apply = [store = shard_.broker_context().offset_store, id = group->id(),
+                value = std::move(value)] {
+    return store->apply(storage::GroupStored{id, value});
   };
-  transaction.on_durable([this, tell, value = next.value, id = next.group->id()] {
-    const storage::GroupStored stored{id, *value};
-    if (auto applied = shard_.broker_context().offset_store->apply(stored); !applied) {
-      return shard_.journal_failed(applied.error());
-    }
-    if (value->size() <= written_here) return tell(ErrorCode::none);
-    // The store has just copied it, and its members' answers are copies too.
+  write(group, bytes, std::move(then), std::move(apply));
+}
+
+void Groups::write(const std::shared_ptr<GroupEntry>& group, Bytes value,
+                   std::shared_ptr<Stored> then, Apply apply) {
+  storage::JournalTransaction transaction;
+  transaction.add(storage::GroupStored{group->id(), value});
+  // The group may have gone while its record was on the way.
+  const auto tell = [weak = std::weak_ptr(group), told = std::move(then)](ErrorCode code) {
+    if (const auto alive = weak.lock()) (*told)(code);
+  };
+  const bool is_long = value.size() > written_here;
+  transaction.on_durable([this, tell, is_long, apply = std::move(apply)]() mutable {
+    if (auto applied = apply(); !applied) return shard_.journal_failed(applied.error());
+    if (!is_long) return tell(ErrorCode::none);
+    // The store has just copied its megabytes, and its members may be many.
     asio::post(shard_.executor(), [tell] { tell(ErrorCode::none); });
   });
   const auto lsn = shard_.commit(std::move(transaction));
   if (lsn) return;
-  shard_.log_not_stored.warn(shard_.clock().mono(), "broker",
-                             fmt::format("group {} cannot be stored: {}",
-                                         printable(next.group->id()), lsn.error().message));
+  shard_.log_not_stored.warn(
+      shard_.clock().mono(), "broker",
+      fmt::format("group {} cannot be stored: {}", printable(group->id()), lsn.error().message));
   // In a later turn: a group is never called back inside store().
   asio::post(shard_.executor(), [tell, code = group_error(lsn.error())] { tell(code); });
 }
@@ -417,15 +465,14 @@ asio::awaitable<protocol::JoinGroupResponse> Groups::join(
   co_return co_await reply.wait(shard_.purgatory(), shard_.tick());
 }
 
-asio::awaitable<protocol::SyncGroupResponse> Groups::sync(
-    const protocol::SyncGroupRequest& request, GroupAssignments assignments,
-    std::shared_ptr<CancellationToken> token) {
-  using Response = protocol::SyncGroupResponse;
-  if (!is_group_id(request.group_id)) co_return refusal<Response>(ErrorCode::invalid_group_id);
+asio::awaitable<SyncAnswer> Groups::sync(const protocol::SyncGroupRequest& request,
+                                         GroupAssignments assignments,
+                                         std::shared_ptr<CancellationToken> token) {
+  if (!is_group_id(request.group_id)) co_return refusal<SyncAnswer>(ErrorCode::invalid_group_id);
   GroupEntry* group = find(request.group_id);
-  if (group == nullptr) co_return refusal<Response>(ErrorCode::unknown_member_id);
+  if (group == nullptr) co_return refusal<SyncAnswer>(ErrorCode::unknown_member_id);
   if (token->cancelled() || stopping()) {
-    co_return refusal<Response>(ErrorCode::coordinator_not_available);
+    co_return refusal<SyncAnswer>(ErrorCode::coordinator_not_available);
   }
   DelayedSync reply;
   group->sync(request, std::move(assignments), reply);
@@ -452,13 +499,9 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 // --- Removal
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
-  // What was stored before is in the journal before: a restart would bring the group back.
-  for (;;) {
-    const auto before = std::ranges::find_if(
-        storing_, [&](const Storing& each) { return each.group.get() == &group; });
-    if (before == storing_.end()) break;
-    write_stored(before);
-  }
+  // What was stored before has to be in the journal before, or a restart would bring the group
+  // back.
+  if (is_storing(group)) return std::unexpected(ErrorCode::coordinator_not_available);
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});
   transaction.on_durable([this, id = group.id()] {

@@ -109,9 +109,9 @@ class Groups final : private GroupHost {
   boost::asio::awaitable<protocol::JoinGroupResponse> join(
       const protocol::JoinGroupRequest& request, Group::JoinContext context,
       std::shared_ptr<CancellationToken> token);
-  boost::asio::awaitable<protocol::SyncGroupResponse> sync(
-      const protocol::SyncGroupRequest& request, GroupAssignments assignments,
-      std::shared_ptr<CancellationToken> token);
+  boost::asio::awaitable<SyncAnswer> sync(const protocol::SyncGroupRequest& request,
+                                          GroupAssignments assignments,
+                                          std::shared_ptr<CancellationToken> token);
   protocol::ErrorCode heartbeat(const protocol::HeartbeatRequest& request);
   // The result for each; or one error for all.
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
@@ -151,15 +151,23 @@ class Groups final : private GroupHost {
   std::shared_ptr<GroupShare> share_of(std::string_view owner);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);
+  // A record that waits until the pool has made its row.
   struct Storing {
     std::shared_ptr<GroupEntry> group;
-    std::shared_ptr<const Buffer> value;
+    std::shared_ptr<const GroupRecord> record;
+    std::size_t bytes;  // Of its encoding.
     std::shared_ptr<Stored> then;
   };
-  void write(const Storing& next);
-  void write_next();
+  // Applies to the store what the journal has; the bytes live as long as this.
+  using Apply = std::move_only_function<Result<>()>;
+  void write_at_once(std::shared_ptr<GroupEntry> group, const GroupRecordView& record,
+                     std::shared_ptr<Stored> then);
+  void write(const std::shared_ptr<GroupEntry>& group, Bytes value, std::shared_ptr<Stored> then,
+             Apply apply);
+  Storing take_next();
+  void make_next_row();
+  void row_made(Result<std::shared_ptr<storage::PreparedGroup>> row);
   bool is_storing(const Group& group) const;
-  void write_stored(std::deque<Storing>::iterator at);
   void check_unused();
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
@@ -175,6 +183,7 @@ class Groups final : private GroupHost {
   Charge storing_charge_;  // The records that wait in storing_.
   ById groups_;
   std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
+  bool is_making_row_ = false;   // Of the first of them.
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.
   std::vector<std::string> unused_;

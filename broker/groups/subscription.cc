@@ -1,7 +1,5 @@
 #include "broker/groups/subscription.h"
 
-#include <algorithm>
-
 #include "broker/groups/group.h"
 #include "protocol/consumer_protocol.h"
 
@@ -17,10 +15,10 @@ std::optional<std::set<std::string, std::less<>>> subscription_of(const Group& g
   if (group.protocol_type() != protocol::consumer_protocol_type) return std::nullopt;
   std::set<std::string, std::less<>> all;
   std::size_t names = 0;
-  Bytes last;
+  SharedBytes last;
   for (const auto& [id, member] : group.members()) {
-    const Bytes said = group.metadata_of(member);
-    if (std::ranges::equal(said, last)) continue;  // Most members say the same.
+    const SharedBytes said = group.metadata_of(member);
+    if (said == last) continue;  // Most members say the same.
     last = said;
     const auto topics = protocol::subscribed_topics(said);
     if (!topics || (names += topics->size()) > max_subscribed) return std::nullopt;

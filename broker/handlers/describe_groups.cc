@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -64,22 +65,18 @@ DescribeGroupsResponse::Group dead_group(std::string_view id, int version) {
   return answer;
 }
 
-DescribeGroupsResponse::Member described(const Group& group, const std::string& id,
-                                         const GroupMember& member) {
+// Without its metadata and its assignment.
+DescribeGroupsResponse::Member described(const std::string& id, const GroupMember& member) {
   DescribeGroupsResponse::Member shown;
   shown.member_id = id;
   shown.group_instance_id = member.instance_id;
   shown.client_id = member.client_id;
   shown.client_host = member.client_host;
-  if (!group.is(GroupState::stable)) return shown;
-  const Bytes metadata = group.metadata_of(member);
-  shown.member_metadata.assign(metadata.begin(), metadata.end());
-  shown.member_assignment = member.assignment;
   return shown;
 }
 
-// On the group's shard; in steps, because its members may have long texts.  Empty: it has changed
-// meanwhile.
+// On the group's shard; in steps, because its members may have long texts; a member's megabytes are
+// copied on the pool.  Empty: it has changed meanwhile.
 asio::awaitable<std::optional<DescribeGroupsResponse::Group>> try_to_describe(Shard& shard,
                                                                               std::string_view id,
                                                                               int version,
@@ -94,10 +91,26 @@ asio::awaitable<std::optional<DescribeGroupsResponse::Group>> try_to_describe(Sh
   const auto generation = group->generation();
   const auto state = group->state();
   for (auto at = group->members().begin(); at != group->members().end(); ++at) {
-    const auto& shown = answer.members.emplace_back(described(*group, at->first, at->second));
-    if (!budget.spend(1 + bytes_of(shown) / bytes_a_microsecond)) continue;
+    auto& shown = answer.members.emplace_back(described(at->first, at->second));
+    const bool is_shown = group->is(GroupState::stable);
+    const auto metadata = is_shown ? group->metadata_of(at->second) : SharedBytes();
+    const auto assignment = is_shown ? at->second.assignment : SharedBytes();
+    auto copy = [metadata, assignment] {
+      return std::pair(Buffer(metadata.begin(), metadata.end()),
+                       Buffer(assignment.begin(), assignment.end()));
+    };
+    const bool is_long = metadata.size() + assignment.size() > encoded_here;
+    if (!is_long) {
+      std::tie(shown.member_metadata, shown.member_assignment) = copy();
+      if (!budget.spend(1 + bytes_of(shown) / bytes_a_microsecond)) continue;
+    }
     const std::string last = at->first;
-    co_await budget.yield();
+    if (is_long) {
+      auto copied = co_await shard.blocking(std::move(copy));
+      std::tie(shown.member_metadata, shown.member_assignment) = std::move(copied);
+    } else {
+      co_await budget.yield();
+    }
     group = shard.groups().find(id);
     if (group == nullptr || group->generation() != generation || !group->is(state))
       co_return std::nullopt;

@@ -2,6 +2,11 @@
 // group.h.  From version 4 on who has no member id is given one first, and joins with it then.
 
 #include "protocol/messages/join_group.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/groups/groups.h"
@@ -33,6 +38,13 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   terms.owner = owner;
   terms.needs_known_id = context.version() >= 4;
   terms.can_skip = context.version() >= 9;
+  // To copy megabytes would hold the group's shard.
+  std::vector<GroupProtocol> protocols;
+  if (context.header.body.size() > decoded_here) {
+    auto copy = [&request] { return protocols_of(request); };
+    protocols = co_await context.shard.blocking(std::move(copy));
+    terms.protocols = &protocols;
+  }
   const CancelOnClose cancel_on_close(context.connection, context.shard, there);
   auto work = [&there, &request, terms, token = cancel_on_close.token()] {
     return there.groups().join(request, terms, token);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
@@ -51,9 +52,20 @@ asio::awaitable<protocol::SyncGroupResponse> sync_group(RequestContext& context,
   auto work = [&there, &request, &assignments, token = cancel_on_close.token()] {
     return there.groups().sync(request, std::move(assignments), token);
   };
-  auto response = co_await broker.on(context.shard, there, std::move(work));
-  // A member asks with a few bytes for what may be megabytes: they are encoded on the pool.
-  context.answer_bytes += response.assignment.size();
+  SyncAnswer told = co_await broker.on(context.shard, there, std::move(work));
+  protocol::SyncGroupResponse response;
+  response.error_code = told.error_code;
+  response.protocol_type = std::move(told.protocol_type);
+  response.protocol_name = std::move(told.protocol_name);
+  // A member asks with a few bytes for what may be megabytes: they are copied and encoded on the
+  // pool.
+  context.answer_bytes += told.assignment.size();
+  auto copy = [bytes = told.assignment] { return Buffer(bytes.begin(), bytes.end()); };
+  if (told.assignment.size() > encoded_here) {
+    response.assignment = co_await context.shard.blocking(std::move(copy));
+  } else {
+    response.assignment = copy();
+  }
   co_return response;
 }
 

@@ -1,8 +1,11 @@
 #include "broker/views/delayed_records.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <boost/asio/post.hpp>
@@ -89,20 +92,32 @@ asio::awaitable<void> ask_all(Shard& here, ByShard<Item>& items, const Ask& ask)
     while (!left.empty()) {
       const auto some = left.first(std::min(left.size(), asked_at_once));
       left = left.subspan(some.size());
+      std::vector<char> has_ended(some.size());
+      std::exception_ptr failed;
       Countdown answered(1);  // Answers may come at once.
-      for (Item& item : some) {
+      for (std::size_t i = 0; i < some.size() && !failed; ++i) {
+        const auto end = [&answered, &is_over = has_ended[i]] {
+          if (std::exchange(is_over, char{1}) == 0) answered.one_ended();
+        };
         answered.one_begun();
-        ask(there.shard->engine(), item, [&answered] { answered.one_ended(); });
+        try {
+          ask(there.shard->engine(), some[i], end);
+        } catch (const std::bad_alloc&) {
+          // It is not asked, or was answered before; but those before it refer to what we have.
+          failed = std::current_exception();
+          end();
+        }
       }
       answered.one_ended();
       if (!answered.all_ended()) co_await answered.wait();
       // We may be inside the engine, which has not finished with the last one; and if there are
       // more, it is another's turn.
-      if (left.empty()) {
+      if (left.empty() || failed) {
         co_await asio::post(there.shard->executor(), asio::use_awaitable);
       } else {
         co_await there.shard->steps().next();
       }
+      if (failed) std::rethrow_exception(failed);
     }
   };
   co_await scatter(here, nullptr, items, work);

@@ -31,11 +31,34 @@ GroupSummary summary_of(Shard& shard, const GroupEntry& group) {
   return summary;
 }
 
-// The member of each assigned partition, by the topic's name: an assigned topic need not exist.
+// The member of each assigned partition that exists, by the topic's name.  A leader may assign what
+// it likes, millions of it.
 using Assigned = std::map<std::pair<std::string, PartitionIndex>, std::string>;
 
-// The bytes of an assignment, whose partitions are noted one by one.
-constexpr std::size_t assigned_bytes_a_microsecond = 12;
+// What members say and are assigned is read on the pool where it has more bytes.
+constexpr std::size_t read_here = std::size_t{64} << 10;
+constexpr std::size_t read_bytes_a_microsecond = 64;
+
+// What a member says and is assigned.
+struct Said {
+  std::vector<std::string> subscribed;
+  std::vector<protocol::AssignedTopic> assigned;
+
+  std::size_t elements() const {
+    std::size_t count = subscribed.size() + assigned.size();
+    for (const auto& topic : assigned) count += topic.partitions.size();
+    return count;
+  }
+};
+
+// On any thread.
+Said read_said(const SharedBytes& metadata, const SharedBytes& assignment) {
+  Said said;
+  if (const auto topics = protocol::subscribed_topics(metadata))
+    said.subscribed.assign(topics->begin(), topics->end());
+  if (auto topics = protocol::assigned_partitions(assignment)) said.assigned = std::move(*topics);
+  return said;
+}
 
 MemberStatus member_status(const Group& group, const std::string& id, const GroupMember& member) {
   MemberStatus shown;
@@ -46,11 +69,6 @@ MemberStatus member_status(const Group& group, const std::string& id, const Grou
   shown.session_timeout = member.session_timeout;
   shown.is_leader = id == group.leader();
   shown.assignment = member.assignment;
-  if (group.protocol_type() != protocol::consumer_protocol_type) return shown;
-  if (const auto topics = protocol::subscribed_topics(group.metadata_of(member)))
-    shown.subscribed.assign(topics->begin(), topics->end());
-  shown.assigned = protocol::assigned_partitions(member.assignment)
-                       .value_or(std::vector<protocol::AssignedTopic>{});
   return shown;
 }
 
@@ -66,25 +84,56 @@ OffsetStatus offset_status(const std::string& topic, const TopicPartition& place
   return shown;
 }
 
+asio::awaitable<void> note_assigned(Shard& shard,
+                                    const std::vector<protocol::AssignedTopic>& topics,
+                                    const std::string& member, Assigned& assigned,
+                                    YieldBudget& budget) {
+  for (const auto& [name, partitions] : topics) {
+    if (budget.spend()) co_await budget.yield();
+    for (const PartitionIndex partition : partitions) {
+      if (budget.spend()) co_await budget.yield();
+      const auto topic = shard.topics().find(name);
+      if (topic && partition < topic->partitions)
+        assigned.insert_or_assign({name, partition}, member);
+    }
+  }
+}
+
 // The group may change or go while others have their turn, so the walks go on by the last key.
 asio::awaitable<void> add_members(Shard& shard, std::string_view id, GroupStatus& status,
                                   Assigned& assigned, YieldBudget& budget) {
   std::string last;
-  for (bool is_first = true, more = true; more; is_first = false) {
+  std::size_t listed = 0;
+  for (bool is_first = true;; is_first = false) {
     const GroupEntry* const group = shard.groups().find(id);
     if (group == nullptr) co_return;
     const auto& members = group->members();
-    auto next = is_first ? members.begin() : members.upper_bound(last);
-    for (bool is_time = false; next != members.end() && !is_time; ++next) {
-      last = next->first;
-      const auto& shown = status.members.emplace_back(member_status(*group, last, next->second));
-      for (const auto& topic : shown.assigned)
-        for (const auto partition : topic.partitions)
-          assigned.insert_or_assign({topic.topic, partition}, last);
-      is_time = budget.spend(1 + shown.assignment.size() / assigned_bytes_a_microsecond);
+    const auto next = is_first ? members.begin() : members.upper_bound(last);
+    if (next == members.end()) co_return;
+    last = next->first;
+    auto& shown = status.members.emplace_back(member_status(*group, last, next->second));
+    if (group->protocol_type() == protocol::consumer_protocol_type) {
+      const SharedBytes metadata = group->metadata_of(next->second);
+      const std::size_t bytes = metadata.size() + shown.assignment.size();
+      auto read = [metadata, assignment = shown.assignment] {
+        return read_said(metadata, assignment);
+      };
+      Said said;
+      if (bytes > read_here) {
+        said = co_await shard.blocking(std::move(read));
+      } else {
+        said = read();
+        if (budget.spend(bytes / read_bytes_a_microsecond)) co_await budget.yield();
+      }
+      co_await note_assigned(shard, said.assigned, last, assigned, budget);
+      const std::size_t elements = said.elements();
+      if (listed + elements <= max_elements_listed) {
+        listed += elements;
+        shown.subscribed = std::move(said.subscribed);
+        shown.assigned = std::move(said.assigned);
+      }
     }
-    more = next != members.end();
-    if (more) co_await budget.yield();
+    if (budget.spend()) co_await budget.yield();
   }
 }
 

@@ -47,6 +47,10 @@ inline constexpr std::size_t summary_microseconds = 4;
 // In the order of their ids.
 boost::asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard& here);
 
+// So many topics and partitions of all members together are listed; the lists of members beyond
+// stay empty.  A leader may assign millions, whether they exist or not.
+inline constexpr std::size_t max_elements_listed = 100'000;
+
 struct MemberStatus {
   std::string id;
   std::optional<std::string> instance_id;
@@ -54,7 +58,7 @@ struct MemberStatus {
   std::string client_host;
   std::chrono::milliseconds session_timeout{0};
   bool is_leader = false;
-  Buffer assignment;  // As the leader gave it.
+  SharedBytes assignment;  // As the leader gave it.
   // The subscription that it states, if its protocol is that of consumers.
   std::vector<std::string> subscribed;
   std::vector<protocol::AssignedTopic> assigned;

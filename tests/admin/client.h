@@ -169,7 +169,7 @@ class Admin {
         std::stoul(server->address().substr(server->address().rfind(':') + 1)));
   }
   ~Admin() {
-    server->stop();
+    if (server) server->stop();
     world.run();
   }
 

@@ -4,13 +4,8 @@
 // Of the requests that change something every third allocation fails, which takes half a minute
 // with sanitizers; TARRY_ALLOCATIONS=all: each.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -51,74 +46,9 @@
 #include "protocol/messages/offset_fetch.h"
 #include "protocol/messages/produce.h"
 #include "protocol/messages/sync_group.h"
-#include "storage/journal_recovery.h"
 #include "tests/broker/batches.h"
+#include "tests/broker/failing_allocations.h"
 #include "tests/broker/offset_requests.h"
-
-namespace {
-
-// 0: none fails.
-thread_local long allocations_left = 0;
-
-void* allocate(std::size_t bytes) noexcept {
-  if (allocations_left > 0 && --allocations_left == 0) return nullptr;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-
-void* allocate_or_throw(std::size_t bytes) {
-  void* const memory = allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  return allocate_or_throw(bytes);
-}
-void* operator new[](std::size_t bytes) {
-  return allocate_or_throw(bytes);
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
-}
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
-
-namespace {
-bool is_child = false;
-constexpr int ended_by_database = 103;  // After::ended
-}  // namespace
-
-// Debian's RocksDB asserts that nothing throws while it puts a row into a write batch, so a lack of
-// memory there ends the process, as it does in the journal's append.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
-extern "C" void __assert_fail(const char* assertion, const char* file, unsigned line,
-                              const char* function) noexcept {
-  if (is_child && std::string_view(file).ends_with("db/write_batch_internal.h"))
-    ::_exit(ended_by_database);
-  std::fprintf(stderr, "%s:%u: %s: assertion `%s' failed\n", file, line, function, assertion);
-  std::abort();
-}
 
 namespace tarry::broker::test {
 namespace {
@@ -145,46 +75,6 @@ long fail_each(World& world, const Request& request, int version) {
     REQUIRE(pending->answer.has_value());
     return nth - 1;
   }
-}
-
-// What became of a broker in which an allocation has failed.  A sanitizer ends a process with 1.
-enum class After : int {
-  no_such_allocation = 100,  // There were fewer.
-  answered,
-  wrong,
-  ended,    // On purpose, or in a step that may not fail (noexcept): it recovers at a start.
-  refused,  // It got an error, or its connection ended; the next one is answered.
-  lost,     // It got no answer, and its connection goes on.
-  stuck,    // The next one gets no answer.
-  leaked,   // It left a group that nobody uses, and nothing takes out.
-  fenced,   // It left a topic that takes nothing, although it was not deleted.
-};
-static_assert(static_cast<int>(After::ended) == ended_by_database);
-
-// In a process of its own: what ends it ends only that.  Without a database's threads, so no more
-// than a moment may pass there.
-template <typename Work>
-After in_a_child(Work work) {
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    is_child = true;
-    for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, SIG_DFL);
-    std::set_terminate([] { ::_exit(static_cast<int>(After::ended)); });
-    try {
-      ::_exit(static_cast<int>(work()));
-    } catch (const std::bad_alloc&) {
-      ::_exit(static_cast<int>(After::ended));
-    } catch (...) {  // A check of the test.
-      ::_exit(static_cast<int>(After::wrong));
-    }
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE_MESSAGE(WIFEXITED(status), "the process ended by signal " << WTERMSIG(status));
-  REQUIRE_MESSAGE(WEXITSTATUS(status) >= static_cast<int>(After::no_such_allocation),
-                  "the process ended with " << WEXITSTATUS(status));
-  return static_cast<After>(WEXITSTATUS(status));
 }
 
 // --- Requests that change something
@@ -558,40 +448,6 @@ After outcome_of(World& world, const Writing& request, long nth) {
   has_ended(*next);
   if (world.failure) return After::ended;
   return next->answer ? After::refused : After::stuck;
-}
-
-// Whether a record behind `from` has these bytes.
-bool is_in_journal(const World& world, Lsn from, std::string_view evidence) {
-  storage::PosixDisk disk;
-  bool found = false;
-  const auto read = storage::recover_journal(
-      disk, world.directory() + "/data/journal/0", [&](Lsn lsn, Bytes record) -> Result<> {
-        found = found || (lsn >= from && as_text(record).find(evidence) != std::string_view::npos);
-        return {};
-      });
-  REQUIRE_MESSAGE(read.has_value(), read.error().message);
-  return found;
-}
-
-const char* complaint_about(After after) {
-  switch (after) {
-    case After::wrong:
-      return "its answer is an error, or cannot be read";
-    case After::lost:
-      return "it gets no answer";
-    case After::stuck:
-      return "the next one gets no answer";
-    case After::leaked:
-      return "a group that nobody uses is left";
-    case After::fenced:
-      return "a topic that was not deleted takes no records";
-    case After::no_such_allocation:
-    case After::answered:
-    case After::ended:
-    case After::refused:
-      break;
-  }
-  return nullptr;
 }
 
 // The allocations after which something was not as it should be, a line for each; the world is

@@ -19,8 +19,8 @@ GroupRecord sample() {
     member.client_host = "/127.0.0.1";
     member.session_timeout = std::chrono::seconds{45};
     member.rebalance_timeout = std::chrono::minutes{5};
-    member.protocols = {{"range", {1, 2, 3}}, {"sticky", {}}};
-    member.assignment = {9, 8};
+    member.protocols = {{"range", shared_copy(Buffer{1, 2, 3})}, {"sticky", {}}};
+    member.assignment = shared_copy(Buffer{9, 8});
   }
   group.members.back().instance_id = "i";
   return group;
@@ -38,9 +38,26 @@ TEST_SUITE("group_record") {
 
   TEST_CASE("a group's record is written into memory of its size, taken once") {
     auto group = sample();
-    group.members.front().assignment.resize(100'000);
+    group.members.front().assignment = SharedBytes(Buffer(100'000));
     const auto bytes = encode_group(group);
     CHECK(bytes.capacity() == bytes.size());
+  }
+
+  TEST_CASE("a snapshot shares the megabytes of its group, and has its record") {
+    const auto group = sample();
+    const SharedBytes assigned(Buffer(100'000, 7));
+    GroupRecordView view{group.generation,    group.changed, group.protocol_type,
+                         group.protocol_name, group.leader,  {}};
+    for (const auto& member : group.members) view.members.push_back({&member, assigned});
+    const GroupRecord snapshot = snapshot_of(view);
+    CHECK(encode_group(snapshot) == encode_group(view));
+    CHECK(encoded_bytes(view) == encode_group(view).size());
+    REQUIRE(snapshot.members.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      CHECK(snapshot.members[i].assignment.data() == assigned.data());
+      CHECK(snapshot.members[i].protocols.front().metadata.data() ==
+            group.members[i].protocols.front().metadata.data());
+    }
   }
 
   TEST_CASE("a record that is cut off anywhere, or too long, is refused") {

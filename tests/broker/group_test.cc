@@ -134,6 +134,8 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::stable);
     CHECK(as_text(leads->answer()->assignment) == "for a");
     CHECK(as_text(waits->answer()->assignment) == "for b");
+    // Shared, for there may be megabytes.
+    CHECK(waits->answer()->assignment.data() == world.group().members().at(id_b).assignment.data());
     CHECK(waits->answer()->protocol_name == "range");
   }
 

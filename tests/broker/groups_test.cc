@@ -2,13 +2,21 @@
 
 #include "broker/groups/groups.h"
 
+#include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
 
+#include "broker/views/group_status.h"
+#include "protocol/messages/delete_groups.h"
+#include "protocol/messages/describe_groups.h"
 #include "protocol/messages/find_coordinator.h"
 #include "protocol/messages/heartbeat.h"
 #include "protocol/messages/join_group.h"
@@ -62,6 +70,17 @@ std::vector<std::string> names_of_shard(World& world, std::size_t shard, std::si
     if (&world.broker().shard_of_group(name) == &world.shard(shard)) names.push_back(name);
   }
   return names;
+}
+
+// The leader of a group, which is alone in it, gives itself this.
+SyncGroupRequest sync_request(std::string_view group, const JoinGroupResponse& joined,
+                              std::string_view assignment) {
+  SyncGroupRequest request;
+  request.group_id = group;
+  request.member_id = joined.member_id;
+  request.generation_id = joined.generation_id;
+  request.assignments.push_back({joined.member_id, as_bytes(assignment)});
+  return request;
 }
 
 // A group with one member, stable in generation 1; its id.
@@ -632,29 +651,27 @@ TEST_SUITE("groups") {
     CHECK(other->members().at(later.member_id).rebalance_timeout == 60s);
   }
 
-  TEST_CASE("assignments of megabytes go to the journal in a turn of their own, and are there") {
+  TEST_CASE(
+      "assignments of megabytes are made a row on the pool, go to the journal in one piece, and "
+      "are there") {
     World world = small_world(1);
     const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
     REQUIRE(joined.error_code == ErrorCode::none);
     const std::string assignment(3 << 20, 'a');
-    SyncGroupRequest sync;
-    sync.group_id = "wide";
-    sync.member_id = joined.member_id;
-    sync.generation_id = joined.generation_id;
-    sync.assignments.push_back({joined.member_id, as_bytes(assignment)});
+    auto sync = sync_request("wide", joined, assignment);
     world.runs_at_once = false;
     const auto pending = world.begin(sync, 3);
     const auto& journal = world.shard().journal();
     const Lsn before = journal.end_lsn();
-    bool is_written_with_others = false;
-    for (int pieces = 0; pieces < 10 && journal.end_lsn() == before; ++pieces) {
-      // The request goes on in here when the pool has copied its assignments.
-      world.background().step();
-      is_written_with_others = journal.end_lsn() != before;
-      world.turn();
+    // The pool decodes the request, copies its assignments, and makes the group's row; what the
+    // shard does between them is short.
+    std::size_t pieces = 0;
+    for (int turns = 0; turns < 10 && journal.end_lsn() == before; ++turns) {
+      if (world.background().step()) ++pieces;
+      if (journal.end_lsn() == before) world.turn();
     }
-    CHECK_FALSE(is_written_with_others);
-    CHECK(journal.end_lsn() > before);
+    CHECK(pieces == 3);
+    CHECK(journal.end_lsn() - before > assignment.size());
     world.runs_at_once = true;
     world.run();
     const auto synced = world.read<SyncGroupResponse>(*pending, 3);
@@ -667,16 +684,34 @@ TEST_SUITE("groups") {
     CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
   }
 
+  TEST_CASE(
+      "the megabytes that a member says are copied on the pool, and told to its leader there") {
+    World world = small_world(1);
+    const std::string says(3 << 20, 's');
+    auto request = join_request("wide");
+    request.protocols.front().metadata = as_bytes(says);
+    world.runs_at_once = false;
+    const auto pending = world.begin(request, 3);
+    // Decoded, copied, and encoded for the answer.
+    std::size_t pieces = 0;
+    for (int turns = 0; turns < 10 && !pending->answer; ++turns) {
+      if (world.background().step()) ++pieces;
+      world.turn();
+    }
+    CHECK(pieces == 3);
+    world.runs_at_once = true;
+    world.run();
+    const auto joined = world.read<JoinGroupResponse>(*pending, 3);
+    REQUIRE(joined.members.size() == 1);
+    CHECK(joined.members[0].metadata.size() == says.size());
+  }
+
   TEST_CASE("a member that asks in a few bytes for megabytes is answered by way of the pool") {
     World world = small_world(1);
     const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
     REQUIRE(joined.error_code == ErrorCode::none);
     const std::string assignment(3 << 20, 'a');
-    SyncGroupRequest sync;
-    sync.group_id = "wide";
-    sync.member_id = joined.member_id;
-    sync.generation_id = joined.generation_id;
-    sync.assignments.push_back({joined.member_id, as_bytes(assignment)});
+    auto sync = sync_request("wide", joined, assignment);
     REQUIRE(world.call<SyncGroupResponse>(sync, 3).error_code == ErrorCode::none);
     // Once more, as a follower asks.
     sync.assignments.clear();
@@ -690,25 +725,110 @@ TEST_SUITE("groups") {
     CHECK(world.read<SyncGroupResponse>(*pending, 3).assignment.size() == assignment.size());
   }
 
+  TEST_CASE("a member's megabytes are copied for DescribeGroups on the pool") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    REQUIRE(world.call<SyncGroupResponse>(sync_request("wide", joined, assignment), 3).error_code ==
+            ErrorCode::none);
+    protocol::DescribeGroupsRequest describe;
+    describe.groups = {"wide"};
+    world.runs_at_once = false;
+    const auto pending = world.begin(describe, 5);
+    // Copied, then encoded.
+    std::size_t pieces = 0;
+    for (int turns = 0; turns < 10 && !pending->answer; ++turns) {
+      if (world.background().step()) ++pieces;
+      world.turn();
+    }
+    CHECK(pieces == 2);
+    world.runs_at_once = true;
+    world.run();
+    const auto told = world.read<protocol::DescribeGroupsResponse>(*pending, 5);
+    REQUIRE(told.groups.size() == 1);
+    REQUIRE(told.groups[0].members.size() == 1);
+    CHECK(told.groups[0].members[0].member_assignment.size() == assignment.size());
+  }
+
+  TEST_CASE(
+      "a long assignment is read on the pool for the admin, and partitions that do not exist are "
+      "not noted") {
+    World world = small_world(1);
+    create_topic(world, "t", 2);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    constexpr std::int32_t partitions = 50'000;
+    Buffer assignment;
+    append_be(assignment, std::int16_t{0});  // Its version,
+    append_be(assignment, std::int32_t{1});  //   topics, and a name.
+    append_be(assignment, std::int16_t{1});
+    append_bytes(assignment, as_bytes("t"));
+    append_be(assignment, partitions);
+    for (std::int32_t i = 0; i < partitions; ++i) append_be(assignment, i);
+    const auto sync = sync_request("wide", joined, as_text(assignment));
+    REQUIRE(world.call<SyncGroupResponse>(sync, 3).error_code == ErrorCode::none);
+    std::optional<GroupStatus> status;
+    boost::asio::co_spawn(
+        world.shard().executor(), group_status(world.broker(), world.shard(), "wide", 0),
+        [&](std::exception_ptr, std::optional<GroupStatus> s) { status = std::move(s); });
+    world.turn();
+    CHECK(world.background().size() == 1);
+    world.run();
+    REQUIRE(status);
+    REQUIRE(status->members.size() == 1);
+    REQUIRE(status->members[0].assigned.size() == 1);
+    CHECK(status->members[0].assigned[0].partitions.size() == partitions);
+    REQUIRE(status->offsets.size() == 2);
+    CHECK(status->offsets[1].member == joined.member_id);
+  }
+
+  TEST_CASE("a group whose record is on its way to the journal is not deleted before") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    const auto sync = sync_request("wide", joined, assignment);
+    world.runs_at_once = false;
+    const auto synced = world.begin(sync, 3);
+    // Decoded and copied; the pool has still to make the group's row.
+    std::size_t pieces = 0;
+    for (int turns = 0; turns < 10 && pieces < 2; ++turns) {
+      if (world.background().step()) ++pieces;
+      world.turn();
+    }
+    REQUIRE(world.background().size() == 1);
+    LeaveGroupRequest leave;
+    leave.group_id = "wide";
+    leave.member_id = joined.member_id;
+    const auto left = world.begin(leave, 2);
+    world.turn();
+    CHECK(world.read<LeaveGroupResponse>(*left, 2).error_code == ErrorCode::none);
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names = {"wide"};
+    const auto refused = world.begin(remove, 2);
+    world.turn();
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*refused, 2).results.at(0).error_code ==
+          ErrorCode::coordinator_not_available);
+    world.runs_at_once = true;
+    world.run();
+    CHECK(synced->answer.has_value());
+    CHECK(world.call<protocol::DeleteGroupsResponse>(remove, 2).results.at(0).error_code ==
+          ErrorCode::none);
+    world.restart();
+    CHECK(world.shard().groups().find("wide") == nullptr);
+  }
+
   TEST_CASE("a short record of a group does not wait for the megabytes of another one") {
     World world = small_world(1);
     const auto wide = world.call<JoinGroupResponse>(join_request("wide"), 3);
     REQUIRE(wide.error_code == ErrorCode::none);
     const auto other = world.call<JoinGroupResponse>(join_request("other"), 3);
     REQUIRE(other.error_code == ErrorCode::none);
-    const auto sync = [](const char* group, const JoinGroupResponse& joined,
-                         const std::string& assignment) {
-      SyncGroupRequest request;
-      request.group_id = group;
-      request.member_id = joined.member_id;
-      request.generation_id = joined.generation_id;
-      request.assignments.push_back({joined.member_id, as_bytes(assignment)});
-      return request;
-    };
     const std::string megabytes(3 << 20, 'a'), few("b");
     world.runs_at_once = false;
-    const auto long_sync = sync("wide", wide, megabytes);
-    const auto short_sync = sync("other", other, few);
+    const auto long_sync = sync_request("wide", wide, megabytes);
+    const auto short_sync = sync_request("other", other, few);
     const auto first = world.begin(long_sync, 3);
     const auto second = world.begin(short_sync, 3);
     const auto& journal = world.shard().journal();
@@ -743,12 +863,7 @@ TEST_SUITE("groups") {
     world.runs_at_once = false;
     std::vector<std::shared_ptr<World::Pending>> pending;
     for (std::size_t i = 0; i < count; ++i) {
-      SyncGroupRequest sync;
-      sync.group_id = groups[i];
-      sync.member_id = joined[i].member_id;
-      sync.generation_id = joined[i].generation_id;
-      sync.assignments.push_back({joined[i].member_id, as_bytes(megabytes)});
-      pending.push_back(world.begin(sync, 3));
+      pending.push_back(world.begin(sync_request(groups[i], joined[i], megabytes), 3));
     }
     // The requests go on in here, when the pool has decoded them and copied their assignments.
     const auto& journal = world.shard().journal();

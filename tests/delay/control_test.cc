@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <new>
+
 #include "tests/delay/host.h"
 
 namespace tarry::delay {
@@ -18,6 +20,61 @@ ControlOutcome outcome_of(const TestHost::Answer& answer) {
 }
 
 TEST_SUITE("move") {
+  TEST_CASE("a look-up for which there is no memory is refused, and the next one is answered") {
+    TestHost host;
+    host.schedule(orders, "a", "60s", "id");
+    host.settle();
+    host.background.no_memory = true;
+    const auto refused = host.move(orders, "id", host.clock.wall() + hours{2});
+    REQUIRE(refused->has_value());
+    REQUIRE_FALSE((*refused)->has_value());
+    CHECK((*refused)->error().code == Errc::exhausted);
+    const auto moved = host.move(orders, "id", host.clock.wall() + minutes{2});
+    host.settle();
+    CHECK(outcome_of(moved) == ControlOutcome::done);
+    host.pass(minutes{2});
+    CHECK(host.values(orders) == Strings{"a"});
+  }
+
+  TEST_CASE("a cancel or a move that finds no memory leaves the record as it was") {
+    for (const bool cancels : {true, false}) {
+      for (const bool asks_again : {true, false}) {
+        CAPTURE(cancels);
+        CAPTURE(asks_again);
+        TestHost host;
+        host.schedule(orders, "a", "60s", "id");
+        host.settle();
+        // By its handle the record is found in memory, so the request itself is told.
+        const std::string handle = host.pending().begin()->second.handle();
+        host.has_no_memory = true;
+        bool is_refused = false;
+        try {
+          if (cancels) {
+            host.cancel(orders, handle);
+          } else {
+            host.move(orders, handle, host.clock.wall() + hours{2});
+          }
+        } catch (const std::bad_alloc&) {
+          is_refused = true;
+        }
+        CHECK(is_refused);
+        host.settle();
+        if (!asks_again) {
+          host.pass(minutes{1});
+          CHECK(host.values(orders) == Strings{"a"});
+          continue;
+        }
+        const auto moved = host.move(orders, "id", host.clock.wall() + minutes{2});
+        host.settle();
+        CHECK(outcome_of(moved) == ControlOutcome::done);
+        host.pass(minutes{1});
+        CHECK(host.values(orders).empty());
+        host.pass(minutes{1});
+        CHECK(host.values(orders) == Strings{"a"});
+      }
+    }
+  }
+
   TEST_CASE("a moved record is delivered only at its new time, whether later or earlier") {
     TestHost host;
     for (const auto by : {milliseconds{500}, milliseconds{90'000}, milliseconds{7'200'000}}) {

@@ -16,9 +16,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -234,6 +236,7 @@ class TestHost final : public Sink {
   }
 
   void commit(storage::JournalTransaction transaction) override {
+    if (std::exchange(has_no_memory, false)) throw std::bad_alloc();
     if (refuses_commits)
       return transaction.tell_settled(fail(Errc::no_space, "refused by the test"));
     append(std::move(transaction));
@@ -544,6 +547,7 @@ class TestHost final : public Sink {
   Errc refusal = Errc::io;
   std::set<TopicPartition> out_of_service;  // Until a crash: the start opens them again.
   bool refuses_commits = false;
+  bool has_no_memory = false;    // For the next commit.
   bool refuses_appends = false;  // The journal, of batches that are accepted.
   PendingTerms terms;            // Of the producer of what follows.
   bool give_sequences_when_asked = true;

@@ -86,6 +86,26 @@ TEST_SUITE("offset store") {
     CHECK(told(again) == expected);
   }
 
+  TEST_CASE("a prepared group has its record once, and is stored as any other") {
+    ScratchDirectory scratch;
+    auto meta = new_database(scratch);
+    OffsetStore store(*meta);
+    say(store, GroupStored{"wide", as_bytes("before")});
+    for (const std::size_t bytes : {0U, 1U, 200U, 100'000U}) {
+      const std::string value(bytes, 'v');
+      const auto prepared = store.prepare({"wide", as_bytes(value)});
+      CHECK(as_text(prepared->value()) == value);
+      REQUIRE(store.apply(*prepared).has_value());
+      CHECK(told(store) == "wide=" + value + "\n");
+      // The journal may read it still.
+      CHECK(as_text(prepared->value()) == value);
+    }
+    REQUIRE(meta->flush().has_value());
+    meta = reopen(scratch, std::move(meta));
+    OffsetStore again(*meta);
+    CHECK(told(again) == "wide=" + std::string(100'000, 'v') + "\n");
+  }
+
   TEST_CASE("a removed group takes its offsets along and nobody else's") {
     ScratchDirectory scratch;
     auto meta = new_database(scratch);
