@@ -44,6 +44,8 @@ void Member::step(milliseconds longest) {
   questions_.begin_turn(mono);
   // When this thread stood still in poll(), those that fetch may have too, before that time.
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
+  // So have all when the machine was suspended, and the monotonic clock with it.
+  if (clock_.take_ahead() > options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
   const bool is_held_up = polled.held_up;
   if (polled.disturbed) questions_.note_outage(mono);

@@ -1211,6 +1211,30 @@ TEST_CASE("when the clock was set back, a cancellation behind an outage counts a
   CHECK(one.member.status().pending() == 0);
 }
 
+TEST_CASE(
+    "a cancellation that came while the machine was suspended counts, however long that was") {
+  for (const milliseconds slept : {milliseconds(5'000), milliseconds(600'000)}) {
+    OneMember one;
+    const Source source{"o.delayed", 0};
+    one.steps(20);
+    one.send(source, "a",
+             {{"x-deliver-at", one.wall_after(milliseconds(500))}, {"x-schedule-id", "i"}});
+    one.steps(5);
+    // Nothing has come of what was acknowledged meanwhile, and the monotonic clock has not moved.
+    one.cluster.unfetched = {source};
+    one.cluster.is_silent = true;
+    one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+    one.set_clock(slept);
+    one.steps(150);
+    CHECK(one.in("o") == "");
+    one.cluster.unfetched.clear();
+    one.steps(100);
+    CHECK(one.in("o") == "");
+    CHECK(one.member.status().pending() == 0);
+    CHECK(one.member.is_ready());
+  }
+}
+
 TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
   OneMember one;
   one.steps(20);
