@@ -238,12 +238,20 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
-  {
+  for (const auto& [source, next] : transaction.offsets) {
+    AssignedPartition& assigned = parts_.assignment.at(source);
+    // A lower one was believed, and so it is from now on, also if what follows fails.  A warm copy
+    // has the rows of another past, too.
+    const bool is_other = next < assigned.partition.pending().place().source;
+    if (is_other) parts_.cluster.stop_rows(source);
     const std::lock_guard lock(parts_.guard);
-    for (const auto& [source, next] : transaction.offsets) {
-      parts_.assignment.at(source).partition.note_committed(next);
-      parts_.assignment.at(source).end_rest();
+    if (is_other) {
+      assigned.is_warm = false;
+      assigned.rows_end = -1;
+      assigned.bad_row.clear();
     }
+    assigned.partition.note_committed(next);
+    assigned.end_rest();
   }
   bool is_first = true;
   for (const auto& [source, committed] : stable) {

@@ -991,6 +991,37 @@ TEST_CASE("the offset of a source that was made again under its name is believed
   CHECK(one.member.status().stalled.empty());
 }
 
+TEST_CASE("an offset that was believed is believed again, whatever the source has become since") {
+  const Source source{"o.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    kafka.leave(1);
+  }
+  // The topic is made again, and the group begins with it.
+  kafka.logs.erase({source.topic, source.partition});
+  kafka.ends.erase({source.topic, source.partition});
+  kafka.committed[source].next = 0;
+  OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.cluster.rows_away = {source};
+  one.steps(10);
+  CHECK(one.member.status().stalled == "the leader of the rows is away");
+  // It is as long as the one before when it is asked for again.
+  for (const char* value : {"c", "d", "e"}) one.send(source, value);
+  one.cluster.rows_away.clear();
+  one.steps(200);
+  CHECK(one.in("o") == "a b c d e");
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.is_ready());
+}
+
 TEST_CASE("a source that ends before what was read of it is not taken for the one that was read") {
   const Source source{"o.delayed", 0}, other{"p.delayed", 0};
   KafkaModel kafka{{}};
