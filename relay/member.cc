@@ -506,8 +506,9 @@ void Member::committed(std::vector<PartitionWork>& works, const TransactionResul
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    assigned->end_rest();
     const auto rows_end = done.rows_end.find(assigned->partition.source());
+    if (rows_end != done.rows_end.end()) assigned->was_silent = false;
+    if (!assigned->was_silent) assigned->end_rest();
     assigned->partition.apply(std::move(each),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);
   }
@@ -600,7 +601,24 @@ void Member::failed(const TransactionResult& done, const std::vector<ProducerRec
     held_targets_.hold(topic, why, clock_.mono(), options_.retry, options_.longest_retry);
   }
   for (const auto& [source, why] : done.failing_sources) rest(source, why);
-  if (!done.is_of_some()) stall(done.error);
+  const bool is_of_rows = rest_if_silent(done.silent_sources);
+  if (!done.is_of_some() && !is_of_rows) stall(done.error);
+}
+
+// A state partition without a leader is found out when it is taken over again.  One that still
+// confirms nothing after that, for want of copies, would hold up all others time and again.
+bool Member::rest_if_silent(const std::set<Source>& sources) {
+  bool has_rested = false;
+  for (const auto& source : sources) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(assignment_.at(source).was_silent, true)) continue;
+    }
+    rest(source,
+         fmt::format("{} has confirmed no row in time", options_.rules.state_topic(source.topic)));
+    has_rested = true;
+  }
+  return has_rested;
 }
 
 void Member::rest(const Source& source, const std::string& why) {

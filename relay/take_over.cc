@@ -251,7 +251,8 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
       assigned.bad_row.clear();
     }
     assigned.partition.note_committed(next);
-    assigned.end_rest();
+    // That its offset is taken says nothing of its rows.
+    if (!assigned.was_silent) assigned.end_rest();
   }
   bool is_first = true;
   for (const auto& [source, committed] : stable) {

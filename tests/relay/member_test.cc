@@ -163,6 +163,14 @@ class RefusingCluster final : public ModelCluster {
     for (const auto& record : transaction.records) {
       bytes += record.bytes();
       if (silent_targets.contains(record.topic)) silent.silent_targets.insert(record.topic);
+      if (silent_rows.contains(record.topic)) silent.silent_sources.insert(record.source);
+    }
+    if (!silent.silent_sources.empty()) {
+      ++failed;
+      kafka_.now += milliseconds(8'000);
+      silent.outcome = Outcome::unknown;
+      silent.error = "not all records were confirmed in time";
+      return silent;
     }
     if (!silent.silent_targets.empty()) {
       kafka_.now += milliseconds(8'000);
@@ -199,7 +207,8 @@ class RefusingCluster final : public ModelCluster {
   bool first_send_is_careful = false, sends_carefully = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets, failing_topics;
-  int failed = 0;  // For one of these.
+  std::set<std::string> silent_rows;  // State topics.
+  int failed = 0;                     // For one of these, but for silent targets.
   int targets_prepared = 0;
   std::set<Source> without_leader;
   bool broker_went_away = false;
@@ -482,6 +491,43 @@ TEST_CASE("a source whose state topic or NAME.invalid takes nothing waits alone,
     CHECK(one.member.status().paused == 0);
     CHECK(one.member.is_ready());
   }
+}
+
+TEST_CASE(
+    "a source whose rows are not confirmed in time again and again waits alone, and says why") {
+  const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+  OneMember one({bad, good});
+  one.steps(20);
+  one.cluster.silent_rows = {"g-pending-a.delayed"};
+  one.send(bad, "x", {{"x-delay", "1m"}});
+  for (int i = 0; i < 400; ++i) {
+    one.send(good, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("b").ends_with("398 399"));
+  CHECK(one.cluster.failed == 2);
+  CHECK(one.member.status().stalled == "g-pending-a.delayed has confirmed no row in time");
+  // Each attempt costs the others its time, so there are fewer and fewer.
+  one.steps(4'000);
+  CHECK(one.cluster.failed <= 5);
+  one.cluster.silent_rows.clear();
+  one.steps(5'000);
+  CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a source whose rows are not confirmed once is taken over again at once") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.silent_rows = {"g-pending-a.delayed"};
+  one.send({"a.delayed", 0}, "x", {{"x-delay", "1m"}});
+  one.step();
+  one.cluster.silent_rows.clear();
+  one.steps(50);
+  CHECK(one.cluster.failed == 1);
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().pending() == 1);
 }
 
 TEST_CASE("a source that this member may not read any more waits alone, owned or not") {
