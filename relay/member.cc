@@ -415,7 +415,8 @@ void Member::work(WallTime now, WallTime at) {
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) {
-      end_rest(assigned);  // What has failed is not wanted any more.
+      // What has failed is not wanted any more, unless the others have left no room for it.
+      if (!each.is_cut_short) end_rest(assigned);
       continue;
     }
     asked.resize(each.answers.size());

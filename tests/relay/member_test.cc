@@ -530,6 +530,23 @@ TEST_CASE("a source whose rows are not confirmed once is taken over again at onc
   CHECK(one.member.status().pending() == 1);
 }
 
+TEST_CASE("a source that rests is tried seldom, however little room the others leave it") {
+  const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+  OneMember one({bad, good}, [](MemberOptions& options) { options.limits.arrivals = 1; });
+  one.steps(20);
+  one.cluster.failing_topics = {"g-pending-a.delayed"};
+  one.send(bad, "x", {{"x-delay", "1h"}});
+  for (int i = 0; i < 10'000; ++i) {
+    one.send(good, "y");
+    one.step();
+  }
+  CHECK(one.cluster.failed <= 7);
+  one.cluster.failing_topics.clear();
+  one.steps(4'000);
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.status().pending() == 1);
+}
+
 TEST_CASE("a source that this member may not read any more waits alone, owned or not") {
   for (const bool is_owned : {true, false}) {
     const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
