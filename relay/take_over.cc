@@ -214,18 +214,24 @@ std::string TakeOver::gone_back(std::span<const Source> sources,
         fmt::format("{}: Kafka says that group {} has read up to offset {}, but {} was committed",
                     sources[i].text(), parts_.options.rules.group, *told, known);
     const auto end = parts_.questions.source_end(sources[i]);
-    if (!end) {
-      parts_.questions.note_in_vain();
-      return fmt::format("{}; whether its topic was made again is not known: {}", why,
-                         end.error().message);
-    }
     // One that ends before it is another source with the same name.
-    if (*end < known) continue;
-    return fmt::format(
-        "{}. If somebody has reset the group's offsets: stop all members; set this one to {} or "
-        "more, or, to deliver again what came behind {}, remove `pending` in all data directories; "
-        "and start them. If not, the state of the group's coordinator is old: restart that broker",
-        why, known, *told);
+    if (end && *end < known) continue;
+    if (end) {
+      why += fmt::format(
+          ". If somebody has reset the group's offsets: stop all members; set this one to {} or "
+          "more, or, to deliver again what came behind {}, remove `pending` in all data "
+          "directories; and start them. If not, the state of the group's coordinator is old: "
+          "restart that broker",
+          known, *told);
+    } else {
+      parts_.questions.note_in_vain();
+      why +=
+          fmt::format("; whether its topic was made again is not known: {}", end.error().message);
+    }
+    // Shown until it is found: the transactions of others end the reason of all.
+    const std::lock_guard lock(parts_.guard);
+    parts_.assignment.at(sources[i]).waits = why;
+    return why;
   }
   return {};
 }

@@ -15,6 +15,7 @@
 #include "records/batch_builder.h"
 #include "relay/member.h"
 #include "relay/refusal_search.h"
+#include "tests/captured_log.h"
 #include "tests/relay/kafka_model.h"
 #include "tests/relay/memory_rows.h"
 
@@ -1033,6 +1034,45 @@ TEST_CASE("an offset that is old is nobody's fault while the end of its source i
   one.cluster.without_leader.clear();
   one.steps(700);
   CHECK(one.in("o") == "a b c");
+}
+
+TEST_CASE(
+    "an offset that is not believed is shown, and logged once, while other partitions go on") {
+  const Source source{"o.delayed", 0}, other{"p.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    kafka.leave(1);
+  }
+  kafka.committed[source].next = 1;
+  kafka.targets.erase(source);
+  kafka.granted.erase(source);
+  OneMember one({other}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.steps(20);
+  REQUIRE(one.member.is_ready());
+  CapturedLog log;
+  set_log_level(LogLevel::warn);
+  kafka.targets[source] = -1;
+  kafka.rebalance();
+  for (int i = 0; i < 600; ++i) {
+    one.send(other, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("p").ends_with("598 599"));
+  CHECK(one.in("o") == "a b");
+  const auto status = one.member.status();
+  REQUIRE(status.partitions.size() == 2);
+  CHECK(status.partitions[0].waits.contains("but 2 was committed"));
+  CHECK(status.partitions[1].waits == "");
+  CHECK(status.stalled == status.partitions[0].waits);
+  CHECK(log.count("no partition can be taken over") == 1);
 }
 
 TEST_CASE("the offset of a source that was made again under its name is believed") {
