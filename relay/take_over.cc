@@ -248,14 +248,8 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
     AssignedPartition& assigned = parts_.assignment.at(source);
     // A lower one was believed, and so it is from now on, also if what follows fails.  A warm copy
     // has the rows of another past, too.
-    const bool is_other = next < assigned.partition.pending().place().source;
-    if (is_other) parts_.cluster.stop_rows(source);
+    if (next < assigned.partition.pending().place().source) forget_copy(assigned);
     const std::lock_guard lock(parts_.guard);
-    if (is_other) {
-      assigned.is_warm = false;
-      assigned.rows_end = -1;
-      assigned.bad_row.clear();
-    }
     assigned.partition.note_committed(next);
     // That its offset is taken says nothing of its rows.
     if (!assigned.was_silent) assigned.end_rest();
@@ -268,6 +262,8 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
     // After the transaction: the last owner can write nothing behind this end.
     const auto end = parts_.questions.state_end(source);
     if (!end) return wait_with(assigned, end.error().message);
+    // The topic was made again while the copy was kept.
+    if (assigned.is_warm && assigned.rows_end > *end) forget_copy(assigned);
     if (!assigned.is_warm) {
       Offset from = 0;
       {
@@ -290,6 +286,15 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   }
   const std::lock_guard lock(parts_.guard);
   parts_.progress.found();
+}
+
+// Its rows are read as if no copy had been kept.
+void TakeOver::forget_copy(AssignedPartition& assigned) {
+  parts_.cluster.stop_rows(assigned.partition.source());
+  const std::lock_guard lock(parts_.guard);
+  assigned.is_warm = false;
+  assigned.rows_end = -1;
+  assigned.bad_row.clear();
 }
 
 void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {

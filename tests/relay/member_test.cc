@@ -1931,6 +1931,30 @@ TEST_CASE("a warm copy whose leader was away for longer than tombstones stay is 
   }
 }
 
+TEST_CASE("a warm copy of a state topic that was made again is not taken for its rows") {
+  OneMember one(std::vector<Source>{});
+  const Source source{"o.delayed", 0};
+  one.steps(3);
+  // Another member has written the row of a pending record.
+  OneMember other;
+  other.send(source, "x", {{"x-delay", "1h"}});
+  other.steps(10);
+  const KafkaModel::Log rows{"g-pending-o.delayed", 0};
+  auto row = other.kafka.logs[rows].front().record;
+  one.kafka.append(rows, std::move(row), -1);
+  one.kafka.committed[source] = {true, false, 1, ""};
+  one.member.keep_warm({source});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  one.kafka.logs.erase(rows);
+  one.kafka.ends.erase(rows);
+  one.kafka.targets[source] = -1;
+  one.kafka.rebalance();
+  one.steps(50);
+  REQUIRE(one.member.is_ready());
+  CHECK(one.member.status().pending() == 0);
+}
+
 TEST_CASE("a warm copy for which nothing comes is kept as long as its end is known") {
   OneMember one(std::vector<Source>{});
   const Source source{"o.delayed", 0};
