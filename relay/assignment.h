@@ -71,6 +71,8 @@ struct AssignedPartition {
   Retry rest;
   std::string rests;
   MonoTime rests_since{};
+  // Its rows were not confirmed in time, and none was since.
+  bool was_silent = false;
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.
   std::string ends_error;

@@ -136,6 +136,8 @@ struct TransactionResult {
   // They have confirmed nothing in time while others have: a partition has no leader, or too few
   // copies.
   std::set<std::string> silent_targets;
+  // The same of the state topics of these sources.
+  std::set<Source> silent_sources;
   // These take nothing now, for a reason of their own: targets; and sources whose state topic or
   // NAME.invalid is the one that does not, or whose offsets Kafka does not take.
   std::map<std::string, std::string> failing_targets;

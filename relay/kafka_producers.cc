@@ -140,8 +140,7 @@ struct KafkaProducers::Reports {
       if (found != forbidden.end()) done.refused.emplace_back(i, found->second);
     }
   }
-  // Names those that have not confirmed their records in time, while others have.  A state
-  // partition without a leader is found out when it is taken over again.
+  // Names those that have not confirmed their records in time, while others have.
   void name_silent(TransactionResult& done) {
     is_there.resize(records.size());
     if (std::ranges::none_of(is_there, [](bool each) { return each; })) return;
@@ -149,6 +148,8 @@ struct KafkaProducers::Reports {
       if (is_there[i]) continue;
       if (records[i].kind == ProducerRecord::Kind::target)
         done.silent_targets.insert(records[i].topic);
+      if (records[i].kind == ProducerRecord::Kind::row)
+        done.silent_sources.insert(records[i].source);
       if (records[i].kind == ProducerRecord::Kind::invalid)
         done.failing_sources.emplace(
             records[i].source, fmt::format("{} has confirmed no record in time", records[i].topic));
@@ -359,6 +360,7 @@ TransactionResult KafkaProducers::abort(rd_kafka_t* producer, TransactionResult 
   done.outcome = Outcome::unknown;
   done.refused.clear();
   done.silent_targets.clear();  // Kafka is silent, and not a topic.
+  done.silent_sources.clear();
   done.failing_sources.clear();
   return done;
 }

@@ -44,6 +44,8 @@ void Member::step(milliseconds longest) {
   questions_.begin_turn(mono);
   // When this thread stood still in poll(), those that fetch may have too, before that time.
   if (mono - begun > wait + options_.stall) questions_.note_standstill(mono);
+  // So have all when the machine was suspended, and the monotonic clock with it.
+  if (clock_.take_ahead() > options_.stall) questions_.note_standstill(mono);
   const bool is_disturbed = questions_.take_standstill() || polled.disturbed;
   const bool is_held_up = polled.held_up;
   if (polled.disturbed) questions_.note_outage(mono);
@@ -413,7 +415,8 @@ void Member::work(WallTime now, WallTime at) {
     is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) {
-      end_rest(assigned);  // What has failed is not wanted any more.
+      // What has failed is not wanted any more, unless the others have left no room for it.
+      if (!each.is_cut_short) end_rest(assigned);
       continue;
     }
     asked.resize(each.answers.size());
@@ -504,8 +507,9 @@ void Member::committed(std::vector<PartitionWork>& works, const TransactionResul
       lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
                mono);
     }
-    assigned->end_rest();
     const auto rows_end = done.rows_end.find(assigned->partition.source());
+    if (rows_end != done.rows_end.end()) assigned->was_silent = false;
+    if (!assigned->was_silent) assigned->end_rest();
     assigned->partition.apply(std::move(each),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);
   }
@@ -598,7 +602,24 @@ void Member::failed(const TransactionResult& done, const std::vector<ProducerRec
     held_targets_.hold(topic, why, clock_.mono(), options_.retry, options_.longest_retry);
   }
   for (const auto& [source, why] : done.failing_sources) rest(source, why);
-  if (!done.is_of_some()) stall(done.error);
+  const bool is_of_rows = rest_if_silent(done.silent_sources);
+  if (!done.is_of_some() && !is_of_rows) stall(done.error);
+}
+
+// A state partition without a leader is found out when it is taken over again.  One that still
+// confirms nothing after that, for want of copies, would hold up all others time and again.
+bool Member::rest_if_silent(const std::set<Source>& sources) {
+  bool has_rested = false;
+  for (const auto& source : sources) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(assignment_.at(source).was_silent, true)) continue;
+    }
+    rest(source,
+         fmt::format("{} has confirmed no row in time", options_.rules.state_topic(source.topic)));
+    has_rested = true;
+  }
+  return has_rested;
 }
 
 void Member::rest(const Source& source, const std::string& why) {

@@ -155,6 +155,7 @@ class Member {
                   std::vector<ProducerRecord>& targets, TransactionResult& sent);
   void failed(const TransactionResult& done, const std::vector<ProducerRecord>& records);
   void rest(const Source& source, const std::string& why);
+  bool rest_if_silent(const std::set<Source>& sources);
   void end_rest(AssignedPartition& assigned);
   void stall(std::string why);
   std::chrono::milliseconds wait_time(std::chrono::milliseconds longest) const;

@@ -107,7 +107,12 @@ void Partition::forget() {
 
 void Partition::note_committed(Offset next) {
   RowsPlace place = pending_.place();
-  if (next <= place.source) return;
+  if (next == place.source) return;
+  if (next < place.source) {
+    pending_.clear();
+    loaded_ = 0;
+    place.next = 0;
+  }
   place.source = next;
   pending_.commit(place);
 }

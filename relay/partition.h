@@ -153,6 +153,8 @@ class Partition {
   // be committed.
   void forget();
   // The group has this offset of the source, so it is never to be taken in from before it again.
+  // One that is lower than what was known was believed nevertheless (take_over.cc): the rows belong
+  // to another past, and are to be loaded anew.
   void note_committed(Offset next);
 
   // `fetched_at`: all that was fetched by then arrived before it, so it came later.

@@ -13,7 +13,8 @@ void Progress::transact_failed(std::string why, MonoTime mono) {
 }
 
 void Progress::find_failed(std::string why, MonoTime mono) {
-  if (stalled_ != why) log_warn("relay", "no partition can be taken over: {}", why);
+  if (find_why_ != why) log_warn("relay", "no partition can be taken over: {}", why);
+  find_why_ = why;
   stall(std::move(why), mono);
   find_.failed(mono, first_, longest_);
 }

@@ -40,6 +40,7 @@ class Progress {
   void found() {
     made();
     find_.reset();
+    find_why_.clear();
   }
   // A call may have failed because of the group's old generation: it is tried with the new one at
   // once.
@@ -58,6 +59,7 @@ class Progress {
   const std::chrono::milliseconds first_, longest_;
   Retry transact_, find_;
   std::string stalled_;
+  std::string find_why_;  // The last reason of find_failed(), which transactions do not end.
   std::optional<MonoTime> stalled_since_;
 };
 

@@ -10,7 +10,8 @@
 //   found_nothing()   the queue was empty behind the last look
 //
 // A queue that is full keeps librdkafka from fetching of any partition.  Then records may be
-// missing in it that were acknowledged before a mark, and the mark says nothing of its time.
+// missing in it that were acknowledged before a mark, and the mark says nothing of its time.  Nor
+// does a mark from before the clock was set back: it seems later than it was.
 //
 // One thread.
 
@@ -46,6 +47,10 @@ class QueueMarks {
 
   // `now` was read before `queued`.
   void look(WallTime now, std::size_t queued) {
+    if (now < looked_at_) {
+      at_ = {};
+      for (auto& mark : marks_) mark.at = {};
+    }
     looked_at_ = now;
     const bool is_full = queued >= full_.records;
     was_full_ = was_full_ || is_full;
@@ -63,7 +68,7 @@ class QueueMarks {
     at_ = looked_at_;
   }
 
-  // All that was fetched by then has been taken.
+  // All that was fetched by then has been taken; zero: this is not known of any time.
   WallTime at() const { return at_; }
   // Since it was asked last.
   bool take_was_full() { return std::exchange(was_full_, false); }

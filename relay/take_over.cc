@@ -214,18 +214,24 @@ std::string TakeOver::gone_back(std::span<const Source> sources,
         fmt::format("{}: Kafka says that group {} has read up to offset {}, but {} was committed",
                     sources[i].text(), parts_.options.rules.group, *told, known);
     const auto end = parts_.questions.source_end(sources[i]);
-    if (!end) {
-      parts_.questions.note_in_vain();
-      return fmt::format("{}; whether its topic was made again is not known: {}", why,
-                         end.error().message);
-    }
     // One that ends before it is another source with the same name.
-    if (*end < known) continue;
-    return fmt::format(
-        "{}. If somebody has reset the group's offsets: stop all members; set this one to {} or "
-        "more, or, to deliver again what came behind {}, remove `pending` in all data directories; "
-        "and start them. If not, the state of the group's coordinator is old: restart that broker",
-        why, known, *told);
+    if (end && *end < known) continue;
+    if (end) {
+      why += fmt::format(
+          ". If somebody has reset the group's offsets: stop all members; set this one to {} or "
+          "more, or, to deliver again what came behind {}, remove `pending` in all data "
+          "directories; and start them. If not, the state of the group's coordinator is old: "
+          "restart that broker",
+          known, *told);
+    } else {
+      parts_.questions.note_in_vain();
+      why +=
+          fmt::format("; whether its topic was made again is not known: {}", end.error().message);
+    }
+    // Shown until it is found: the transactions of others end the reason of all.
+    const std::lock_guard lock(parts_.guard);
+    parts_.assignment.at(sources[i]).waits = why;
+    return why;
   }
   return {};
 }
@@ -238,12 +244,15 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   for (const auto& [source, committed] : stable)
     transaction.offsets.push_back({source, committed.next.value_or(0)});
   if (const auto done = parts_.commit(transaction); !done) return find_failed(done.error().message);
-  {
+  for (const auto& [source, next] : transaction.offsets) {
+    AssignedPartition& assigned = parts_.assignment.at(source);
+    // A lower one was believed, and so it is from now on, also if what follows fails.  A warm copy
+    // has the rows of another past, too.
+    if (next < assigned.partition.pending().place().source) forget_copy(assigned);
     const std::lock_guard lock(parts_.guard);
-    for (const auto& [source, next] : transaction.offsets) {
-      parts_.assignment.at(source).partition.note_committed(next);
-      parts_.assignment.at(source).end_rest();
-    }
+    assigned.partition.note_committed(next);
+    // That its offset is taken says nothing of its rows.
+    if (!assigned.was_silent) assigned.end_rest();
   }
   bool is_first = true;
   for (const auto& [source, committed] : stable) {
@@ -253,6 +262,8 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
     // After the transaction: the last owner can write nothing behind this end.
     const auto end = parts_.questions.state_end(source);
     if (!end) return wait_with(assigned, end.error().message);
+    // The topic was made again while the copy was kept.
+    if (assigned.is_warm && assigned.rows_end > *end) forget_copy(assigned);
     if (!assigned.is_warm) {
       Offset from = 0;
       {
@@ -275,6 +286,15 @@ void TakeOver::found(const std::vector<std::pair<Source, CommittedOffset>>& stab
   }
   const std::lock_guard lock(parts_.guard);
   parts_.progress.found();
+}
+
+// Its rows are read as if no copy had been kept.
+void TakeOver::forget_copy(AssignedPartition& assigned) {
+  parts_.cluster.stop_rows(assigned.partition.source());
+  const std::lock_guard lock(parts_.guard);
+  assigned.is_warm = false;
+  assigned.rows_end = -1;
+  assigned.bad_row.clear();
 }
 
 void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {

@@ -98,6 +98,7 @@ class TakeOver {
   std::string gone_back(std::span<const Source> sources,
                         std::span<const CommittedOffset> committed);
   void found(const std::vector<std::pair<Source, CommittedOffset>>& stable, MonoTime mono);
+  void forget_copy(AssignedPartition& assigned);
   void load(AssignedPartition& assigned, MonoTime mono, WallTime now);
   void free_log(AssignedPartition& assigned, MonoTime mono);
   void read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full);

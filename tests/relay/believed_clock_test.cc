@@ -42,6 +42,7 @@ TEST_CASE("time that passes is neither a jump nor a step back, however long nobo
     CHECK(time.believed.wall() == time.clock.wall());
     CHECK_FALSE(time.believed.take_jump());
     CHECK_FALSE(time.believed.take_set_back());
+    CHECK(time.believed.take_ahead() == milliseconds(0));
   }
 }
 
@@ -70,6 +71,41 @@ TEST_CASE("a clock that was set back is believed at once, and told") {
   time.clock.pass(milliseconds(1));
   time.believed.wall();
   CHECK_FALSE(time.believed.take_set_back());
+}
+
+TEST_CASE(
+    "a clock that was set back by less than has passed since is told, and a slow one is none") {
+  BelievedTime time;
+  time.believed.wall();
+  time.clock.mono_now += milliseconds(8'000);
+  time.clock.wall_now += milliseconds(3'000);
+  CHECK(time.believed.wall() == time.clock.wall());
+  CHECK(time.believed.take_set_back());
+  time.clock.mono_now += milliseconds(8'000);
+  time.clock.wall_now += milliseconds(7'500);
+  CHECK(time.believed.wall() == time.clock.wall());
+  CHECK_FALSE(time.believed.take_set_back());
+  CHECK_FALSE(time.believed.take_jump());
+}
+
+TEST_CASE(
+    "time that the wall clock alone has seen is told, once, and of a jump at its first sight") {
+  BelievedTime time;
+  time.believed.wall();
+  time.clock.pass(milliseconds(100));
+  time.clock.wall_now += milliseconds(5'000);
+  CHECK(time.believed.wall() == time.clock.wall());
+  CHECK(time.believed.take_ahead() == milliseconds(5'000));
+  CHECK(time.believed.take_ahead() == milliseconds(0));
+  time.clock.wall_now += hours(2);
+  time.believed.wall();
+  CHECK(time.believed.take_ahead() == minutes(1));
+  time.clock.pass(milliseconds(10));
+  time.believed.wall();
+  CHECK(time.believed.take_ahead() == milliseconds(0));
+  time.clock.pass(milliseconds(1'000));
+  time.believed.wall();
+  CHECK(time.believed.take_ahead() == hours(2));
 }
 
 TEST_CASE("a jump that is taken back while it is in doubt was never there") {

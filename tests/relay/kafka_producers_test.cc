@@ -10,11 +10,13 @@ TEST_CASE(
   aborted.outcome = Outcome::aborted;
   aborted.refused.emplace_back(3, "too large");
   aborted.silent_targets = {"orders"};
+  aborted.silent_sources.insert(Source{"orders.delayed", 3});
   aborted.error = "not all records were confirmed in time";
   const auto done = unconfirmed(aborted);
   CHECK(done.outcome == Outcome::unknown);
   CHECK(done.refused.empty());
   CHECK(done.silent_targets == aborted.silent_targets);
+  CHECK(done.silent_sources.size() == 1);
   CHECK(done.error == aborted.error);
 }
 

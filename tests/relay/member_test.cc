@@ -15,6 +15,7 @@
 #include "records/batch_builder.h"
 #include "relay/member.h"
 #include "relay/refusal_search.h"
+#include "tests/captured_log.h"
 #include "tests/relay/kafka_model.h"
 #include "tests/relay/memory_rows.h"
 
@@ -163,6 +164,14 @@ class RefusingCluster final : public ModelCluster {
     for (const auto& record : transaction.records) {
       bytes += record.bytes();
       if (silent_targets.contains(record.topic)) silent.silent_targets.insert(record.topic);
+      if (silent_rows.contains(record.topic)) silent.silent_sources.insert(record.source);
+    }
+    if (!silent.silent_sources.empty()) {
+      ++failed;
+      kafka_.now += milliseconds(8'000);
+      silent.outcome = Outcome::unknown;
+      silent.error = "not all records were confirmed in time";
+      return silent;
     }
     if (!silent.silent_targets.empty()) {
       kafka_.now += milliseconds(8'000);
@@ -199,7 +208,8 @@ class RefusingCluster final : public ModelCluster {
   bool first_send_is_careful = false, sends_carefully = false;
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets, failing_topics;
-  int failed = 0;  // For one of these.
+  std::set<std::string> silent_rows;  // State topics.
+  int failed = 0;                     // For one of these, but for silent targets.
   int targets_prepared = 0;
   std::set<Source> without_leader;
   bool broker_went_away = false;
@@ -482,6 +492,60 @@ TEST_CASE("a source whose state topic or NAME.invalid takes nothing waits alone,
     CHECK(one.member.status().paused == 0);
     CHECK(one.member.is_ready());
   }
+}
+
+TEST_CASE(
+    "a source whose rows are not confirmed in time again and again waits alone, and says why") {
+  const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+  OneMember one({bad, good});
+  one.steps(20);
+  one.cluster.silent_rows = {"g-pending-a.delayed"};
+  one.send(bad, "x", {{"x-delay", "1m"}});
+  for (int i = 0; i < 400; ++i) {
+    one.send(good, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("b").ends_with("398 399"));
+  CHECK(one.cluster.failed == 2);
+  CHECK(one.member.status().stalled == "g-pending-a.delayed has confirmed no row in time");
+  // Each attempt costs the others its time, so there are fewer and fewer.
+  one.steps(4'000);
+  CHECK(one.cluster.failed <= 5);
+  one.cluster.silent_rows.clear();
+  one.steps(5'000);
+  CHECK(one.in("a") == "x");
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a source whose rows are not confirmed once is taken over again at once") {
+  OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
+  one.steps(20);
+  one.cluster.silent_rows = {"g-pending-a.delayed"};
+  one.send({"a.delayed", 0}, "x", {{"x-delay", "1m"}});
+  one.step();
+  one.cluster.silent_rows.clear();
+  one.steps(50);
+  CHECK(one.cluster.failed == 1);
+  CHECK(one.member.is_ready());
+  CHECK(one.member.status().pending() == 1);
+}
+
+TEST_CASE("a source that rests is tried seldom, however little room the others leave it") {
+  const Source bad{"a.delayed", 0}, good{"b.delayed", 0};
+  OneMember one({bad, good}, [](MemberOptions& options) { options.limits.arrivals = 1; });
+  one.steps(20);
+  one.cluster.failing_topics = {"g-pending-a.delayed"};
+  one.send(bad, "x", {{"x-delay", "1h"}});
+  for (int i = 0; i < 10'000; ++i) {
+    one.send(good, "y");
+    one.step();
+  }
+  CHECK(one.cluster.failed <= 7);
+  one.cluster.failing_topics.clear();
+  one.steps(4'000);
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.status().pending() == 1);
 }
 
 TEST_CASE("a source that this member may not read any more waits alone, owned or not") {
@@ -972,6 +1036,45 @@ TEST_CASE("an offset that is old is nobody's fault while the end of its source i
   CHECK(one.in("o") == "a b c");
 }
 
+TEST_CASE(
+    "an offset that is not believed is shown, and logged once, while other partitions go on") {
+  const Source source{"o.delayed", 0}, other{"p.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    kafka.leave(1);
+  }
+  kafka.committed[source].next = 1;
+  kafka.targets.erase(source);
+  kafka.granted.erase(source);
+  OneMember one({other}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.steps(20);
+  REQUIRE(one.member.is_ready());
+  CapturedLog log;
+  set_log_level(LogLevel::warn);
+  kafka.targets[source] = -1;
+  kafka.rebalance();
+  for (int i = 0; i < 600; ++i) {
+    one.send(other, std::to_string(i));
+    one.step();
+  }
+  CHECK(one.in("p").ends_with("598 599"));
+  CHECK(one.in("o") == "a b");
+  const auto status = one.member.status();
+  REQUIRE(status.partitions.size() == 2);
+  CHECK(status.partitions[0].waits.contains("but 2 was committed"));
+  CHECK(status.partitions[1].waits == "");
+  CHECK(status.stalled == status.partitions[0].waits);
+  CHECK(log.count("no partition can be taken over") == 1);
+}
+
 TEST_CASE("the offset of a source that was made again under its name is believed") {
   const Source source{"o.delayed", 0};
   const Source other{"p.delayed", 0};
@@ -989,6 +1092,37 @@ TEST_CASE("the offset of a source that was made again under its name is believed
   one.steps(200);
   CHECK(one.in("p") == "c");
   CHECK(one.member.status().stalled.empty());
+}
+
+TEST_CASE("an offset that was believed is believed again, whatever the source has become since") {
+  const Source source{"o.delayed", 0};
+  KafkaModel kafka{{}};
+  kafka.targets[source] = -1;
+  MemoryRows store;
+  {
+    OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 1);
+    for (const char* value : {"a", "b"}) {
+      one.send(source, value);
+      one.steps(20);
+    }
+    REQUIRE(one.in("o") == "a b");
+    kafka.leave(1);
+  }
+  // The topic is made again, and the group begins with it.
+  kafka.logs.erase({source.topic, source.partition});
+  kafka.ends.erase({source.topic, source.partition});
+  kafka.committed[source].next = 0;
+  OneMember one({source}, Limits{}.pending_bytes, &kafka, &store, 2);
+  one.cluster.rows_away = {source};
+  one.steps(10);
+  CHECK(one.member.status().stalled == "the leader of the rows is away");
+  // It is as long as the one before when it is asked for again.
+  for (const char* value : {"c", "d", "e"}) one.send(source, value);
+  one.cluster.rows_away.clear();
+  one.steps(200);
+  CHECK(one.in("o") == "a b c d e");
+  CHECK(one.member.status().stalled == "");
+  CHECK(one.member.is_ready());
 }
 
 TEST_CASE("a source that ends before what was read of it is not taken for the one that was read") {
@@ -1209,6 +1343,30 @@ TEST_CASE("when the clock was set back, a cancellation behind an outage counts a
   one.steps(50);
   CHECK(one.in("o") == "");
   CHECK(one.member.status().pending() == 0);
+}
+
+TEST_CASE(
+    "a cancellation that came while the machine was suspended counts, however long that was") {
+  for (const milliseconds slept : {milliseconds(5'000), milliseconds(600'000)}) {
+    OneMember one;
+    const Source source{"o.delayed", 0};
+    one.steps(20);
+    one.send(source, "a",
+             {{"x-deliver-at", one.wall_after(milliseconds(500))}, {"x-schedule-id", "i"}});
+    one.steps(5);
+    // Nothing has come of what was acknowledged meanwhile, and the monotonic clock has not moved.
+    one.cluster.unfetched = {source};
+    one.cluster.is_silent = true;
+    one.send(source, "", {{"x-schedule-id", "i"}, {"x-schedule-action", "cancel"}});
+    one.set_clock(slept);
+    one.steps(150);
+    CHECK(one.in("o") == "");
+    one.cluster.unfetched.clear();
+    one.steps(100);
+    CHECK(one.in("o") == "");
+    CHECK(one.member.status().pending() == 0);
+    CHECK(one.member.is_ready());
+  }
 }
 
 TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
@@ -1771,6 +1929,30 @@ TEST_CASE("a warm copy whose leader was away for longer than tombstones stay is 
     CHECK(one.member.status().pending() == 0);
     CHECK(one.in("o") == "");
   }
+}
+
+TEST_CASE("a warm copy of a state topic that was made again is not taken for its rows") {
+  OneMember one(std::vector<Source>{});
+  const Source source{"o.delayed", 0};
+  one.steps(3);
+  // Another member has written the row of a pending record.
+  OneMember other;
+  other.send(source, "x", {{"x-delay", "1h"}});
+  other.steps(10);
+  const KafkaModel::Log rows{"g-pending-o.delayed", 0};
+  auto row = other.kafka.logs[rows].front().record;
+  one.kafka.append(rows, std::move(row), -1);
+  one.kafka.committed[source] = {true, false, 1, ""};
+  one.member.keep_warm({source});
+  one.steps(5);
+  REQUIRE(one.member.status().standby == 1);
+  one.kafka.logs.erase(rows);
+  one.kafka.ends.erase(rows);
+  one.kafka.targets[source] = -1;
+  one.kafka.rebalance();
+  one.steps(50);
+  REQUIRE(one.member.is_ready());
+  CHECK(one.member.status().pending() == 0);
 }
 
 TEST_CASE("a warm copy for which nothing comes is kept as long as its end is known") {

@@ -524,8 +524,8 @@ TEST_CASE("what is known to be committed is known though the rows are read anew"
   };
   Partition partition({"orders.delayed", 255}, rules, store);
   CHECK(known() == -1);
-  partition.note_committed(7);
   partition.note_committed(5);
+  partition.note_committed(7);
   CHECK(known() == 7);
   partition.forget();
   CHECK(known() == 7);
@@ -535,6 +535,23 @@ TEST_CASE("what is known to be committed is known though the rows are read anew"
   CHECK(known() == 3);
   partition.begin(4, begin_time);
   CHECK(known() == 4);
+}
+
+TEST_CASE("an offset that is believed though it is lower is what is known, and the rows are gone") {
+  MemoryRows store;
+  const Rules rules{"relay", "", false};
+  Partition partition({"orders.delayed", 255}, rules, store);
+  partition.begin(4, begin_time);
+  partition.arrive(source_record(4, {{"x-delay", "1h"}}));
+  partition.apply(partition.plan(begin_time, true, {}), 20);
+  partition.note_committed(5);
+  REQUIRE(partition.pending().size() == 1);
+  CHECK(partition.pending().place().next == 20);
+  partition.note_committed(2);
+  CHECK(partition.pending().place().source == 2);
+  CHECK(partition.pending().size() == 0);
+  CHECK(partition.rows_from(begin_time, 30, 2) == 0);
+  CHECK(partition.pending().place().source == 2);
 }
 
 TEST_CASE("a store of pending records knows after a crash what it knew at some commit") {

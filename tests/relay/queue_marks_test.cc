@@ -71,6 +71,20 @@ TEST_CASE("a queue that was full says nothing of its time, for its records or fo
   CHECK_FALSE(marks.take_was_full());
 }
 
+TEST_CASE("marks from before the clock was set back say nothing of the time behind it") {
+  QueueMarks marks(moment(0), {1'000, 1'000'000});
+  marks.look(moment(5'000), 10);
+  take_some(marks, 10);
+  CHECK(marks.at() == moment(5'000));
+  marks.look(moment(6'000), 30);
+  marks.look(moment(1'000), 40);
+  CHECK(marks.at() == WallTime{});
+  take_some(marks, 30);
+  CHECK(marks.at() == WallTime{});
+  take_some(marks, 10);
+  CHECK(marks.at() == moment(1'000));
+}
+
 TEST_CASE("marks have a bound, and those that are there are still reached") {
   QueueMarks marks(moment(0), {1'000'000, 1'000'000});
   for (std::size_t i = 0; i < 2 * QueueMarks::max_marks; ++i)
