@@ -180,7 +180,7 @@ class Groups final : private GroupHost {
   Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
-  Charge storing_charge_;  // The records that wait in storing_.
+  Charge storing_charge_;  // The records that wait in storing_; a row has a charge of its own.
   ById groups_;
   std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
   bool is_making_row_ = false;   // Of the first of them.
