@@ -118,7 +118,9 @@ class Groups final : private GroupHost {
       std::string_view group_id, std::span<const Group::Leaving> members);
 
   // Removes groups and their offsets in one round of the journal; answered when that is durable.
-  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; COORDINATOR_NOT_AVAILABLE while a
+  // record of the group waits for its way to the journal, mostly some milliseconds: Kafka's own
+  // tools ask again then, those of librdkafka do not.
   boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(
       std::vector<std::string_view> ids, std::shared_ptr<CancellationToken> token);
 
