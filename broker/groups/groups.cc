@@ -204,8 +204,11 @@ void Groups::row_made(Result<std::shared_ptr<storage::PreparedGroup>> row) {
   if (row) {
     try {
       auto* const store = shard_.broker_context().offset_store;
+      // The row stays until the store has copied it, and a disk may be slow.
+      Charge held(shard_.ledger(), nullptr);
+      held.set(next.bytes);
       write(next.group, (*row)->value(), next.then,
-            [store, made = *row] { return store->apply(*made); });
+            [store, made = *row, held = std::move(held)] { return store->apply(*made); });
     } catch (const std::bad_alloc&) {
       row = fail(Errc::io, "no memory");
     }

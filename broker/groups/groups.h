@@ -118,7 +118,9 @@ class Groups final : private GroupHost {
       std::string_view group_id, std::span<const Group::Leaving> members);
 
   // Removes groups and their offsets in one round of the journal; answered when that is durable.
-  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; COORDINATOR_NOT_AVAILABLE while a
+  // record of the group waits for its way to the journal, mostly some milliseconds: Kafka's own
+  // tools ask again then, those of librdkafka do not.
   boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(
       std::vector<std::string_view> ids, std::shared_ptr<CancellationToken> token);
 
@@ -180,7 +182,7 @@ class Groups final : private GroupHost {
   Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
-  Charge storing_charge_;  // The records that wait in storing_.
+  Charge storing_charge_;  // The records that wait in storing_; a row has a charge of its own.
   ById groups_;
   std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
   bool is_making_row_ = false;   // Of the first of them.

@@ -241,6 +241,49 @@ TEST_SUITE("delayed routes") {
     CHECK(last_line_of(admin, "/delayed/select?show=0&topic=t" + time)["records"].empty());
   }
 
+  TEST_CASE("a preview of many topics reads what it has to read once for all of them") {
+    constexpr int topics = 12;
+    constexpr std::int64_t minute = 60'000, hour = 60 * minute, far = 700 * 24 * hour;
+    constexpr std::int64_t between = 4 * minute + minute / 2;  // The fifth topic and the sixth.
+    Admin admin;
+    const auto now = to_ms(admin.world.clock.wall());
+    for (int n = 0; n < topics; ++n) {
+      const std::string topic = "t" + std::to_string(n);
+      create_topic(admin.world, topic);
+      for (const std::int64_t delay : {2 * hour, 3 * hour, 4 * hour})
+        send_delayed(admin, topic, 0, "v", std::to_string(delay + n * minute),
+                     "id-" + std::to_string(delay));
+    }
+    // One of them has a month, too.
+    send_delayed(admin, "t0", 0, "v", std::to_string(far), "far");
+    admin.get_json("/delayed");  // Has all of it written to the store.
+    std::uint64_t chunks = 0;
+    const auto preview = [&](std::int64_t from, std::int64_t to, const std::string& more) {
+      const auto before = admin.world.broker().pending().chunks_read();
+      auto last = last_line_of(admin, "/delayed/select?show=0&topic=t*" + more +
+                                          "&from=" + std::to_string(now + from) +
+                                          "&to=" + std::to_string(now + to));
+      chunks = admin.world.broker().pending().chunks_read() - before;
+      return last;
+    };
+    // Each shard has one chunk of an hour, with the records of all its topics.
+    const auto all = preview(2 * hour + between, 4 * hour + between, "");
+    CHECK(all["matched"] == 7 + topics + 5);
+    CHECK(all["topics"]["t0"] == 2);
+    CHECK(all["topics"]["t11"] == 2);
+    CHECK(chunks <= 8);
+    using Time = std::pair<std::int64_t, std::int64_t>;
+    for (const Time& time : {Time(2 * hour + between, 4 * hour + between), Time(0, far + minute),
+                             Time(3 * hour + between, far + minute), Time(far, far + minute),
+                             Time(far + hour, far + 2 * hour), Time(0, 2 * hour + between)}) {
+      CAPTURE(time.first);
+      const auto counted = preview(time.first, time.second, "");
+      const auto looked_at = preview(time.first, time.second, "&id=*");
+      CHECK(counted["matched"] == looked_at["matched"]);
+      CHECK(counted["topics"] == looked_at["topics"]);
+    }
+  }
+
   TEST_CASE("hours that are counted only in part have the number that reading them has") {
     constexpr std::int64_t hour = 3'600'000;
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {

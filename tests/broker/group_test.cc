@@ -1323,6 +1323,19 @@ TEST_SUITE("group") {
     CHECK(world.member_bytes == 0);
   }
 
+  TEST_CASE("metadata counts with what keeps it, and none costs nothing") {
+    const auto bytes_with = [](const std::string& metadata) {
+      GroupWorld world;
+      Says says;
+      says.protocols = {{"range", metadata}};
+      world.stable_alone(says);
+      return world.member_bytes;
+    };
+    const std::size_t none = bytes_with("");
+    CHECK(bytes_with("x") >= none + 1 + sizeof(Buffer));
+    CHECK(bytes_with("xy") == bytes_with("x") + 1);
+  }
+
   TEST_CASE("a member id that was given out takes memory until it expires, and needs room for it") {
     GroupWorld world;
     Says says;

@@ -659,6 +659,7 @@ TEST_SUITE("groups") {
     REQUIRE(joined.error_code == ErrorCode::none);
     const std::string assignment(3 << 20, 'a');
     auto sync = sync_request("wide", joined, assignment);
+    const std::size_t held = world.shard().ledger().used();
     world.runs_at_once = false;
     const auto pending = world.begin(sync, 3);
     const auto& journal = world.shard().journal();
@@ -672,8 +673,13 @@ TEST_SUITE("groups") {
     }
     CHECK(pieces == 3);
     CHECK(journal.end_lsn() - before > assignment.size());
+    // Nobody's request owes the row, which is there until the store has it; then the member's
+    // assignment is what is left.
+    CHECK(world.shard().ledger().used() > held + assignment.size());
     world.runs_at_once = true;
     world.run();
+    CHECK(world.shard().ledger().used() >= held + assignment.size());
+    CHECK(world.shard().ledger().used() < held + 2 * assignment.size());
     const auto synced = world.read<SyncGroupResponse>(*pending, 3);
     CHECK(synced.error_code == ErrorCode::none);
     CHECK(synced.assignment.size() == assignment.size());
