@@ -66,6 +66,27 @@ TEST_SUITE("bucket tier lane") {
     CHECK(world.find(record(1, 30 * day_ms + 1).key, numbered(0)).has_value());
   }
 
+  TEST_CASE("what is adopted from another number of shards asks for flushes of the store") {
+    BucketTier::Options options;
+    options.memory_bytes = 4u << 20;
+    options.flush_bytes = 2u << 20;
+    World world(2, options);
+    for (Sequence n = 1; n <= 300; ++n) {  // 9 MB of one hour.
+      world.add(record(n, 30 * day_ms + static_cast<std::int64_t>(n), std::string(30'000, 'x'),
+                       static_cast<int>(n % 2)));
+      world.settle();
+    }
+    world.checkpoint();
+    world.crash(1);
+    REQUIRE(world.store->unflushed_bytes() < options.flush_bytes);
+    bool asked = false;
+    world.during_flush = [&] { asked = true; };
+    // Nothing else writes: the hour is far.
+    CHECK(world.find(record(1, 30 * day_ms + 1).key, numbered(1)).has_value());
+    CHECK(asked);
+    CHECK(world.failed_with.empty());
+  }
+
   TEST_CASE("an hour of which most was cancelled is loaded in steps, and nothing cancelled is") {
     World world;
     BucketTier& tier = *world.shards[0].tier;
