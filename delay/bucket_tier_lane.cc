@@ -273,7 +273,9 @@ bool BucketTier::is_worth_writing(const Bucket& id, const Home& home) const {
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || is_flush_behind_ || (!wants_to_spill() && !load_waits_)) {
+  // Deliveries wait for a load: one that waits for memory does not wait for a flush, too.
+  const bool may_spill = load_waits_ || (wants_to_spill() && !is_flush_behind_);
+  if (no_room_ || !may_spill) {
     spill_next_.reset();
     return false;
   }
