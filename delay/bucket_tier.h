@@ -94,7 +94,8 @@ class BucketTier {
     // So many homes are looked at in one turn: some tenths of a millisecond.
     std::size_t homes_a_turn = 4'096;
     // The store is flushed when so much of it is in RocksDB's memory, checkpoint or not.  While a
-    // flush is slow as much may gather again; then only loads write until it has ended.
+    // flush is slow as much may gather again; then only loads write until it has ended, and what
+    // makes room for one that waits for memory.
     std::size_t flush_bytes = 32u << 20;
     // False: nothing comes near.  For the replay of a journal, after which the tier goes.
     bool loads = true;

@@ -229,13 +229,22 @@ void BucketTier::begin_deal(const Bucket& month) {
 }
 
 void BucketTier::begin_adopt(const Bucket& home) {
-  lane_.run<bool>([&store = store_, shards = owner_.shards, home,
-                   owner_of = hooks_.owner_of] { return store.adopt(shards, home, owner_of); },
-                  [this, home](bool more) {
-                    dealt_last_ = true;
-                    if (more) return;
-                    homes_.adopted(home);
-                  });
+  struct Adopted {
+    bool more = false;
+    std::uint64_t unflushed = 0;
+  };
+  lane_.run<Adopted>(
+      [&store = store_, shards = owner_.shards, home,
+       owner_of = hooks_.owner_of]() -> Result<Adopted> {
+        const auto more = store.adopt(shards, home, owner_of);
+        if (!more) return std::unexpected(more.error());
+        return Adopted{*more, store.unflushed_bytes()};
+      },
+      [this, home](const Adopted& adopted) {
+        dealt_last_ = true;
+        note_unflushed(adopted.unflushed);
+        if (!adopted.more) homes_.adopted(home);
+      });
 }
 
 // --- Writing
@@ -264,7 +273,9 @@ bool BucketTier::is_worth_writing(const Bucket& id, const Home& home) const {
 
 // Memory is short: the fullest far homes go to the disk, or what is near is pulled back.
 bool BucketTier::begin_spill(WallTime now) {
-  if (no_room_ || is_flush_behind_ || (!wants_to_spill() && !load_waits_)) {
+  // Deliveries wait for a load: one that waits for memory does not wait for a flush, too.
+  const bool may_spill = load_waits_ || (wants_to_spill() && !is_flush_behind_);
+  if (no_room_ || !may_spill) {
     spill_next_.reset();
     return false;
   }
@@ -446,13 +457,20 @@ bool BucketTier::begin_forget() {
 bool BucketTier::begin_disk_sweep() {
   const auto sweep = homes_.next_sweep(horizon_.at());
   if (!sweep) return false;
-  lane_.run<storage::BucketStore::Swept>(
-      [&store = store_, owner = owner_, sweep = *sweep] {
-        return store.sweep(owner, sweep.home, sweep.after, sweep.have, sweep.gone);
+  struct Done {
+    storage::BucketStore::Swept swept;
+    std::uint64_t unflushed = 0;
+  };
+  lane_.run<Done>(
+      [&store = store_, owner = owner_, sweep = *sweep]() -> Result<Done> {
+        auto swept = store.sweep(owner, sweep.home, sweep.after, sweep.have, sweep.gone);
+        if (!swept) return std::unexpected(swept.error());
+        return Done{std::move(*swept), store.unflushed_bytes()};
       },
-      [this, home = sweep->home](const storage::BucketStore::Swept& swept) {
-        stats_.freed_bytes += swept.freed;
-        homes_.swept(home, swept);
+      [this, home = sweep->home](const Done& done) {
+        note_unflushed(done.unflushed);
+        stats_.freed_bytes += done.swept.freed;
+        homes_.swept(home, done.swept);
       });
   return true;
 }

@@ -120,7 +120,7 @@ class TlsHandshakes::Worker {
       try {
         step(handshake);
       } catch (const std::exception& failed) {
-        end(handshake, failed.what());
+        if (!handshake->gone) end(handshake, failed.what());
       }
     });
   }
@@ -146,13 +146,21 @@ class TlsHandshakes::Worker {
     if (*stepped == TlsSession::Step::needs_write) return wait(handshake, tcp::socket::wait_write);
     auto principal = tls->principal();
     if (!principal) return refuse(handshake, principal.error().message);
+    const std::string peer = handshake->handoff.peer;
     ConnectionHandoff handoff = std::move(handshake->handoff);
     handoff.origin.tls_principal = std::move(*principal);
     boost::system::error_code error;
     // Released, not closed: a session takes the descriptor over.
     handoff.descriptor = LooseDescriptor(handshake->socket.release(error));
     remove(handshake);
-    done_(std::move(handoff));
+    try {
+      done_(std::move(handoff));
+    } catch (const std::exception& failed) {
+      // Without memory for it: the connection is closed by now, and in no list.
+      failed_(peer);
+      failed_log_.warn(clock_.mono(), "server",
+                       fmt::format("connection from {} ended: {}", peer, failed.what()));
+    }
   }
 
   // Clients that stop in the middle have lines of their own, beside all that speak no TLS.

@@ -210,9 +210,9 @@ void Retention::forget_next() {
 
 void Retention::end_look_at_closed() {
   is_looking_at_closed_ = false;
-  const bool any = std::ranges::any_of(
-      closed_, [](const Closed& closed) { return closed.look_at < WallTime::max(); });
-  if (any) look_later();
+  const auto waits = [](const Closed& closed) { return closed.look_at < WallTime::max(); };
+  // A look that changed settings have asked for may have found this one under way.
+  if (all_changed_ || !changed_.empty() || std::ranges::any_of(closed_, waits)) look_later();
 }
 
 // --- Those that are open

@@ -28,11 +28,17 @@ void delete_topic(World& world, std::string_view name) {
   REQUIRE(response.responses[0].error_code == ErrorCode::none);
 }
 
-void change_retention(World& world, std::string_view topic, std::string_view key,
-                      std::string_view value) {
+protocol::IncrementalAlterConfigsRequest change_of(std::string_view topic, std::string_view key,
+                                                   std::string_view value) {
   protocol::IncrementalAlterConfigsRequest request;
   request.resources.push_back({2, topic, {{key, 0, value}}});
-  const auto response = world.call<protocol::IncrementalAlterConfigsResponse>(request, 1);
+  return request;
+}
+
+void change_retention(World& world, std::string_view topic, std::string_view key,
+                      std::string_view value) {
+  const auto response =
+      world.call<protocol::IncrementalAlterConfigsResponse>(change_of(topic, key, value), 1);
   REQUIRE(response.responses.at(0).error_code == ErrorCode::none);
 }
 
@@ -134,6 +140,28 @@ TEST_SUITE("retention") {
     small.world.pass(1h);
     REQUIRE(small.segments().size() > 2);
     small.world.pass(2h);
+    CHECK(small.segments().size() == 1);
+    CHECK(small.world.shard().partitions().all().empty());
+  }
+
+  TEST_CASE("a setting that changes while retention looks at what nobody uses has its own look") {
+    Small small;
+    change_retention(small.world, "t", "retention.ms", "-1");  // Time asks for no other look.
+    small.fill();
+    small.world.restart();
+    let_retention_begin(small.world);
+    const auto change = small.world.begin(change_of("t", "retention.bytes", "1"), 1);
+    // The look was asked for before, and comes last.
+    while (!change->answer && small.world.background().size() > 1) {
+      small.world.background().step_last();
+      small.world.turn();
+    }
+    REQUIRE(change->answer);
+    small.world.pass(400s);  // Its look comes while the first one is under way.
+    small.world.background_stands_still = false;
+    small.world.run();
+    REQUIRE(small.segments().size() > 2);
+    small.world.pass(400s);
     CHECK(small.segments().size() == 1);
     CHECK(small.world.shard().partitions().all().empty());
   }

@@ -66,6 +66,64 @@ TEST_SUITE("bucket tier lane") {
     CHECK(world.find(record(1, 30 * day_ms + 1).key, numbered(0)).has_value());
   }
 
+  TEST_CASE("a load that waits for memory does not wait for a slow flush of the store, too") {
+    BucketTier::Options options;
+    options.memory_bytes = 4u << 20;
+    options.flush_bytes = 2u << 20;
+    World world(1, options);
+    auto& shard = world.shards.at(0);
+    Sequence last = 0;
+    const auto add = [&](std::int64_t after_ms) {
+      ++last;
+      world.add(record(last, after_ms + static_cast<std::int64_t>(last), std::string(30'000, 'x')));
+      world.settle();
+    };
+    constexpr std::size_t soon = 30;
+    for (std::size_t i = 0; i < soon; ++i) add(hour_ms);
+    world.checkpoint();
+    bool was_slow = false;
+    world.during_flush = [&] {
+      was_slow = true;
+      for (int i = 0; i < 400; ++i) add(30 * day_ms);  // 12 MB.
+      CHECK(world.store->unflushed_bytes() >= 2 * options.flush_bytes);
+      CHECK(shard.tier->is_full());
+      CHECK(shard.wheel.empty());
+      world.now = begin + std::chrono::milliseconds(hour_ms - 60'000);
+      world.settle();
+      CHECK(shard.wheel.size() == soon);
+    };
+    while (!was_slow) {
+      REQUIRE(last < 1'000);
+      add(30 * day_ms);
+    }
+    world.settle();
+    world.now = begin + std::chrono::milliseconds(hour_ms + 60'000);
+    world.deliver_all();
+    CHECK(world.pending.size() == last - soon);
+    CHECK(world.failed_with.empty());
+  }
+
+  TEST_CASE("what is adopted from another number of shards asks for flushes of the store") {
+    BucketTier::Options options;
+    options.memory_bytes = 4u << 20;
+    options.flush_bytes = 2u << 20;
+    World world(2, options);
+    for (Sequence n = 1; n <= 300; ++n) {  // 9 MB of one hour.
+      world.add(record(n, 30 * day_ms + static_cast<std::int64_t>(n), std::string(30'000, 'x'),
+                       static_cast<int>(n % 2)));
+      world.settle();
+    }
+    world.checkpoint();
+    world.crash(1);
+    REQUIRE(world.store->unflushed_bytes() < options.flush_bytes);
+    bool asked = false;
+    world.during_flush = [&] { asked = true; };
+    // Nothing else writes: the hour is far.
+    CHECK(world.find(record(1, 30 * day_ms + 1).key, numbered(1)).has_value());
+    CHECK(asked);
+    CHECK(world.failed_with.empty());
+  }
+
   TEST_CASE("an hour of which most was cancelled is loaded in steps, and nothing cancelled is") {
     World world;
     BucketTier& tier = *world.shards[0].tier;
