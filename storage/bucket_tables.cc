@@ -464,23 +464,21 @@ Result<std::vector<LoadedChunk>> BucketTables::load_chunks(const Bucket& bucket,
 Result<std::set<Bucket>> BucketTables::homes(const Owner& owner) const {
   std::set<Bucket> out;
   for (BucketLevel level = BucketLevel::month;; level = finer(level)) {
-    Buffer from = chunk_rows_from(owner, {level, WallTime::min()});
-    const Buffer until = chunk_rows_from(owner, {level, WallTime::max()});
-    for (;;) {
-      BoundedIterator at(*rocks, bucket_family::rows, from, until);
-      at.seek_to_first();
-      if (!at.valid()) {
-        if (auto status = at.status(); !status) return std::unexpected(status.error());
-        break;
-      }
+    // One iterator for all: to make it costs far more than to move it.
+    BoundedIterator at(*rocks, bucket_family::rows,
+                       chunk_rows_from(owner, {level, WallTime::min()}),
+                       chunk_rows_from(owner, {level, WallTime::max()}));
+    at.seek_to_first();
+    while (at.valid()) {
       const auto row = decode_chunk_row(at.key(), at.value());
       if (!row) return bad_row(at.key());
       const Bucket home =
           // Finer levels belong to the hour that they lie in.
           bucket_of(std::min(level, BucketLevel::hour), row->second.key.bucket.start);
       out.insert(home);
-      from = chunk_rows_from(owner, {level, home.end()});
+      at.seek(chunk_rows_from(owner, {level, home.end()}));
     }
+    if (auto status = at.status(); !status) return std::unexpected(status.error());
     if (level == BucketLevel::run) return out;
   }
 }
