@@ -236,7 +236,8 @@ std::size_t Chunk::memory_bytes() const {
          (index_.size() + by_sequence_.size()) * 48;
 }
 
-Buffer Chunk::encode(const LiveEntries& live) const {
+// The places of those that encode() writes.
+std::vector<std::uint32_t> Chunk::order_of(const LiveEntries& live) const {
   std::vector<std::uint32_t> order;
   order.reserve(offsets_.size());
   for (std::uint32_t i = 0; i < offsets_.size(); ++i)
@@ -247,6 +248,14 @@ Buffer Chunk::encode(const LiveEntries& live) const {
     // Stable, because of a number that was appended twice the last entry counts, as in find().
     std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return sequences[i]; });
   }
+  return order;
+}
+
+Buffer Chunk::encode(const LiveEntries& live) const {
+  // Most are written while all of it is pending and in order: then their bytes are one piece.
+  const bool is_whole = sorted_ && (live.empty() || std::ranges::find(live, false) == live.end());
+  std::vector<std::uint32_t> order;
+  if (!is_whole) order = order_of(live);
 
   Buffer out(header_bytes);
   out.reserve(header_bytes + sources_.size() * source_bytes + entries().size());
@@ -255,13 +264,14 @@ Buffer Chunk::encode(const LiveEntries& live) const {
   store_be(&out[8], to_ms(bucket_.start));
   store_be(&out[16], base_sequence_);
   store_be(&out[24], base_accepted_);
-  store_be(&out[32], static_cast<std::uint32_t>(order.size()));
+  store_be(&out[32], static_cast<std::uint32_t>(is_whole ? offsets_.size() : order.size()));
   store_be(&out[36], static_cast<std::uint32_t>(sources_.size()));
   // All of them, also those without a live entry: the entries name them by their place.
   for (const auto& [partition, principal] : sources_) {
     put(out, partition);
     append_be(out, principal);
   }
+  if (is_whole) append_bytes(out, entries());
   for (const auto i : order) append_bytes(out, entries().subspan(offsets_[i], entry_bytes(i)));
   store_be(&out[4], crc32c(Bytes(out).subspan(crc_from)));
   return out;

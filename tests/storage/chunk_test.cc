@@ -113,6 +113,20 @@ TEST_SUITE("chunk") {
     CHECK(chunk.find(9) == 2);
   }
 
+  TEST_CASE("a chunk of which all is pending, in order, is written as it is entry by entry") {
+    Chunk in_order(chunk_hour), shuffled(chunk_hour);
+    for (const Sequence sequence : {3, 4, 9}) in_order.append(entry(sequence, 10));
+    for (const Sequence sequence : {3, 9, 4}) shuffled.append(entry(sequence, 10));
+    const LiveEntries all(3, true);
+    const Buffer one_by_one = shuffled.encode(all);
+    CHECK(in_order.encode(all) == one_by_one);
+    CHECK(in_order.encode({}) == one_by_one);
+    const auto read = again(in_order, all);
+    REQUIRE(read.has_value());
+    CHECK(read->size() == 3);
+    CHECK(read->find(9) == 2);
+  }
+
   TEST_CASE("a number is found wherever the gaps between the others are, and no other one is") {
     std::mt19937_64 random(7);
     for (const int spread : {1, 2, 1'000, 0}) {
