@@ -277,6 +277,8 @@ class RecordBuilder {
   void add(const SecurityRowRemoved&);
   // Their bytes live until the record is appended.
   void add(const EncodedOperations&);
+  // So many bytes of operations follow, without what is only viewed.
+  void reserve(std::size_t bytes) { own_.reserve(own_.size() + bytes); }
 
   bool empty() const { return parts_.empty(); }
   std::uint32_t operations() const { return operations_; }
