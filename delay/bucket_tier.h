@@ -218,10 +218,10 @@ class BucketTier {
   storage::PendingCounts::Account account(PrincipalId principal) {
     return counts_.account(principal);
   }
-  // Puts all that was added and removed until now into the accounts.  A caller that adds or removes
-  // does this at the end, because all shards write to the same accounts: with every record it would
-  // cost more than the counting.
-  void tell_account() { counts_.tell_account(); }
+  // Puts all that was added and removed until now into the counts and the accounts.  A caller that
+  // adds or removes does this at the end, because all shards write to the same: with every record
+  // it would cost more than the counting.
+  void tell_counts() { counts_.tell(); }
 
   // The part of a level of buckets that is in memory.
   using Level = Homes::Level;

@@ -432,6 +432,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   // They are called when everything is in its place, because they may ask for any of it.
   UnappliedRecords::Waiters waiters;
   storage::PendingUse counted;
+  const std::size_t added_before = applied.added;
   for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
     const auto& added = accepted.added_[applied.added];
     std::optional<Location> near;
@@ -440,7 +441,6 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
       if (accepted.reservation_) counted.add({1, std::int64_t{accepted.share_of(added).bytes}});
     }
     totals.dropped_total += deleted;
-    accepted.charge_.applied(1);
     ++place.operation;
     std::ranges::move(unapplied_.take_waiters(added.key.sequence), std::back_inserter(waiters));
     if (!accepted.is_long_) {
@@ -449,7 +449,8 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
     }
     if (near && !removals_.contains(added.key.sequence)) queues_.file(added.key, partition, *near);
   }
-  context_.tier.tell_account();
+  context_.tier.tell_counts();
+  accepted.charge_.applied(applied.added - added_before);
   accepted.reservation_.is_counted(counted);
   const bool is_in = applied.added == accepted.added_.size();
   for (; is_in && applied.ended < accepted.removals() && take(); ++applied.ended) {
