@@ -375,7 +375,9 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
   });
   transaction.on_settled(
       [this, alive = context_.alive, kept = std::move(kept)](const Result<>& safe) mutable {
-        if (!*alive || !safe) return;
+        if (!*alive) return;
+        // The journal has failed, and nobody may look into a batch that goes.
+        if (!safe) return unapplied_.end_batch(*kept);
         const TopicPartition partition = kept->partition_;
         durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
           return apply(*kept, budget);
@@ -404,7 +406,10 @@ void Intake::appended(const AcceptedBatch& accepted) noexcept {
 
 // Durable: some of it goes to the tier.  True: all of it is there.
 bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
-  if (context_.stopped) return true;
+  if (context_.stopped) {
+    unapplied_.end_batch(accepted);  // It goes.
+    return true;
+  }
   EngineTotals& totals = context_.totals;
   AcceptedBatch::Applied& applied = accepted.applied_;
   // Its topic may be deleted by force.  The store has dropped it then, and may have forgotten that

@@ -45,7 +45,8 @@ class UnappliedRecords {
     storage::PendingShare share;
   };
 
-  // AcceptedBatch::applied_ says how much of it has ended.
+  // AcceptedBatch::applied_ says how much of it has ended.  It is looked into until end_batch(),
+  // which does nothing if it was not added.
   void add_batch(const AcceptedBatch& batch) { batches_.push_back(&batch); }
   void end_batch(const AcceptedBatch& batch) { std::erase(batches_, &batch); }
 

@@ -227,6 +227,18 @@ TEST_SUITE("long batches") {
     CHECK(host.engine->stats().overdue == 0);
   }
 
+  TEST_CASE("a long batch that the journal has lost is looked into no more") {
+    TestHost host;
+    host.checks_store = false;
+    const auto batch = host.produce_in_steps(jobs, many(1'500, "1h", "order-"));
+    accept_all(host, *batch);
+    CHECK(host.engine->stats().arriving == 1'500);
+    host.fail_journal();
+    host.background.run_all();  // Where it is freed.
+    CHECK(host.engine->stats().arriving == 0);
+    CHECK(host.engine->arriving_of(jobs.topic) == 0);
+  }
+
   TEST_CASE("a long batch is freed on another thread, whatever becomes of it") {
     TestHost host;
     host.checks_store = false;
