@@ -51,7 +51,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
   std::vector<bool> is_dropped(schedules.of_records.size());
   const std::vector<BatchIds::Number> ids = out.take_ids(schedules, is_dropped);
   if (is_long) out.last_of_ids_.resize(out.ids_.size());
-  // A short batch gives its ids to UnappliedRecords one by one; a long one is asked itself.
+  // A short batch with ids gives them to UnappliedRecords one by one; a long one is asked itself.
   const auto note_last = [&out](BatchIds::Number id, LastOfId::In in, std::size_t size) {
     if (out.is_long_) out.last_of_ids_[id] = {in, static_cast<std::uint32_t>(size - 1)};
   };

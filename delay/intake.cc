@@ -388,8 +388,8 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
 void Intake::appended(const AcceptedBatch& accepted) noexcept {
-  // The records that a long batch takes are leaving already.
-  if (accepted.is_long_) return unapplied_.add_batch(accepted);
+  // The records that a long batch takes are leaving already, and others without ids take none.
+  if (accepted.is_known_as_whole()) return unapplied_.add_batch(accepted);
   for (std::size_t i = 0; i < accepted.removals(); ++i) {
     const auto& gone = accepted.removal(i);
     removals_.begin(gone.key.sequence);
@@ -416,6 +416,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   // it did.
   const TopicPartition& partition = accepted.partition_;
   const bool deleted = !context_.sink.target(partition);
+  const bool is_whole = accepted.is_known_as_whole();
   const auto take = [&budget] { return budget > 0 && budget--; };
 
   context_.time.observe();
@@ -448,7 +449,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
     totals.dropped_total += deleted;
     ++place.operation;
     std::ranges::move(unapplied_.take_waiters(added.key.sequence), std::back_inserter(waiters));
-    if (!accepted.is_long_) {
+    if (!is_whole) {
       unapplied_.end(added.key.sequence);
       unapplied_.end_id(partition, accepted.id_of(added), added.key);
     }
@@ -460,7 +461,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   const bool is_in = applied.added == accepted.added_.size();
   for (; is_in && applied.ended < accepted.removals() && take(); ++applied.ended) {
     const auto& gone = accepted.removal(applied.ended);
-    if (!accepted.is_long_ && gone.how == storage::RemovalReason::delivered_on_arrival)
+    if (!is_whole && gone.how == storage::RemovalReason::delivered_on_arrival)
       unapplied_.end_id(partition, accepted.id_of(gone), gone.key);
     removals_.end(gone.key.sequence);
   }
@@ -472,7 +473,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
     totals.cancel_late_total += accepted.late_cancels_;
     totals.expired_total += accepted.expired_;
     accepted.reservation_.end();
-    if (accepted.is_long_) unapplied_.end_batch(accepted);
+    if (is_whole) unapplied_.end_batch(accepted);
   }
   for (auto& waiter : waiters) waiter();
   if (!ended || queues_.any_in_line() || context_.tier.is_short()) {
