@@ -136,6 +136,16 @@ void Chunk::note(const PendingKey& key) {
   latest_ = std::max(latest_, key.due);
 }
 
+// Memory for `more` bytes of entries.  It doubles, but not past what a full chunk needs: those that
+// are full are most of a tier's memory, and would take nearly twice as much.
+void Chunk::make_room(std::size_t more) {
+  constexpr std::size_t full = full_bytes + full_bytes / 32;
+  const std::size_t need = own_.size() + more;
+  if (need <= own_.capacity()) return;
+  const std::size_t twice = 2 * own_.capacity();
+  own_.reserve(std::max(need, own_.size() < full_bytes ? std::min(twice, full) : twice));
+}
+
 void Chunk::append(const PendingView& entry) {
   TARRY_ASSERT(parsed_.empty(), "a chunk that was read takes no more entries");
   TARRY_ASSERT(bucket_.holds(entry.key.due), "an entry lies in the bucket of its due time");
@@ -162,6 +172,8 @@ void Chunk::append(const PendingView& entry) {
                : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
   put_next(source_index({entry.partition, entry.principal}));
   put_next(entry.id.size());
+  make_room(static_cast<std::size_t>(end - numbers.data()) + entry.id.size() + max_varint_bytes +
+            entry.record.size());
   append_bytes(own_, {numbers.data(), end});
   append_bytes(own_, as_bytes(entry.id));
   append_bytes(own_, {numbers.data(), put_varint(numbers.data(), entry.record.size())});

@@ -159,6 +159,22 @@ TEST_SUITE("chunk") {
     CHECK(chunk.encode({}).size() <= entries * 115 + 60);
   }
 
+  TEST_CASE("a full chunk takes little more memory than its entries") {
+    for (const std::size_t size : {10, 100, 112, 1'000, 3'000}) {
+      CAPTURE(size);
+      const std::string record(size, 'r');
+      Chunk chunk(chunk_hour);
+      for (Sequence sequence = 1; !chunk.is_full(); ++sequence)
+        chunk.append(entry(sequence, 10, record));
+      const std::size_t places = 2 * chunk.size() * sizeof(std::uint32_t);
+      CHECK(chunk.memory_bytes() <= Chunk::full_bytes + Chunk::full_bytes / 16 + places);
+    }
+    // One that is larger than a chunk alone takes what it needs.
+    Chunk chunk(chunk_hour);
+    chunk.append(entry(1, 10, std::string(3 * Chunk::full_bytes, 'r')));
+    CHECK(chunk.memory_bytes() <= 3 * Chunk::full_bytes + 1'024);
+  }
+
   TEST_CASE("a chunk of a thousand partitions finds all of them again") {
     Chunk chunk(chunk_hour);
     for (int i = 0; i < 3'000; ++i) {
