@@ -185,7 +185,7 @@ class BucketTier {
   }
   using IdRows = delay::IdRows;
   // Reads the last events of ids on the Background, beside the lane; `rows` is called at once if
-  // memory knows all of a few.  The bytes of the ids live until then.
+  // memory knows all of them.  The bytes of the ids live until then.
   void read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
                 IdReader::Done rows) {
     id_reader_.read(partition, std::move(ids), std::move(rows));
