@@ -135,9 +135,10 @@ Intake::Taken Intake::take_id(AcceptedBatch& accepted, BatchIds::Number id, cons
 
 Named Intake::find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                       std::size_t number) {
+  // Without a copy of the id, which the batch has.
   if (const auto last = unapplied_.find_id(partition, id))
-    return Named{Named::State::pending, last->key, last->key.due, std::string(id), last->share};
-  return Named::of_id(id, context_.tier.last_event(partition, id, ids, number),
+    return Named{Named::State::pending, last->key, last->key.due, {}, last->share};
+  return Named::of_id({}, context_.tier.last_event(partition, id, ids, number),
                       context_.time.wall() - context_.options.remember);
 }
 
