@@ -138,8 +138,12 @@ Named Intake::find_id(const TopicPartition& partition, std::string_view id, cons
   // Without a copy of the id, which the batch has.
   if (const auto last = unapplied_.find_id(partition, id))
     return Named{Named::State::pending, last->key, last->key.due, {}, last->share};
-  return Named::of_id({}, context_.tier.last_event(partition, id, ids, number),
-                      context_.time.wall() - context_.options.remember);
+  const auto event = context_.tier.last_event(partition, id, ids, number);
+  if (!event) return {};
+  // The clock says for how long one that has ended is known, and is not read for the others.
+  const WallTime remembered =
+      event->is_pending() ? WallTime::min() : context_.time.wall() - context_.options.remember;
+  return Named::of_id({}, event, remembered);
 }
 
 void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
