@@ -346,8 +346,10 @@ def other_shards(run, broker, pending):
         run.look(broker)
         broker.kill()
         ready = broker.start(shards)
+        waited = broker.waited_seconds()
         with own_broker.Sampler(broker) as sampler:
-            rate, _ = filled(broker, run.scale.million)
+            rate, cpu = filled(broker, run.scale.million)
+        waited = broker.waited_seconds() - waited
         pending += run.scale.million
         there = broker.get("/status")["delayed"]["pending"]
         if there != pending:
@@ -355,6 +357,8 @@ def other_shards(run, broker, pending):
         name = f"{shards} shard{'s' * (shards > 1)}, all of it pending"
         say_ready(run, f"ready after kill -9, {name}", ready, ready_goal(run), ready_s=ready)
         run.say(f"accepted a second, {name}", grouped(rate), ">= 250 000", rate >= 250_000, per_second=rate)
+        # Each rate is that of one run: this tells a slow broker from a busy machine.
+        run.say(f"CPU of the broker; its threads waited for a core, {name}", f"{cpu:.2f} us a record; {waited:.1f} s", cpu_us=cpu, waited_s=waited)
         say_memory(run, broker, name, sampler.memory_max())
     run.look(broker)
 

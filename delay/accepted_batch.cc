@@ -14,6 +14,8 @@ using Asked = Schedule::Kind;
 // Each record costs its shard some microseconds, and each byte that is compressed some nanoseconds.
 constexpr std::int32_t few_records = 512;
 constexpr std::size_t few_bytes = 128 << 10;
+// The bytes of an added record's operation in the journal beside those that it had in the batch.
+constexpr std::size_t usual_fields = 80;
 
 // The options of the batch that goes to the log instead of the producer's.
 records::BatchOptions options_of(const records::CheckedBatch& batch, const TopicDelay& topic) {
@@ -47,11 +49,15 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
   out.arrived_ = arrived;
   out.records_ = batch.count;
   out.is_long_ = is_long;
+  out.added_.reserve(schedules.delayed);
+  const std::size_t usual_record =
+      batch.records().size() / static_cast<std::size_t>(std::max(batch.count, 1));
+  out.additions_.reserve(schedules.delayed * (usual_fields + usual_record));
 
   std::vector<bool> is_dropped(schedules.of_records.size());
   const std::vector<BatchIds::Number> ids = out.take_ids(schedules, is_dropped);
   if (is_long) out.last_of_ids_.resize(out.ids_.size());
-  // A short batch gives its ids to UnappliedRecords one by one; a long one is asked itself.
+  // A short batch with ids gives them to UnappliedRecords one by one; a long one is asked itself.
   const auto note_last = [&out](BatchIds::Number id, LastOfId::In in, std::size_t size) {
     if (out.is_long_) out.last_of_ids_[id] = {in, static_cast<std::uint32_t>(size - 1)};
   };

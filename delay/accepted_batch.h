@@ -61,6 +61,11 @@ class AcceptedBatch {
 
   std::size_t delayed() const { return added_.size(); }  // How many are.
   bool is_empty() const { return added_.empty() && removals() == 0; }
+  // UnappliedRecords knows it as a whole, and not record by record: a long one, and one without ids
+  // that is worth it.
+  bool is_known_as_whole() const {
+    return is_long_ || (ids_.size() == 0 && added_.size() >= least_known_as_whole);
+  }
   std::size_t memory_bytes() const;  // About.
 
   // A batch of which each shard's turn does but a part: it has many records, or its immediate ones
@@ -77,6 +82,8 @@ class AcceptedBatch {
  private:
   friend class Intake;
   friend class UnappliedRecords;
+  // Each that is not applied yet is looked into for each name that somebody asks for.
+  static constexpr std::size_t least_known_as_whole = 32;
   enum class Kind { untouched, rewritten, nothing };
   // A record that is pending from now on.  By rising sequence numbers.
   struct Added {
@@ -160,7 +167,7 @@ class AcceptedBatch {
   storage::EncodedRemovals encoded_removals_, encoded_arrivals_;
   std::vector<Take> takes_;  // One for each of ids_.
   bool is_long_ = false;
-  std::vector<LastOfId> last_of_ids_;  // For each of ids_, of a long batch.
+  std::vector<LastOfId> last_of_ids_;  // For each of ids_, of one that is known as a whole.
   Applied applied_;
   IntakeCharge charge_;  // From its acceptance on.
   std::shared_ptr<Held> held_;

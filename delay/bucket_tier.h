@@ -186,7 +186,7 @@ class BucketTier {
   }
   using IdRows = delay::IdRows;
   // Reads the last events of ids on the Background, beside the lane; `rows` is called at once if
-  // memory knows all of a few.  The bytes of the ids live until then.
+  // memory knows all of them.  The bytes of the ids live until then.
   void read_ids(const TopicPartition& partition, std::vector<std::string_view> ids,
                 IdReader::Done rows) {
     id_reader_.read(partition, std::move(ids), std::move(rows));
@@ -219,10 +219,10 @@ class BucketTier {
   storage::PendingCounts::Account account(PrincipalId principal) {
     return counts_.account(principal);
   }
-  // Puts all that was added and removed until now into the accounts.  A caller that adds or removes
-  // does this at the end, because all shards write to the same accounts: with every record it would
-  // cost more than the counting.
-  void tell_account() { counts_.tell_account(); }
+  // Puts all that was added and removed until now into the counts and the accounts.  A caller that
+  // adds or removes does this at the end, because all shards write to the same: with every record
+  // it would cost more than the counting.
+  void tell_counts() { counts_.tell(); }
 
   // The part of a level of buckets that is in memory.
   using Level = Homes::Level;

@@ -503,7 +503,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
     if (near && !removals_.contains(again.sequence))
       queues_.file({again.due, again.sequence}, again.partition, *near);
   }
-  context_.tier.tell_account();
+  context_.tier.tell_counts();
   context_.totals.delivered_total += count;
 }
 

@@ -176,14 +176,21 @@ class DueQueue {
 
   // The first run goes down to its new place.
   void pop_run() {
-    runs_.front().prefetch();
-    Run run = std::move(runs_.front());
-    if (++run.first == run.items.size()) {
+    Run& first = runs_.front();
+    first.prefetch();
+    if (++first.first < first.items.size()) {
+      first.key = first.front().key;
+      // Mostly it stays: runs of what arrived one after the other hardly overlap.
+      const auto is_before = [&](std::size_t child) {
+        return child < runs_.size() && runs_[child].key < first.key;
+      };
+      if (!is_before(1) && !is_before(2)) return;
+    }
+    Run run = std::move(first);
+    if (run.is_ended()) {
       run = std::move(runs_.back());
       runs_.pop_back();
       if (runs_.empty()) return;
-    } else {
-      run.key = run.front().key;
     }
     std::size_t at = 0;
     for (std::size_t child = 1; child < runs_.size(); child = 2 * at + 1) {

@@ -13,8 +13,11 @@ namespace {
 
 // Short enough to need no allocation.
 constexpr const char* no_memory_for_ids = "no memory";
-// So many ids are looked up in memory before the store is asked for all of them.
-constexpr std::size_t max_ids_known = 256;
+// So many ids are looked up in memory, as long as it knows each, before the store is asked for all
+// of them: half a millisecond.
+constexpr std::size_t max_ids_known = 2'048;
+// Batches of so few ids share a question to the store.
+constexpr std::size_t few_ids = 256;
 // The store is asked for so many at once for batches of few, which takes some milliseconds.
 constexpr std::size_t max_ids_asked = 2'048;
 
@@ -35,7 +38,7 @@ void IdReader::read(const TopicPartition& partition, std::vector<std::string_vie
   held_.emplace_back(held, bytes);
   rows.count_by(std::move(held));
   memory_ += bytes;
-  const bool is_for_few = ids.size() <= max_ids_known;
+  const bool is_for_few = ids.size() <= few_ids;
   Question question{partition, std::move(ids), std::move(rows), std::move(done)};
   if (is_for_few) {
     for_few_->waiting.push_back(std::move(question));

@@ -2,7 +2,7 @@
 
 // IdReader: the last events of the ids that a batch takes, read before the batch is accepted.
 //
-//   read(ids) --> known here, few: answered at once
+//   read(ids) --> known here, not too many: answered at once
 //            '--> few:  waits; all that wait become one question to the store
 //            '--> many: a question of its own                 --> IdRows
 //

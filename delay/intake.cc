@@ -135,10 +135,15 @@ Intake::Taken Intake::take_id(AcceptedBatch& accepted, BatchIds::Number id, cons
 
 Named Intake::find_id(const TopicPartition& partition, std::string_view id, const IdRows& ids,
                       std::size_t number) {
+  // Without a copy of the id, which the batch has.
   if (const auto last = unapplied_.find_id(partition, id))
-    return Named{Named::State::pending, last->key, last->key.due, std::string(id), last->share};
-  return Named::of_id(id, context_.tier.last_event(partition, id, ids, number),
-                      context_.time.wall() - context_.options.remember);
+    return Named{Named::State::pending, last->key, last->key.due, {}, last->share};
+  const auto event = context_.tier.last_event(partition, id, ids, number);
+  if (!event) return {};
+  // The clock says for how long one that has ended is known, and is not read for the others.
+  const WallTime remembered =
+      event->is_pending() ? WallTime::min() : context_.time.wall() - context_.options.remember;
+  return Named::of_id({}, event, remembered);
 }
 
 void Intake::read_ids(const TopicPartition& partition, const BatchSchedules& schedules,
@@ -375,7 +380,9 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
   });
   transaction.on_settled(
       [this, alive = context_.alive, kept = std::move(kept)](const Result<>& safe) mutable {
-        if (!*alive || !safe) return;
+        if (!*alive) return;
+        // The journal has failed, and nobody may look into a batch that goes.
+        if (!safe) return unapplied_.end_batch(*kept);
         const TopicPartition partition = kept->partition_;
         durable_.add(partition, [this, kept = std::move(kept)](std::size_t& budget) mutable {
           return apply(*kept, budget);
@@ -386,8 +393,8 @@ void Intake::add_to(storage::JournalTransaction& transaction, AcceptedBatch acce
 // Nothing can refuse it any more.  Without memory for what it is known by, the process ends: the
 // next start reads it from the journal.
 void Intake::appended(const AcceptedBatch& accepted) noexcept {
-  // The records that a long batch takes are leaving already.
-  if (accepted.is_long_) return unapplied_.add_batch(accepted);
+  // The records that a long batch takes are leaving already, and others without ids take none.
+  if (accepted.is_known_as_whole()) return unapplied_.add_batch(accepted);
   for (std::size_t i = 0; i < accepted.removals(); ++i) {
     const auto& gone = accepted.removal(i);
     removals_.begin(gone.key.sequence);
@@ -404,13 +411,17 @@ void Intake::appended(const AcceptedBatch& accepted) noexcept {
 
 // Durable: some of it goes to the tier.  True: all of it is there.
 bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
-  if (context_.stopped) return true;
+  if (context_.stopped) {
+    unapplied_.end_batch(accepted);  // It goes.
+    return true;
+  }
   EngineTotals& totals = context_.totals;
   AcceptedBatch::Applied& applied = accepted.applied_;
   // Its topic may be deleted by force.  The store has dropped it then, and may have forgotten that
   // it did.
   const TopicPartition& partition = accepted.partition_;
   const bool deleted = !context_.sink.target(partition);
+  const bool is_whole = accepted.is_known_as_whole();
   const auto take = [&budget] { return budget > 0 && budget--; };
 
   context_.time.observe();
@@ -432,6 +443,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
   // They are called when everything is in its place, because they may ask for any of it.
   UnappliedRecords::Waiters waiters;
   storage::PendingUse counted;
+  const std::size_t added_before = applied.added;
   for (; applied.added < accepted.added_.size() && take(); ++applied.added) {
     const auto& added = accepted.added_[applied.added];
     std::optional<Location> near;
@@ -440,21 +452,21 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
       if (accepted.reservation_) counted.add({1, std::int64_t{accepted.share_of(added).bytes}});
     }
     totals.dropped_total += deleted;
-    accepted.charge_.applied(1);
     ++place.operation;
     std::ranges::move(unapplied_.take_waiters(added.key.sequence), std::back_inserter(waiters));
-    if (!accepted.is_long_) {
+    if (!is_whole) {
       unapplied_.end(added.key.sequence);
       unapplied_.end_id(partition, accepted.id_of(added), added.key);
     }
     if (near && !removals_.contains(added.key.sequence)) queues_.file(added.key, partition, *near);
   }
-  context_.tier.tell_account();
+  context_.tier.tell_counts();
+  accepted.charge_.applied(applied.added - added_before);
   accepted.reservation_.is_counted(counted);
   const bool is_in = applied.added == accepted.added_.size();
   for (; is_in && applied.ended < accepted.removals() && take(); ++applied.ended) {
     const auto& gone = accepted.removal(applied.ended);
-    if (!accepted.is_long_ && gone.how == storage::RemovalReason::delivered_on_arrival)
+    if (!is_whole && gone.how == storage::RemovalReason::delivered_on_arrival)
       unapplied_.end_id(partition, accepted.id_of(gone), gone.key);
     removals_.end(gone.key.sequence);
   }
@@ -466,7 +478,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
     totals.cancel_late_total += accepted.late_cancels_;
     totals.expired_total += accepted.expired_;
     accepted.reservation_.end();
-    if (accepted.is_long_) unapplied_.end_batch(accepted);
+    if (is_whole) unapplied_.end_batch(accepted);
   }
   for (auto& waiter : waiters) waiter();
   if (!ended || queues_.any_in_line() || context_.tier.is_short()) {

@@ -97,7 +97,7 @@ void OwnChanges::moved(Move& move) {
     storage::JournalPlace next = move.place;
     ++next.operation;
     near = context_.tier.add(next, move.added());
-    context_.tier.tell_account();
+    context_.tier.tell_counts();
   }
   ++(move.done ? context_.totals.moved_total : context_.totals.left_out_total);
   waiters_.answer(sequence,
@@ -146,7 +146,7 @@ void OwnChanges::removed(Removal& removal) {
     context_.tier.remove(place, removal.operation(one));
     ++place.operation;
   }
-  context_.tier.tell_account();
+  context_.tier.tell_counts();
   EngineTotals& totals = context_.totals;
   auto& total = removal.how == storage::RemovalReason::expired ? totals.expired_total
                 : removal.topic_gone                           ? totals.dropped_total

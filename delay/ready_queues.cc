@@ -79,15 +79,17 @@ void ReadyQueues::enqueue(NearEntry& entry) {
 // The wheel gives those of one millisecond in no order of theirs.  Sorted here, those of a
 // partition are a run of its queue.
 void ReadyQueues::enqueue_moved() {
-  std::ranges::sort(moved_, [](const NearEntry* a, const NearEntry* b) {
-    return a->partition() != b->partition() ? a->partition() < b->partition() : a->key() < b->key();
+  // The entries lie anywhere in memory, and a sort looks at each a dozen times.
+  sorted_.clear();
+  for (NearEntry* const entry : moved_)
+    sorted_.push_back({entry->partition(), {entry->key(), entry}});
+  std::ranges::sort(sorted_, [](const Moved& a, const Moved& b) {
+    return a.slot != b.slot ? a.slot < b.slot : a.item.key < b.item.key;
   });
-  for (auto next = moved_.begin(); next != moved_.end();) {
-    const PartitionSlot slot = (*next)->partition();
+  for (auto next = sorted_.begin(); next != sorted_.end();) {
+    const PartitionSlot slot = next->slot;
     run_.clear();
-    for (; next != moved_.end() && (*next)->partition() == slot; ++next) {
-      run_.push_back({(*next)->key(), *next});
-    }
+    for (; next != sorted_.end() && next->slot == slot; ++next) run_.push_back(next->item);
     if (queues_[slot].deleted) {
       for (const auto& item : run_) drop(*item.entry);
     } else {

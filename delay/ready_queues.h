@@ -157,6 +157,12 @@ class ReadyQueues {
     std::chrono::milliseconds back_off{0};
   };
 
+  // A record that has left the wheel.
+  struct Moved {
+    PartitionSlot slot;
+    DueQueue::Item item;
+  };
+
   PartitionSlot slot_of(const TopicPartition& partition);
   void enqueue(NearEntry& entry);
   void enqueue_moved();
@@ -190,6 +196,7 @@ class ReadyQueues {
   std::size_t queued_ = 0;              // In all queues.
   // Used by advance(); kept so that their memory is reused.
   std::vector<NearEntry*> moved_;
+  std::vector<Moved> sorted_;
   std::vector<DueQueue::Item> run_;
   bool sweeping_ = false;
   bool sweep_again_ = false;  // More entries may have to go since this sweep began.

@@ -6,17 +6,18 @@ namespace tarry::delay {
 
 void TierCounts::add(const TopicId& topic, const storage::PendingShare& share, int change) {
   if (counts_ == nullptr) return;
-  Counted& to = counted(topic, share.principal);
-  // Shards add to the same counter, and nothing else follows from its value.
-  to.topic->fetch_add(change, std::memory_order_relaxed);
-  to.untold.add({change, change * std::int64_t{share.bytes}});
+  counted(topic, share.principal).untold.add({change, change * std::int64_t{share.bytes}});
 }
 
-// All shards share an account, so it is told once for each run of records by the same principal.
-void TierCounts::tell_account() {
+// All shards share a counter and an account, so they are told once for each run of records of one
+// topic by the same principal.
+void TierCounts::tell() {
   if (last_counted_ == nullptr) return;
   Counted& of = last_counted_->second;
-  if (of.account != nullptr && of.untold != storage::PendingUse{}) {
+  if (of.untold == storage::PendingUse{}) return;
+  // Nothing else follows from its value.
+  of.topic->fetch_add(of.untold.records, std::memory_order_relaxed);
+  if (of.account != nullptr) {
     of.account->add(of.untold);
     of.use.add(of.untold);
   }
@@ -26,7 +27,7 @@ void TierCounts::tell_account() {
 TierCounts::Counted& TierCounts::counted(const TopicId& topic, PrincipalId principal) {
   const std::pair of(topic, principal);
   if (last_counted_ != nullptr && last_counted_->first == of) return last_counted_->second;
-  tell_account();
+  tell();
   auto at = counted_.find(of);
   if (at == counted_.end()) {
     Counted made{&counter(topic), nullptr, {}, {}};
@@ -50,7 +51,7 @@ void TierCounts::topic_dropped(const TopicId& topic) {
   counters_.erase(topic);
   coming_.erase(topic);
   recent_counter_ = {};
-  tell_account();
+  tell();
   last_counted_ = nullptr;
   for (auto of = counted_.lower_bound({topic, 0}); of != counted_.end() && of->first.first == topic;
        of = counted_.erase(of)) {

@@ -3,8 +3,7 @@
 // TierCounts: what the BucketTier of a shard adds to the counts of pending records that all shards
 // share (storage::PendingCounts), and what its batches that are on their way add to them.
 //
-//   add() --> the topic's counter, at once
-//        '--> what the principal's account is about to get --tell_account()--> the account
+//   add() --> what they are about to get --tell()--> the topic's counter, the principal's account
 //
 // Invariant: what was added to an account is known by topic, so that a dropped topic's part is
 // taken off again.
@@ -35,7 +34,7 @@ class TierCounts {
 
   // A record more of the topic and the principal, or one less.
   void add(const TopicId& topic, const storage::PendingShare& share, int change);
-  void tell_account();
+  void tell();
   void topic_dropped(const TopicId& topic);
 
   std::int64_t pending_of(const TopicId& topic);
@@ -52,8 +51,8 @@ class TierCounts {
   struct Counted {
     Counter* topic;
     Account account;             // Null: the principal is unknown.
-    storage::PendingUse use;     // This tier has added it to the account,
-    storage::PendingUse untold;  //   and is about to add this.
+    storage::PendingUse use;     // This tier has added it to the account.
+    storage::PendingUse untold;  // It is about to add this, to the topic's counter too.
   };
   Counted& counted(const TopicId& topic, PrincipalId principal);
   Counter& counter(const TopicId& topic);

@@ -8,8 +8,8 @@
 // Invariant: the last record that has an id in the journal is found here until the tier
 // knows it; also one that was due on arrival, which is never pending.
 //
-// A batch with many records is here as a whole: nothing is done for each of its records when it
-// comes.
+// A batch with many records, or with some and no ids, is here as a whole: nothing is done for each
+// of its records when it comes.
 //
 // Belongs to its engine, on its thread.
 
@@ -45,7 +45,8 @@ class UnappliedRecords {
     storage::PendingShare share;
   };
 
-  // AcceptedBatch::applied_ says how much of it has ended.
+  // AcceptedBatch::applied_ says how much of it has ended.  It is looked into until end_batch(),
+  // which does nothing if it was not added.
   void add_batch(const AcceptedBatch& batch) { batches_.push_back(&batch); }
   void end_batch(const AcceptedBatch& batch) { std::erase(batches_, &batch); }
 

@@ -2,6 +2,7 @@
 // chunks.
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
@@ -29,10 +30,12 @@ class Deal {
   void take(const Owner& owner, LoadedChunk loaded, const To& to,
             const PendingKey& from = {WallTime::min(), 0}) {
     const Chunk& chunk = *loaded.chunk;
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      if (!loaded.live[i] || chunk.key_at(i) < from) continue;
+    const auto source = static_cast<std::uint32_t>(sources_.size());
+    for (std::uint32_t i = 0; i < chunk.size(); ++i) {
+      if (!loaded.live[i]) continue;
       const PendingView entry = chunk.at(i);
-      parts_[to(entry)].push_back({entry, loaded.key.place});
+      if (entry.key < from) continue;
+      parts_[to(entry)].push_back({entry.key.sequence, source, i});
     }
     sources_.emplace_back(owner, loaded.key);
     read_.push_back(std::move(loaded.chunk));
@@ -47,15 +50,17 @@ class Deal {
     std::uint64_t bytes = 0;
     for (auto& [to, entries] : parts_) {
       const auto& [owner, bucket] = to;
-      // A chunk whose numbers are in order is searched without a table of its own.
-      std::ranges::sort(entries, {}, [](const Part& part) { return part.entry.key.sequence; });
+      // A chunk whose numbers are in order is searched without a table of its own.  Those of a
+      // bucket that was filled in order are so already.
+      if (!std::ranges::is_sorted(entries, {}, &Part::sequence))
+        std::ranges::sort(entries, {}, &Part::sequence);
       for (auto at = entries.begin(); at != entries.end();) {
         Chunk chunk(bucket);
-        ChunkKey key{bucket, at->entry.key.sequence, {}};
+        ChunkKey key{bucket, at->sequence, {}};
         for (; at != entries.end() && !chunk.is_full(); ++at) {
-          chunk.append(at->entry);
+          chunk.append(entry_of(*at));
           // Only live entries are here: marks before the newest source have done their work.
-          key.place = std::max(key.place, at->place);
+          key.place = std::max(key.place, sources_[at->source].second.place);
         }
         const Buffer encoded = chunk.encode({});
         bytes += encoded.size();
@@ -77,16 +82,19 @@ class Deal {
   }
 
  private:
+  // An entry, by its place: there are some ten thousand, and a view of one is large.
   struct Part {
-    PendingView entry;
-    JournalPlace place;
+    Sequence sequence;
+    std::uint32_t source;  // Its chunk's place in read_.
+    std::uint32_t entry;   // Its own in there.
   };
+  PendingView entry_of(const Part& part) const { return read_[part.source]->at(part.entry); }
 
   // The records that a month has dealt out are counted in its hours from now on.
   void moved(rocksdb::WriteBatch& batch, const Bucket& bucket, const std::vector<Part>& entries) {
     if (!counted_in_) return;
     std::map<TopicId, std::int64_t> counts;
-    for (const auto& part : entries) ++counts[part.entry.partition.topic];
+    for (const auto& part : entries) ++counts[entry_of(part).partition.topic];
     for (const auto& [topic, count] : counts) {
       store_.add_count(batch, count_key(topic, *counted_in_), -count);
       store_.add_count(batch, count_key(topic, bucket), count);
@@ -95,7 +103,7 @@ class Deal {
 
   const BucketTables& store_;
   std::vector<std::pair<Owner, ChunkKey>> sources_;
-  std::vector<std::shared_ptr<const Chunk>> read_;  // The entries view them.
+  std::vector<std::shared_ptr<const Chunk>> read_;  // What they have, in the same order.
   std::map<std::pair<Owner, Bucket>, std::vector<Part>> parts_;
   std::optional<Bucket> counted_in_;
 };

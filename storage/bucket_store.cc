@@ -151,6 +151,9 @@ namespace {
 
 // The key of a part, and how many entries it has.
 std::pair<ChunkKey, std::size_t> key_of(const HomeWrite::Part& part, const JournalPlace& place) {
+  // All of it is pending, as a rule, and it knows its smallest number.
+  if (part.live.empty() || std::ranges::find(part.live, false) == part.live.end())
+    return {ChunkKey{part.chunk->bucket(), part.chunk->first(), place}, part.chunk->size()};
   ChunkKey key{part.chunk->bucket(), std::numeric_limits<Sequence>::max(), place};
   std::size_t entries = 0;
   for (std::size_t i = 0; i < part.chunk->size(); ++i) {

@@ -332,23 +332,35 @@ Result<ChunkKeys> BucketTables::unfinished_in(const Owner& owner, const Bucket& 
   return out;
 }
 
-Result<Marks> BucketTables::marks_of(const Bucket& bucket, Marks marks,
-                                     const BucketMoment* as_of) const {
-  const auto take = [&](Bytes key, Bytes value) -> Result<bool> {
-    if (!marks.add(key, value)) return bad_row(key);
-    return true;
-  };
+// Returns whether it went on to the end.
+Result<bool> BucketTables::for_marks(const Bucket& bucket, const BucketMoment* as_of,
+                                     const Take& take) const {
   const auto look = [&](const Bucket& from, WallTime until) {
     return for_each(gone_rows_from(from), gone_rows_from({from.level, until}), as_of, take);
   };
   const Bucket month = bucket_of(BucketLevel::month, bucket.start);
   const Bucket hour = bucket_of(BucketLevel::hour, bucket.start);
-  if (auto done = look(month, month.end()); !done) return std::unexpected(done.error());
+  auto done = look(month, month.end());
+  if (!done || !*done) return done;
   // Records of a month's chunk may have been marked in any of its hours.
-  const WallTime until = bucket.level == BucketLevel::month ? month.end() : hour.end();
-  if (auto done = look(hour, until); !done) return std::unexpected(done.error());
+  return look(hour, bucket.level == BucketLevel::month ? month.end() : hour.end());
+}
+
+Result<Marks> BucketTables::marks_of(const Bucket& bucket, Marks marks,
+                                     const BucketMoment* as_of) const {
+  const auto done = for_marks(bucket, as_of, [&](Bytes key, Bytes value) -> Result<bool> {
+    if (!marks.add(key, value)) return bad_row(key);
+    return true;
+  });
+  if (!done) return std::unexpected(done.error());
   marks.finish();
   return marks;
+}
+
+Result<bool> BucketTables::has_marks(const Bucket& bucket, const BucketMoment* as_of) const {
+  const auto none = for_marks(bucket, as_of, [](Bytes, Bytes) -> Result<bool> { return false; });
+  if (!none) return std::unexpected(none.error());
+  return !*none;
 }
 
 Result<std::vector<Buffer>> BucketTables::mark_keys(const Bucket& home,
@@ -441,22 +453,31 @@ Result<std::vector<LoadedChunk>> BucketTables::load_chunks(const Bucket& bucket,
                                                            std::span<const OwnedKey> keys,
                                                            const BucketMoment* as_of) const {
   std::vector<LoadedChunk> out;
-  Marks::Wanted wanted;
   for (const auto& [owner, key] : keys) {
     auto chunk = read(owner, key, as_of);
     if (!chunk) return std::unexpected(chunk.error());
-    for (std::size_t i = 0; i < chunk->size(); ++i) wanted.push_back(chunk->key_at(i).sequence);
     out.push_back({key, std::make_shared<const Chunk>(std::move(*chunk)), {}});
   }
   if (out.empty()) return out;
-  std::ranges::sort(wanted);
-  const auto marks = marks_of(bucket, Marks(std::move(wanted)), as_of);
-  if (!marks) return std::unexpected(marks.error());
+  // Most homes have none, and then nobody has to know which records these are.
+  const auto any = has_marks(bucket, as_of);
+  if (!any) return std::unexpected(any.error());
+  Marks marks;
+  if (*any) {
+    Marks::Wanted wanted;
+    for (const auto& one : out)
+      for (std::size_t i = 0; i < one.chunk->size(); ++i)
+        wanted.push_back(one.chunk->key_at(i).sequence);
+    std::ranges::sort(wanted);
+    auto found = marks_of(bucket, Marks(std::move(wanted)), as_of);
+    if (!found) return std::unexpected(found.error());
+    marks = std::move(*found);
+  }
   // Held until live_of() is through, which has a reference to it.
   const auto now = dropped();
   for (auto& one : out)
     one.live =
-        live_of(*one.chunk, one.key.place, *marks, as_of != nullptr ? as_of->dropped() : *now);
+        live_of(*one.chunk, one.key.place, marks, as_of != nullptr ? as_of->dropped() : *now);
   return out;
 }
 
@@ -464,23 +485,21 @@ Result<std::vector<LoadedChunk>> BucketTables::load_chunks(const Bucket& bucket,
 Result<std::set<Bucket>> BucketTables::homes(const Owner& owner) const {
   std::set<Bucket> out;
   for (BucketLevel level = BucketLevel::month;; level = finer(level)) {
-    Buffer from = chunk_rows_from(owner, {level, WallTime::min()});
-    const Buffer until = chunk_rows_from(owner, {level, WallTime::max()});
-    for (;;) {
-      BoundedIterator at(*rocks, bucket_family::rows, from, until);
-      at.seek_to_first();
-      if (!at.valid()) {
-        if (auto status = at.status(); !status) return std::unexpected(status.error());
-        break;
-      }
+    // One iterator for all: to make it costs far more than to move it.
+    BoundedIterator at(*rocks, bucket_family::rows,
+                       chunk_rows_from(owner, {level, WallTime::min()}),
+                       chunk_rows_from(owner, {level, WallTime::max()}));
+    at.seek_to_first();
+    while (at.valid()) {
       const auto row = decode_chunk_row(at.key(), at.value());
       if (!row) return bad_row(at.key());
       const Bucket home =
           // Finer levels belong to the hour that they lie in.
           bucket_of(std::min(level, BucketLevel::hour), row->second.key.bucket.start);
       out.insert(home);
-      from = chunk_rows_from(owner, {level, home.end()});
+      at.seek(chunk_rows_from(owner, {level, home.end()}));
     }
+    if (auto status = at.status(); !status) return std::unexpected(status.error());
     if (level == BucketLevel::run) return out;
   }
 }

@@ -100,6 +100,8 @@ class BucketTables {
   // The marks that apply to chunks of `bucket`; `marks` says of which records.
   Result<Marks> marks_of(const Bucket& bucket, Marks marks = {},
                          const BucketMoment* as_of = nullptr) const;
+  // Whether there are any.
+  Result<bool> has_marks(const Bucket& bucket, const BucketMoment* as_of = nullptr) const;
   // The keys of the marks of a home, of those that are wanted by their shard and epoch.
   using IsMark = std::function<bool(std::uint16_t shard, std::uint32_t epoch)>;
   Result<std::vector<Buffer>> mark_keys(const Bucket& home, const IsMark& wanted) const;
@@ -117,8 +119,9 @@ class BucketTables {
   // The entries of the chunk that are pending.
   LiveEntries live_of(const Chunk& chunk, const JournalPlace& place, const Marks& marks,
                       const TopicSet& dropped) const;
-  // The chunks with these keys, which lie in `bucket` or in what it consists of.  The marks are
-  // read once, those of the chunks' records alone: so all of it is as much as the chunks.
+  // The chunks with these keys, which lie in `bucket` or in what it consists of.  The marks, if
+  // there are any, are read once, those of the chunks' records alone: so all of it is as much as
+  // the chunks.
   struct OwnedKey {
     Owner owner;
     ChunkKey key;
@@ -136,6 +139,8 @@ class BucketTables {
   // The rows in [from, until) of the family `rows`; false: it was not to go on to the end.
   Result<bool> for_each(const Buffer& from, const Buffer& until, const BucketMoment* as_of,
                         const Take& take) const;
+  // The rows of the marks that apply to chunks of `bucket`.
+  Result<bool> for_marks(const Bucket& bucket, const BucketMoment* as_of, const Take& take) const;
 };
 
 // The tables as they are when it is made: chunks that are dealt, adopted or written later are read

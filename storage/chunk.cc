@@ -136,6 +136,16 @@ void Chunk::note(const PendingKey& key) {
   latest_ = std::max(latest_, key.due);
 }
 
+// Memory for `more` bytes of entries.  It doubles, but not past what a full chunk needs: those that
+// are full are most of a tier's memory, and would take nearly twice as much.
+void Chunk::make_room(std::size_t more) {
+  constexpr std::size_t full = full_bytes + full_bytes / 32;
+  const std::size_t need = own_.size() + more;
+  if (need <= own_.capacity()) return;
+  const std::size_t twice = 2 * own_.capacity();
+  own_.reserve(std::max(need, own_.size() < full_bytes ? std::min(twice, full) : twice));
+}
+
 void Chunk::append(const PendingView& entry) {
   TARRY_ASSERT(parsed_.empty(), "a chunk that was read takes no more entries");
   TARRY_ASSERT(bucket_.holds(entry.key.due), "an entry lies in the bucket of its due time");
@@ -162,6 +172,8 @@ void Chunk::append(const PendingView& entry) {
                : 1 + difference(to_ms(entry.expires), to_ms(entry.key.due)));
   put_next(source_index({entry.partition, entry.principal}));
   put_next(entry.id.size());
+  make_room(static_cast<std::size_t>(end - numbers.data()) + entry.id.size() + max_varint_bytes +
+            entry.record.size());
   append_bytes(own_, {numbers.data(), end});
   append_bytes(own_, as_bytes(entry.id));
   append_bytes(own_, {numbers.data(), put_varint(numbers.data(), entry.record.size())});
@@ -236,7 +248,8 @@ std::size_t Chunk::memory_bytes() const {
          (index_.size() + by_sequence_.size()) * 48;
 }
 
-Buffer Chunk::encode(const LiveEntries& live) const {
+// The places of those that encode() writes.
+std::vector<std::uint32_t> Chunk::order_of(const LiveEntries& live) const {
   std::vector<std::uint32_t> order;
   order.reserve(offsets_.size());
   for (std::uint32_t i = 0; i < offsets_.size(); ++i)
@@ -247,6 +260,14 @@ Buffer Chunk::encode(const LiveEntries& live) const {
     // Stable, because of a number that was appended twice the last entry counts, as in find().
     std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return sequences[i]; });
   }
+  return order;
+}
+
+Buffer Chunk::encode(const LiveEntries& live) const {
+  // Most are written while all of it is pending and in order: then their bytes are one piece.
+  const bool is_whole = sorted_ && (live.empty() || std::ranges::find(live, false) == live.end());
+  std::vector<std::uint32_t> order;
+  if (!is_whole) order = order_of(live);
 
   Buffer out(header_bytes);
   out.reserve(header_bytes + sources_.size() * source_bytes + entries().size());
@@ -255,13 +276,14 @@ Buffer Chunk::encode(const LiveEntries& live) const {
   store_be(&out[8], to_ms(bucket_.start));
   store_be(&out[16], base_sequence_);
   store_be(&out[24], base_accepted_);
-  store_be(&out[32], static_cast<std::uint32_t>(order.size()));
+  store_be(&out[32], static_cast<std::uint32_t>(is_whole ? offsets_.size() : order.size()));
   store_be(&out[36], static_cast<std::uint32_t>(sources_.size()));
   // All of them, also those without a live entry: the entries name them by their place.
   for (const auto& [partition, principal] : sources_) {
     put(out, partition);
     append_be(out, principal);
   }
+  if (is_whole) append_bytes(out, entries());
   for (const auto i : order) append_bytes(out, entries().subspan(offsets_[i], entry_bytes(i)));
   store_be(&out[4], crc32c(Bytes(out).subspan(crc_from)));
   return out;

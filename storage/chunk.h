@@ -130,6 +130,8 @@ class Chunk {
   };
 
   std::uint32_t source_index(const Source& source);
+  std::vector<std::uint32_t> order_of(const LiveEntries& live) const;
+  void make_room(std::size_t more);
   void note(const PendingKey& key);
   Result<> read_entries();
 

@@ -213,7 +213,12 @@ void RecordBuilder::end(std::size_t started, Bytes foreign) {
   TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
   store_be(own_.data() + started + 1, static_cast<std::uint32_t>(length));
   // Batches and records are not copied: the journal writes the pieces in one call.
-  parts_.push_back({own_.size(), foreign});
+  // A delivery has hundreds of operations that are all ours: one stretch.
+  if (foreign.empty() && !parts_.empty() && parts_.back().foreign.empty()) {
+    parts_.back().own_end = own_.size();
+  } else {
+    parts_.push_back({own_.size(), foreign});
+  }
   ++operations_;
   size_ += operation_header + length;
 }

@@ -224,6 +224,8 @@ class EncodedOperations {
 // Many PendingAdded; the same bytes are used afterwards.
 class EncodedAdditions : public EncodedOperations {
  public:
+  // About so many bytes of operations follow.
+  void reserve(std::size_t bytes) { bytes_.reserve(bytes_.size() + bytes); }
   // The positions in bytes() of an operation's parts that are not numbers.
   struct Place {
     std::size_t id = 0, id_size = 0;
@@ -277,6 +279,8 @@ class RecordBuilder {
   void add(const SecurityRowRemoved&);
   // Their bytes live until the record is appended.
   void add(const EncodedOperations&);
+  // So many bytes of operations follow, without what is only viewed.
+  void reserve(std::size_t bytes) { own_.reserve(own_.size() + bytes); }
 
   bool empty() const { return parts_.empty(); }
   std::uint32_t operations() const { return operations_; }

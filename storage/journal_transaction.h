@@ -28,6 +28,7 @@
 // Everything runs on the shard's thread.  The bytes that the operations view have to live until
 // commit() returns; a part keeps them in what it gives to on_settled().
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -60,6 +61,9 @@ class JournalTransaction {
     record_.add(operation);
     return place;
   }
+
+  // RecordBuilder::reserve()
+  void reserve(std::size_t bytes) { record_.reserve(bytes); }
 
   void on_appended(Appended tell) { appended_.push_back(std::move(tell)); }
   void on_settled(Settled tell) { settled_.push_back(std::move(tell)); }

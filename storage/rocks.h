@@ -75,6 +75,8 @@ class BoundedIterator {
   BoundedIterator(const Rocks& rocks, std::size_t family, Buffer from, Buffer until);
 
   void seek_to_first() { iterator_->SeekToFirst(); }
+  // To the first row within the bounds that is not before `key`.
+  void seek(Bytes key) { iterator_->Seek(slice(key)); }
   bool valid() const { return iterator_->Valid(); }
   void next() { iterator_->Next(); }
   Bytes key() const { return bytes_of(iterator_->key()); }

@@ -582,6 +582,8 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
   Offset offset = base;
   std::optional<std::uint32_t> first;
+  constexpr std::size_t usual_removal = 80;  // Bytes, of a record without an id.
+  transaction.reserve(departures.gone.size() * usual_removal);
   for (storage::PendingRemoved one : departures.gone) {
     one.offset = offset++;
     const std::uint32_t at = transaction.add(one);

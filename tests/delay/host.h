@@ -466,6 +466,11 @@ class TestHost final : public Sink {
     }
   }
   bool idle() const { return journal_.empty(); }
+  // It fails, and all that waits is told so.
+  void fail_journal() {
+    for (auto& entry : std::exchange(journal_, {}))
+      entry.transaction.tell_settled(fail(Errc::io, "the journal's disk is gone"));
+  }
 
   // Turns the shard's wheel as its driver does, at this moment; the number of steps.
   std::size_t turn(std::size_t most = 100'000) {

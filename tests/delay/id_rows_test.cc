@@ -319,6 +319,26 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.tier->stats().memory_bytes == 0);
   }
 
+  TEST_CASE("a thousand ids that memory knows are not asked of the store") {
+    IdWorld world;
+    std::vector<std::string> ids;
+    for (int i = 0; i < 1'000; ++i) {
+      ids.push_back("id-" + std::to_string(i));
+      world.add(ids.back());
+    }
+    std::optional<IdRows> known, unknown;
+    world.ask({ids.begin(), ids.end()}, known);
+    REQUIRE(known);
+    CHECK(world.last(ids[999], *known, 999) == ScheduleEvent::Kind::scheduled);
+    ids.emplace_back("another");
+    world.ask({ids.begin(), ids.end()}, unknown);
+    CHECK(!unknown);
+    REQUIRE(world.background.step());
+    REQUIRE(unknown);
+    CHECK(world.last(ids[999], *unknown, 999) == ScheduleEvent::Kind::scheduled);
+    CHECK(!world.last(ids[1'000], *unknown, 1'000));
+  }
+
   TEST_CASE("an id that changes all the time costs the memory of its last events") {
     IdWorld world;
     for (std::size_t i = 0; i < 2 * storage::max_id_events; ++i) world.cancel("a", world.add("a"));

@@ -227,6 +227,36 @@ TEST_SUITE("long batches") {
     CHECK(host.engine->stats().overdue == 0);
   }
 
+  TEST_CASE("a record of a short batch without ids is found before the batch is durable") {
+    TestHost host;
+    REQUIRE(host.produce(jobs, many(100, "1h", "")).has_value());
+    host.settle();
+    // The numbers go on.
+    PendingKey third = host.pending().rbegin()->second.key;
+    third.sequence += 3;
+    REQUIRE(host.produce(jobs, many(100, "1h", "")).has_value());
+    CHECK(host.engine->stats().arriving == 100);
+    const auto cancelled = host.cancel(jobs, storage::encode_handle(third));
+    host.settle();
+    CHECK(host.engine->stats().arriving == 0);
+    CHECK(*cancelled == ControlOutcome::done);
+    CHECK(host.total() == 199);
+    host.pass(milliseconds{3'600'000});
+    CHECK(host.log(jobs).size() == 199);
+  }
+
+  TEST_CASE("a long batch that the journal has lost is looked into no more") {
+    TestHost host;
+    host.checks_store = false;
+    const auto batch = host.produce_in_steps(jobs, many(1'500, "1h", "order-"));
+    accept_all(host, *batch);
+    CHECK(host.engine->stats().arriving == 1'500);
+    host.fail_journal();
+    host.background.run_all();  // Where it is freed.
+    CHECK(host.engine->stats().arriving == 0);
+    CHECK(host.engine->arriving_of(jobs.topic) == 0);
+  }
+
   TEST_CASE("a long batch is freed on another thread, whatever becomes of it") {
     TestHost host;
     host.checks_store = false;

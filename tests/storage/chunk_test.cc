@@ -113,6 +113,20 @@ TEST_SUITE("chunk") {
     CHECK(chunk.find(9) == 2);
   }
 
+  TEST_CASE("a chunk of which all is pending, in order, is written as it is entry by entry") {
+    Chunk in_order(chunk_hour), shuffled(chunk_hour);
+    for (const Sequence sequence : {3, 4, 9}) in_order.append(entry(sequence, 10));
+    for (const Sequence sequence : {3, 9, 4}) shuffled.append(entry(sequence, 10));
+    const LiveEntries all(3, true);
+    const Buffer one_by_one = shuffled.encode(all);
+    CHECK(in_order.encode(all) == one_by_one);
+    CHECK(in_order.encode({}) == one_by_one);
+    const auto read = again(in_order, all);
+    REQUIRE(read.has_value());
+    CHECK(read->size() == 3);
+    CHECK(read->find(9) == 2);
+  }
+
   TEST_CASE("a number is found wherever the gaps between the others are, and no other one is") {
     std::mt19937_64 random(7);
     for (const int spread : {1, 2, 1'000, 0}) {
@@ -143,6 +157,22 @@ TEST_SUITE("chunk") {
     for (; !chunk.is_full(); ++entries)
       chunk.append(entry(1'000'000'000 + 37 * entries, static_cast<std::int64_t>(entries), body));
     CHECK(chunk.encode({}).size() <= entries * 115 + 60);
+  }
+
+  TEST_CASE("a full chunk takes little more memory than its entries") {
+    for (const std::size_t size : {10, 100, 112, 1'000, 3'000}) {
+      CAPTURE(size);
+      const std::string record(size, 'r');
+      Chunk chunk(chunk_hour);
+      for (Sequence sequence = 1; !chunk.is_full(); ++sequence)
+        chunk.append(entry(sequence, 10, record));
+      const std::size_t places = 2 * chunk.size() * sizeof(std::uint32_t);
+      CHECK(chunk.memory_bytes() <= Chunk::full_bytes + Chunk::full_bytes / 16 + places);
+    }
+    // One that is larger than a chunk alone takes what it needs.
+    Chunk chunk(chunk_hour);
+    chunk.append(entry(1, 10, std::string(3 * Chunk::full_bytes, 'r')));
+    CHECK(chunk.memory_bytes() <= 3 * Chunk::full_bytes + 1'024);
   }
 
   TEST_CASE("a chunk of a thousand partitions finds all of them again") {
