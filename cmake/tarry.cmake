@@ -19,7 +19,7 @@ if(TARRY_SANITIZE)
   target_compile_options(tarry_build INTERFACE -fsanitize=${TARRY_SANITIZE} -fno-sanitize-recover=all
     $<$<BOOL:$<TARGET_PROPERTY:TARRY_WITHOUT_UBSAN>>:-fno-sanitize=undefined>)
   # Of UBSan's checks those of each pointer take a quarter of the time to compile: a null one ends
-  # the program all the same, AddressSanitizer knows what lies outside an object or is gone, and
+  # the program all the same, the other sanitizer knows what lies outside an object or is gone, and
   # numbers in buffers are read by functions that ask for no alignment.  Fuzzing has them all.
   if(TARRY_SANITIZE MATCHES undefined AND NOT TARRY_SANITIZE MATCHES fuzzer)
     target_compile_options(tarry_build INTERFACE -fno-sanitize=null,alignment,object-size,vptr)
