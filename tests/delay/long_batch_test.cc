@@ -337,6 +337,23 @@ TEST_SUITE("long batches") {
     CHECK(host.produce(jobs, many(1, "1h", "")).has_value());
   }
 
+  TEST_CASE("a short batch without ids in the journal hides no id of one before or after it") {
+    TestHost host;
+    host.schedule(jobs, "first", "1h", "id");
+    REQUIRE(host.produce(jobs, many(100, "1h", "")).has_value());
+    host.schedule(jobs, "second", "1h", "id");
+    REQUIRE(host.produce(jobs, many(100, "1h", "")).has_value());
+    host.cancel_by_record(jobs, "id");
+    CHECK(host.engine->stats().arriving == 202);
+    host.settle();
+    CHECK(host.engine->stats().arriving == 0);
+    CHECK(host.total() == 200);
+    CHECK(host.engine->stats().replaced_total == 1);
+    CHECK(host.engine->stats().cancelled_total == 1);
+    host.pass(milliseconds{3'600'000});
+    CHECK(host.log(jobs).size() == 200);
+  }
+
   TEST_CASE("a long batch, half applied when memory goes to the disk, is whole after a crash") {
     Engine::Options options;
     options.memory_bytes = 128 << 10;
