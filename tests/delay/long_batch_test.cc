@@ -337,6 +337,31 @@ TEST_SUITE("long batches") {
     CHECK(host.produce(jobs, many(1, "1h", "")).has_value());
   }
 
+  TEST_CASE("a batch counts as the memory that was taken for it, however little of it is left") {
+    Engine::Options options;
+    options.memory_bytes = 1 << 20;
+    TestHost host(options);
+    host.checks_store = false;
+    // Each record replaces the one before it, so that one is left.
+    const TestRecord record{std::string(200, 'v'), {{"x-delay", "1h"}, {"x-schedule-id", "same"}}};
+    const std::vector<TestRecord> records(400, record);
+    std::string refused;
+    int accepted = 0;
+    for (std::uint8_t topic = 10; topic < 60 && refused.empty(); ++topic) {
+      const auto answer = host.produce(partition_of(topic), records);
+      if (answer) {
+        ++accepted;
+      } else {
+        refused = std::string(answer.error().reason);
+      }
+    }
+    CHECK(refused == "delay_memory_full");
+    CHECK(accepted >= 2);
+    CHECK(accepted <= 12);  // A hundred thousand bytes each.
+    host.settle();
+    CHECK(host.total() == static_cast<std::uint64_t>(accepted));
+  }
+
   TEST_CASE("a short batch without ids in the journal hides no id of one before or after it") {
     TestHost host;
     host.schedule(jobs, "first", "1h", "id");
