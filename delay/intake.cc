@@ -405,7 +405,7 @@ void Intake::appended(const AcceptedBatch& accepted) noexcept {
     std::string id(accepted.id_of(added));
     const auto share = accepted.share_of(added);
     if (!id.empty()) unapplied_.add_id(accepted.partition_, id, {added.key, share});
-    unapplied_.add(added.key.sequence, {accepted.partition_, std::move(id), share});
+    unapplied_.add(added.key.sequence, {accepted.partition_, added.key.due, std::move(id), share});
   }
 }
 

@@ -18,7 +18,8 @@ std::optional<UnappliedRecords::Record> UnappliedRecords::find(Sequence sequence
   if (const auto found = records_.find(sequence); found != records_.end()) return found->second;
   for (const AcceptedBatch* batch : batches_) {
     if (const auto* const added = batch->find(sequence))
-      return Record{batch->partition_, std::string(batch->id_of(*added)), batch->share_of(*added)};
+      return Record{batch->partition_, added->key.due, std::string(batch->id_of(*added)),
+                    batch->share_of(*added)};
   }
   return std::nullopt;
 }

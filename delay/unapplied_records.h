@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "delay/accepted_batch.h"
 #include "storage/pending.h"
@@ -36,6 +37,7 @@ class UnappliedRecords {
   using Waiters = std::vector<std::move_only_function<void()>>;
   struct Record {
     TopicPartition partition;
+    WallTime due;
     std::string id;
     storage::PendingShare share;
   };

@@ -245,6 +245,32 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == 199);
   }
 
+  TEST_CASE("a handle with another due time cancels nothing, also before the batch is durable") {
+    for (const std::size_t count : {1, 100, 1'000}) {
+      CAPTURE(count);
+      TestHost host;
+      host.checks_store = false;
+      host.schedule(jobs, "before", "1h");
+      host.settle();
+      PendingKey made_up = host.pending().rbegin()->second.key;
+      ++made_up.sequence;
+      made_up.due += milliseconds{1};
+      // One by one, a short batch as a whole, and a long one.
+      if (count <= 100) {
+        REQUIRE(host.produce(jobs, many(count, "1h", "")).has_value());
+      } else {
+        accept_all(host, *host.produce_in_steps(jobs, many(count, "1h", "")));
+      }
+      REQUIRE(host.engine->stats().arriving == count);
+      const auto cancelled = host.cancel(jobs, storage::encode_handle(made_up));
+      host.settle();
+      CHECK(*cancelled == ControlOutcome::unknown);
+      CHECK(host.total() == count + 1);
+      host.pass(milliseconds{3'600'000});
+      CHECK(host.log(jobs).size() == count + 1);
+    }
+  }
+
   TEST_CASE("a long batch that the journal has lost is looked into no more") {
     TestHost host;
     host.checks_store = false;
