@@ -200,10 +200,10 @@ storage::PendingRemoved AcceptedBatch::removed_operation(const Removed& gone) co
 }
 
 std::size_t AcceptedBatch::memory_bytes() const {
-  return immediate_.capacity() + ids_.memory_bytes() + additions_.bytes().size() +
+  return immediate_.capacity() + ids_.memory_bytes() + additions_.memory_bytes() +
          added_.capacity() * sizeof(Added) + removed_.capacity() * sizeof(Removed) +
          takes_.capacity() * sizeof(Take) + on_arrival_.capacity() * sizeof(Removed) +
-         encoded_removals_.bytes().size() + encoded_arrivals_.bytes().size() +
+         encoded_removals_.memory_bytes() + encoded_arrivals_.memory_bytes() +
          last_of_ids_.capacity() * sizeof(LastOfId);
 }
 

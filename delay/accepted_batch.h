@@ -82,7 +82,7 @@ class AcceptedBatch {
  private:
   friend class Intake;
   friend class UnappliedRecords;
-  // Each that is not applied yet is looked into for each name that somebody asks for.
+  // Each that is not applied yet is looked into for each record that somebody names.
   static constexpr std::size_t least_known_as_whole = 32;
   enum class Kind { untouched, rewritten, nothing };
   // A record that is pending from now on.  By rising sequence numbers.

@@ -167,7 +167,9 @@ void Control::control(std::unique_ptr<Request> asked) {
   const auto first = storage::parse_handle(asked->name);
   if (!first) return asked->done(Controlled{});
   if (const auto arriving = unapplied_.find(first->sequence)) {
-    if (arriving->partition != asked->partition) return asked->done(Controlled{});
+    // A handle that somebody made up names no record, although its number is one's.
+    if (arriving->partition != asked->partition || arriving->due != first->due)
+      return asked->done(Controlled{});
     const Named found{Named::State::pending, *first, first->due, arriving->id, arriving->share};
     return control_found(std::move(asked), found);
   }

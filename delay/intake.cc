@@ -405,7 +405,7 @@ void Intake::appended(const AcceptedBatch& accepted) noexcept {
     std::string id(accepted.id_of(added));
     const auto share = accepted.share_of(added);
     if (!id.empty()) unapplied_.add_id(accepted.partition_, id, {added.key, share});
-    unapplied_.add(added.key.sequence, {accepted.partition_, std::move(id), share});
+    unapplied_.add(added.key.sequence, {accepted.partition_, added.key.due, std::move(id), share});
   }
 }
 
@@ -437,8 +437,10 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
     ++place.operation;
     totals.cancelled_total += gone.how == storage::RemovalReason::cancelled;
     totals.replaced_total += gone.how == storage::RemovalReason::replaced;
-    if (gone.how != storage::RemovalReason::delivered_on_arrival)
+    if (gone.how != storage::RemovalReason::delivered_on_arrival && !waiters_.empty()) {
+      context_.tier.tell_counts();  // Whoever is answered may look at the counts.
       waiters_.answer(gone.key.sequence, Controlled{});
+    }
   }
   // They are called when everything is in its place, because they may ask for any of it.
   UnappliedRecords::Waiters waiters;

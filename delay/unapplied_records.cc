@@ -18,7 +18,8 @@ std::optional<UnappliedRecords::Record> UnappliedRecords::find(Sequence sequence
   if (const auto found = records_.find(sequence); found != records_.end()) return found->second;
   for (const AcceptedBatch* batch : batches_) {
     if (const auto* const added = batch->find(sequence))
-      return Record{batch->partition_, std::string(batch->id_of(*added)), batch->share_of(*added)};
+      return Record{batch->partition_, added->key.due, std::string(batch->id_of(*added)),
+                    batch->share_of(*added)};
   }
   return std::nullopt;
 }
@@ -38,9 +39,9 @@ std::optional<UnappliedRecords::Last> UnappliedRecords::find_id(const TopicParti
   }
   // One of them may have come before or after it: the later one has the larger sequence number,
   // because those of a partition are accepted one after the other.
-  if (batches_.empty()) return last;
+  if (with_ids_.empty()) return last;
   const BatchIds::Hash hash = BatchIds::hash_of(id);
-  for (const AcceptedBatch* batch : batches_) {
+  for (const AcceptedBatch* batch : with_ids_) {
     if (batch->partition_ != partition) continue;
     const auto found = batch->find_id(hash, id);
     if (found && (!last || last->key.sequence < found->first.sequence))

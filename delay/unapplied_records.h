@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "delay/accepted_batch.h"
 #include "storage/pending.h"
@@ -36,6 +37,7 @@ class UnappliedRecords {
   using Waiters = std::vector<std::move_only_function<void()>>;
   struct Record {
     TopicPartition partition;
+    WallTime due;
     std::string id;
     storage::PendingShare share;
   };
@@ -47,8 +49,14 @@ class UnappliedRecords {
 
   // AcceptedBatch::applied_ says how much of it has ended.  It is looked into until end_batch(),
   // which does nothing if it was not added.
-  void add_batch(const AcceptedBatch& batch) { batches_.push_back(&batch); }
-  void end_batch(const AcceptedBatch& batch) { std::erase(batches_, &batch); }
+  void add_batch(const AcceptedBatch& batch) {
+    batches_.push_back(&batch);
+    if (batch.ids_.size() > 0) with_ids_.push_back(&batch);
+  }
+  void end_batch(const AcceptedBatch& batch) {
+    std::erase(batches_, &batch);
+    std::erase(with_ids_, &batch);
+  }
 
   void add(Sequence sequence, Record record) { records_.emplace(sequence, std::move(record)); }
   void end(Sequence sequence) { records_.erase(sequence); }
@@ -83,7 +91,8 @@ class UnappliedRecords {
 
   std::unordered_map<Sequence, Record> records_;
   std::unordered_map<TopicPartition, Ids> ids_;
-  std::vector<const AcceptedBatch*> batches_;  // In the order of the journal; few.
+  std::vector<const AcceptedBatch*> batches_;   // In the order of the journal.
+  std::vector<const AcceptedBatch*> with_ids_;  // Those of them that have ids: long ones, so few.
   std::unordered_map<Sequence, Waiters> waiters_;
 };
 

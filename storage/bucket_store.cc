@@ -151,6 +151,7 @@ namespace {
 
 // The key of a part, and how many entries it has.
 std::pair<ChunkKey, std::size_t> key_of(const HomeWrite::Part& part, const JournalPlace& place) {
+  TARRY_ASSERT(part.chunk->size() > 0, "a chunk without records is not written");
   // All of it is pending, as a rule, and it knows its smallest number.
   if (part.live.empty() || std::ranges::find(part.live, false) == part.live.end())
     return {ChunkKey{part.chunk->bucket(), part.chunk->first(), place}, part.chunk->size()};

@@ -209,6 +209,7 @@ class EncodedOperations {
  public:
   Bytes bytes() const { return bytes_; }
   std::uint32_t operations() const { return operations_; }
+  std::size_t memory_bytes() const { return bytes_.capacity(); }
 
  protected:
   void begin(std::uint8_t type);

@@ -395,6 +395,23 @@ TEST_SUITE("deliver now") {
     }
   }
 
+  TEST_CASE("a request that is told of a cancel in a batch finds the record counted no more") {
+    TestHost host;
+    host.refuses = [](const TopicPartition&) { return true; };
+    host.refusal = Errc::invalid;
+    host.schedule(orders, "a", "1h", "id");
+    host.settle();
+    std::optional<std::uint64_t> pending;
+    host.engine->deliver_now(orders, "id",
+                             [&](const Result<Controlled>&) { pending = host.total(); });
+    host.look();
+    host.settle();
+    REQUIRE(!pending);
+    host.cancel_by_record(orders, "id");
+    host.settle();
+    CHECK(pending == 0);
+  }
+
   TEST_CASE(
       "a request that waits for the delivery is told why its partition takes none, and the record "
       "is delivered when it does") {

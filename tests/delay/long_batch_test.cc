@@ -245,6 +245,32 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == 199);
   }
 
+  TEST_CASE("a handle with another due time cancels nothing, also before the batch is durable") {
+    for (const std::size_t count : {1, 100, 1'000}) {
+      CAPTURE(count);
+      TestHost host;
+      host.checks_store = false;
+      host.schedule(jobs, "before", "1h");
+      host.settle();
+      PendingKey made_up = host.pending().rbegin()->second.key;
+      ++made_up.sequence;
+      made_up.due += milliseconds{1};
+      // One by one, a short batch as a whole, and a long one.
+      if (count <= 100) {
+        REQUIRE(host.produce(jobs, many(count, "1h", "")).has_value());
+      } else {
+        accept_all(host, *host.produce_in_steps(jobs, many(count, "1h", "")));
+      }
+      REQUIRE(host.engine->stats().arriving == count);
+      const auto cancelled = host.cancel(jobs, storage::encode_handle(made_up));
+      host.settle();
+      CHECK(*cancelled == ControlOutcome::unknown);
+      CHECK(host.total() == count + 1);
+      host.pass(milliseconds{3'600'000});
+      CHECK(host.log(jobs).size() == count + 1);
+    }
+  }
+
   TEST_CASE("a long batch that the journal has lost is looked into no more") {
     TestHost host;
     host.checks_store = false;
@@ -335,6 +361,48 @@ TEST_SUITE("long batches") {
     host.settle();
     CHECK(host.total() == accepted * 2'000);
     CHECK(host.produce(jobs, many(1, "1h", "")).has_value());
+  }
+
+  TEST_CASE("a batch counts as the memory that was taken for it, however little of it is left") {
+    Engine::Options options;
+    options.memory_bytes = 1 << 20;
+    TestHost host(options);
+    host.checks_store = false;
+    // Each record replaces the one before it, so that one is left.
+    const TestRecord record{std::string(200, 'v'), {{"x-delay", "1h"}, {"x-schedule-id", "same"}}};
+    const std::vector<TestRecord> records(400, record);
+    std::string refused;
+    int accepted = 0;
+    for (std::uint8_t topic = 10; topic < 60 && refused.empty(); ++topic) {
+      const auto answer = host.produce(partition_of(topic), records);
+      if (answer) {
+        ++accepted;
+      } else {
+        refused = std::string(answer.error().reason);
+      }
+    }
+    CHECK(refused == "delay_memory_full");
+    CHECK(accepted >= 2);
+    CHECK(accepted <= 12);  // A hundred thousand bytes each.
+    host.settle();
+    CHECK(host.total() == static_cast<std::uint64_t>(accepted));
+  }
+
+  TEST_CASE("a short batch without ids in the journal hides no id of one before or after it") {
+    TestHost host;
+    host.schedule(jobs, "first", "1h", "id");
+    REQUIRE(host.produce(jobs, many(100, "1h", "")).has_value());
+    host.schedule(jobs, "second", "1h", "id");
+    REQUIRE(host.produce(jobs, many(100, "1h", "")).has_value());
+    host.cancel_by_record(jobs, "id");
+    CHECK(host.engine->stats().arriving == 202);
+    host.settle();
+    CHECK(host.engine->stats().arriving == 0);
+    CHECK(host.total() == 200);
+    CHECK(host.engine->stats().replaced_total == 1);
+    CHECK(host.engine->stats().cancelled_total == 1);
+    host.pass(milliseconds{3'600'000});
+    CHECK(host.log(jobs).size() == 200);
   }
 
   TEST_CASE("a long batch, half applied when memory goes to the disk, is whole after a crash") {
