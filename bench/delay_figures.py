@@ -231,7 +231,7 @@ def restart(run, broker, name, goal, watch_s):
     """kill -9, and what the next process does: until it is ready, until it delivers what was due meanwhile, and afterwards.
     Returns the bytes that the first process wrote to the disk."""
     filled_from = time.monotonic()
-    broker.fill("soon", SOON, f"{SOON_DELAY}s", f"{SOON_SPREAD}s")
+    broker.fill("soon", SOON, f"{SOON_DELAY}s", f"{SOON_SPREAD * 1000:.0f}ms")
     with wire.Client(broker.address) as client:
         before = client.end_offset("soon", 0)
     run.look(broker)

@@ -45,10 +45,10 @@ progress() {
     [[ $line == 'ninja: Entering directory'* || $line == 'ninja: no work to do'* ]] && continue
     if [[ $line =~ ^\[([0-9]+)/([0-9]+)\ ([0-9]+)[.0-9]*\]\  ]]; then
       local steps=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
-      ((tenth = steps * 10 / of))
+      tenth=$((steps * 10 / of))
       ((tenth > shown && of >= 10)) || continue
       shown=$tenth
-      ((left = seconds * (of - steps) / steps))
+      left=$((seconds * (of - steps) / steps))
       rest=", about $(((left + 30) / 60)) min left"
       ((left < 90)) && rest=", about $((left + 1)) s left"
       ((steps == of)) && rest=

@@ -249,7 +249,7 @@ def _(ctx):
 def _(ctx):
     values, steps = ctx.directory / "figures.json", {"full", "cancel", "shards"}
     program = [sys.executable, "-B", ROOT / "bench" / "delay_figures.py", "--binary", ctx.options.binary, "--dir", ctx.directory, "--json", values]
-    done = run(*program, "--quick", "--full", "4", "--only", ",".join(steps), within=300)
+    done = run(*program, "--quick", "--full", "4", "--only", ",".join(steps), within=300, check=False)
     told = json.loads(values.read_text())
     assert told["failed"] == [] and {each["step"] for each in told["figures"]} == steps | {"all"}, done.stdout
     figures = {each["figure"]: each for each in told["figures"]}

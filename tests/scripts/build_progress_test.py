@@ -25,7 +25,7 @@ def shown(*lines, status=0):
         (work / "build/release").mkdir(parents=True)
         (work / "build/release/build.ninja").touch()
         done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", f"source {ROOT}/scripts/common.sh; build release tarry"], cwd=work, text=True, capture_output=True,
+            ["bash", "-e", "-o", "pipefail", "-c", f"source {ROOT}/scripts/common.sh; build release tarry"], cwd=work, text=True, capture_output=True,
             env={**os.environ, "PATH": f"{work}:{os.environ['PATH']}", "LINES_OF_NINJA": "\n".join(lines), "STATUS_OF_NINJA": str(status)})
         return done.returncode, done.stdout.splitlines()
 
