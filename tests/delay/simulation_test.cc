@@ -394,7 +394,7 @@ TEST_SUITE("simulation") {
     const char* given = std::getenv("TARRY_SEED");
     const char* runs = std::getenv("TARRY_RUNS");
     std::uint64_t seed = given ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-    for (int left = runs ? std::atoi(runs) : given ? 1 : 12; left != 0; --left, ++seed) {
+    for (int left = runs ? std::atoi(runs) : given ? 1 : 8; left != 0; --left, ++seed) {
       CAPTURE(seed);
       Simulation simulation(seed);
       for (int i = 0; i < 1'500; ++i) simulation.step();
