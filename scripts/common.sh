@@ -43,12 +43,12 @@ progress() {
   local preset=$1 line shown=0 tenth left rest
   while IFS= read -r line || [[ -n $line ]]; do
     [[ $line == 'ninja: Entering directory'* || $line == 'ninja: no work to do'* ]] && continue
-    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\ ([0-9]+)[.0-9]*\]\  ]]; then
-      local steps=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\ ([0-9]+)(\.([0-9]))?[0-9]*\]\  ]]; then
+      local steps=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]} tenths=${BASH_REMATCH[3]}${BASH_REMATCH[5]:-0}
       tenth=$((steps * 10 / of))
       ((tenth > shown && of >= 10)) || continue
       shown=$tenth
-      left=$((seconds * (of - steps) / steps))
+      left=$((10#$tenths * (of - steps) / steps / 10))
       rest=", about $(((left + 30) / 60)) min left"
       ((left < 90)) && rest=", about $((left + 1)) s left"
       ((steps == of)) && rest=
