@@ -17,7 +17,8 @@ As a consumer with read_committed sees it: every record once, none early, none t
 CANCEL_MARGIN before it was due or by a request that was answered, and in the order of its due times for each
 partition and source.  After a disturbance each partition delivers again within MAX_OUTAGE, and no member ends by
 itself.  The lag
-of undisturbed records is measured first.  Exit status 1 when something is wrong, 3 when Kafka has lost offsets.
+of undisturbed records is measured first.  Exit status 1 when something is wrong, 3 when Kafka has lost
+offsets, or the markers of a transaction that it had decided: then what is behind it stays there for ever.
 """
 
 import argparse
@@ -51,6 +52,7 @@ MAX_OUTAGE_IN_ALL = 120
 # A Kafka that has gone back from what it had acknowledged is started again so often, each time after so many seconds.
 MAX_KAFKA_STARTS = 4
 STALE_TIME = 15
+KAFKA_HAS_LOST = 3  # The exit status.
 CALM_EVERY = 5  # Rounds: behind so many the next one waits until each partition delivers.
 LONG_STOP = 35  # Seconds; more than max.poll.interval.ms.
 ORDER_EVERY = 0.1  # Seconds, between two requests to an admin.
@@ -488,7 +490,7 @@ def disturb_kafka(options, kafka, source, group, reader, chance):
               flush=True)
         tries += 1
         if tries == MAX_KAFKA_STARTS:
-            sys.exit(3)
+            sys.exit(KAFKA_HAS_LOST)
         time.sleep(STALE_TIME)
         kafka.end(signal.SIGKILL)
         kafka.start()
@@ -558,7 +560,13 @@ def disturb_members(options, members, extra, chance):
     return " and ".join(f"{how}: member {member.index}" for member, how, *_ in plans)
 
 
-def wait_for_calm(options, reader):
+def has_lost_markers(members):
+    """Seen with Kafka 4.3.1, killed while it wrote them: it says that the transaction is complete, and partitions have it open."""
+    told = [member.order("GET", "/status") for member in members]
+    return any(answer and "stays open though its producers were fenced" in json.dumps(answer[1]) for answer in told)
+
+
+def wait_for_calm(options, reader, members):
     """Waits until each partition has delivered again; returns how long that took."""
     begun = now()
     while True:
@@ -566,6 +574,9 @@ def wait_for_calm(options, reader):
         if not silent:
             return now() - begun
         if now() - begun > MAX_OUTAGE:
+            if has_lost_markers(members):
+                print(f"Kafka has lost the markers of a transaction in the way of the partitions {silent}", flush=True)
+                sys.exit(KAFKA_HAS_LOST)
             raise SystemExit(f"partitions {silent} have delivered nothing for {MAX_OUTAGE} s after a disturbance")
         time.sleep(0.05)
 
@@ -579,7 +590,7 @@ def rounds(options, kafka, source, members, extra, reader, chance):
         else:
             done = disturb_members(options, members, extra, chance)
         if number % CALM_EVERY == CALM_EVERY - 1:
-            done += f"; all partitions deliver after {wait_for_calm(options, reader):.1f} s"
+            done += f"; all partitions deliver after {wait_for_calm(options, reader, [*members, extra]):.1f} s"
         time.sleep(chance.uniform(1, 6))
         outage, partition = reader.longest_outage()
         longest = max(longest, outage)
@@ -678,6 +689,8 @@ def main():
     print(lag_text("all", reader, sender))
     print("requests:  " + "  ".join(f"{result} {count}" for result, count in sorted(orders.told.items(), key=str)))
     is_right = verdict(sender, reader, options.delivery)
+    if stuck == KAFKA_HAS_LOST:
+        sys.exit(KAFKA_HAS_LOST)
     sys.exit(0 if not stuck and is_right == (options.control in (None, "none", "waiting")) else 1)
 
 
