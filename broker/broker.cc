@@ -15,8 +15,10 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "base/assert.h"
 #include "base/background.h"
@@ -556,6 +558,10 @@ void Broker::look_at_disk() {
 }
 
 // --- Publishing topics to the shards
+
+asio::awaitable<void> Broker::hop(Shard& there, asio::awaitable<void>&& work) {
+  return asio::co_spawn(there.executor(), std::move(work), asio::use_awaitable);
+}
 
 asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::TopicsImage> image) {
   for (auto& shard : shards_) {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include <algorithm>
 #include <filesystem>
