@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/views/delayed_counts.h"
 #include "broker/views/delayed_records.h"
 #include "web/arguments.h"
 
