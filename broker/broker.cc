@@ -347,7 +347,7 @@ Result<> Broker::must_have_journals() {
   const auto written_by = pending_->shards();
   if (!written_by) return std::unexpected(written_by.error());
   if (directory_.is_new()) return {};
-  // Where no broker has ever run, as after `tarry import-log`, there were none.  The directory is
+  // If no broker has ever run here, as after `tarry import-log`, there were none.  The directory is
   // made before the store knows of any, so that no crash leaves it missing.
   if (*written_by == 0) return disk().make_directories(root);
   const auto entries = disk().list(root);
@@ -390,7 +390,7 @@ Result<> Broker::recover() {
              directory_.journal_root());
   }
   publish_initial_topics();
-  // Where the journal has not replaced a broken end by now, records that were synced are lost.
+  // If the journal has not replaced a broken end by now, records that were synced are lost.
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions().all()) partition->fence_if_damaged();
   }

@@ -240,7 +240,7 @@ BytesOnDisk bytes_on_disk(const Broker& broker) {
   const std::string journals = config.data_directory + "/journal/";
   BytesOnDisk bytes;
   add_files(config.data_directory, logs, journals, bytes);
-  // Where it lies in the data directory it was counted there.
+  // If it lies in the data directory it was counted there.
   if (!config.log_directory.starts_with(config.data_directory + "/"))
     add_files(config.log_directory, logs, journals, bytes);
   return bytes;

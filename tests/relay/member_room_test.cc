@@ -38,8 +38,7 @@ TEST_CASE(
   CHECK(one.member.is_ready());
 }
 
-TEST_CASE(
-    "what is due behind the last fetch of a paused source waits until it is read to its end") {
+TEST_CASE("records due behind the last fetch of a paused source wait until it is read to its end") {
   const Source source{"o.delayed", 0};
   OneMember one({source}, [](MemberOptions& options) { options.arrived_bytes = 20'000; });
   one.steps(20);

@@ -188,7 +188,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what is due in a short stall behind a fetch leaves when what came meanwhile is read") {
+TEST_CASE("a record due in a short stall behind a fetch leaves when what came meanwhile is read") {
   OneMember one;
   one.steps(20);
   one.send({"o.delayed", 0}, "a", {{"x-delay", "450"}, {"x-schedule-id", "i"}});

@@ -21,7 +21,7 @@ TEST_CASE("a partition is owned and delivers while its source never rests") {
   CHECK(one.in("o").starts_with("0 1 2"));
 }
 
-TEST_CASE("of the partitions without a leader one is asked in a step, and the others go on") {
+TEST_CASE("one of the partitions without a leader is asked in a step, and the others go on") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}, {"o.delayed", 2}});
   one.cluster.without_leader = {{"o.delayed", 0}, {"o.delayed", 1}};
   one.send({"o.delayed", 2}, "x");
