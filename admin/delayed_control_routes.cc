@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/views/delayed_counts.h"
 #include "broker/views/delayed_records.h"
 #include "broker/views/topics_count.h"
 #include "web/arguments.h"
@@ -116,7 +117,7 @@ class Selection final : public ReplyStream {
         dry_run_(dry_run),
         topics_(std::move(topics)),
         counts_(dry_run_ && query_.id.empty() && query_.key.empty() && !query_.partition) {
-    // Of all topics but some, a page may have none that is told.
+    // A page of all topics but some may have none that is told.
     const bool tells_all = counts_ && (!topics_ || *topics_ == "*");
     query_.limit = tells_all ? std::max<std::size_t>(dry_run_.value_or(0), 1) : records_per_page;
   }
@@ -215,7 +216,7 @@ class Selection final : public ReplyStream {
     }
   }
 
-  // Of those that were counted: others may have come since.
+  // At most as many as were counted: others may have come since.
   std::uint64_t max_shown() const {
     const std::uint64_t wanted = dry_run_.value_or(0);
     return counts_ ? std::min(wanted, matched_) : wanted;
@@ -327,7 +328,7 @@ class Selection final : public ReplyStream {
   const bool counts_;                        // The store's numbers say how many match.
   std::deque<broker::TopicPtr> uncounted_;   // Then: topics whose turn is to come,
   bool counted_ = false;                     //   and whether they have all had it.
-  // Of several topics in a time, and which these are.
+  // Several topics in a time, and which these are.
   std::optional<broker::TopicsCount> together_;
   std::deque<broker::TopicPtr> meant_;
   // Not done yet.  No vector, which would move a million of them in one turn when it grows.

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
+#include "broker/views/delayed_counts.h"
 #include "broker/views/delayed_records.h"
 #include "web/arguments.h"
 
@@ -218,7 +219,7 @@ asio::awaitable<Reply> get_delayed(Call& call) {
   const DelayedRecord& first = found->pending.front();
   Json body = json_of(first);
   put_value(body, first);
-  body["partitions"] = Json::array();  // Where it is pending: the one shown is due first.
+  body["partitions"] = Json::array();  // It is pending in these: the one shown is due first.
   for (const auto& each : found->pending) body["partitions"].push_back(each.partition);
   co_return json_reply(body);
 }

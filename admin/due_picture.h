@@ -53,7 +53,7 @@ class DuePicture : public std::enable_shared_from_this<DuePicture> {
     std::uint64_t changed = 0;
     bool operator==(const Marks&) const = default;
   };
-  // Where a span ended when the store was counted.
+  // The end of a span when the store was counted.
   struct End {
     WallTime at;                // A full second.
     broker::DueCounts base;     // The part before it of the bucket that it is in,

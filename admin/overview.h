@@ -68,7 +68,7 @@ struct ClientMemory {
 
 // The copies that were made since the start.
 struct BackupStatus {
-  std::optional<WallTime> last_begun;  // Of the last one that is whole; empty: none.
+  std::optional<WallTime> last_begun;  // The last whole one's begin; empty: none.
 
   void report(MetricSink& sink) const;
 };

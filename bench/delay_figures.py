@@ -45,7 +45,7 @@ PIECE = 10  # Millions of records that are added between two looks at the broker
 class Scale:
     million: int = 1_000_000
     cancels: int = 400_000
-    repeats: int = 3  # Of what takes seconds; its figure is their median.
+    repeats: int = 3  # Repeats of what takes seconds; its figure is their median.
     watch_s: int = 60  # How long a broker is watched after its start.
 
     def repeat(self, measure):

@@ -44,7 +44,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr PartitionIndex partitions = 4;
-constexpr std::size_t records_at_once = 1'000;  // Of each partition.
+constexpr std::size_t records_at_once = 1'000;  // From each partition.
 constexpr std::size_t memory = 256u << 20;
 const WallTime begin_time = from_ms(1'800'000'000'000);
 

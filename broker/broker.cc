@@ -15,8 +15,10 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "base/assert.h"
 #include "base/background.h"
@@ -345,7 +347,7 @@ Result<> Broker::must_have_journals() {
   const auto written_by = pending_->shards();
   if (!written_by) return std::unexpected(written_by.error());
   if (directory_.is_new()) return {};
-  // Where no broker has ever run, as after `tarry import-log`, there were none.  The directory is
+  // If no broker has ever run here, as after `tarry import-log`, there were none.  The directory is
   // made before the store knows of any, so that no crash leaves it missing.
   if (*written_by == 0) return disk().make_directories(root);
   const auto entries = disk().list(root);
@@ -388,7 +390,7 @@ Result<> Broker::recover() {
              directory_.journal_root());
   }
   publish_initial_topics();
-  // Where the journal has not replaced a broken end by now, records that were synced are lost.
+  // If the journal has not replaced a broken end by now, records that were synced are lost.
   for (auto& shard : shards_) {
     for (const auto& [tp, partition] : shard->partitions().all()) partition->fence_if_damaged();
   }
@@ -556,6 +558,10 @@ void Broker::look_at_disk() {
 }
 
 // --- Publishing topics to the shards
+
+asio::awaitable<void> Broker::hop(Shard& there, asio::awaitable<void>&& work) {
+  return asio::co_spawn(there.executor(), std::move(work), asio::use_awaitable);
+}
 
 asio::awaitable<void> Broker::publish_topics(std::shared_ptr<const storage::TopicsImage> image) {
   for (auto& shard : shards_) {

@@ -21,11 +21,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -135,9 +135,17 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   // Give it a named callable, moved: g++ 12 destroys a temporary one twice (GCC bug 99576).
   template <typename F>
   auto on(Shard& here, Shard& there, F work) -> decltype(work()) {
+    using Value = typename decltype(work())::value_type;
     if (&here == &there) co_return co_await work();
-    co_return co_await boost::asio::co_spawn(there.executor(), std::move(work),
-                                             boost::asio::use_awaitable);
+    if constexpr (std::is_void_v<Value>) {
+      auto begun = run_there(std::move(work));
+      co_await hop(there, std::move(begun));
+    } else {
+      std::optional<Value> value;
+      auto begun = run_there_into(std::move(work), value);
+      co_await hop(there, std::move(begun));
+      co_return std::move(*value);
+    }
   }
 
   // A block of sequence numbers for pending records, never given out before.  Returns on
@@ -149,6 +157,20 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
 
  private:
   Broker(BrokerSetup setup, storage::DataDirectory directory);
+
+  // --- on(): Asio's part of a hop is long to compile, so there is one for all kinds of work.
+
+  static boost::asio::awaitable<void> hop(Shard& there, boost::asio::awaitable<void>&& work);
+  template <typename F>
+  static boost::asio::awaitable<void> run_there(F work) {
+    co_await work();
+  }
+  // `value` is in the frame that waits for the hop.
+  template <typename F, typename Value>
+  static boost::asio::awaitable<void> run_there_into(F work, std::optional<Value>& value) {
+    value.emplace(co_await work());
+  }
+
   // --- TopicsHost
   boost::asio::awaitable<void> publish_topics(
       std::shared_ptr<const storage::TopicsImage> image) override;

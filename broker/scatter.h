@@ -45,8 +45,6 @@
 #include <utility>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/bind_executor.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/container/small_vector.hpp>
 
 #include "broker/context/cancel_on_close.h"
@@ -92,6 +90,10 @@ struct WorkElsewhere {
   std::exception_ptr failed;
 };
 
+// Runs `work` on the thread of `there`; its end comes to that of `here`, which calls this.
+void begin_elsewhere(Shard& here, Shard& there, boost::asio::awaitable<void>&& work,
+                     const std::shared_ptr<WorkElsewhere>& elsewhere);
+
 // Runs on the thread of `here`; `client` is a connection of that shard, or null when nobody's end
 // cancels the work.  `work` outlives the call, because g++ 12 destroys a temporary callable twice
 // (GCC bug 99576).
@@ -110,13 +112,7 @@ boost::asio::awaitable<void> scatter(Shard& here, Connection* client, ByShard<It
     try {
       if (!elsewhere) elsewhere = std::make_shared<WorkElsewhere>();
       const auto& cancel = cancel_elsewhere.emplace_back(client, here, *group.shard);
-      boost::asio::co_spawn(
-          group.shard->executor(), work(group, *cancel.token()),
-          boost::asio::bind_executor(here.executor(), [elsewhere](std::exception_ptr error) {
-            if (error) elsewhere->failed = error;
-            elsewhere->ended.one_ended();
-          }));
-      elsewhere->ended.one_begun();  // It cannot have ended: its end comes to this thread.
+      begin_elsewhere(here, *group.shard, work(group, *cancel.token()), elsewhere);
     } catch (...) {
       failed = std::current_exception();
     }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -18,7 +19,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
@@ -31,6 +31,7 @@
 #include "cli/io/host_port.h"
 #include "cli/io/json.h"
 #include "cli/io/text.h"
+#include "web/http_stream.h"
 
 namespace tarry::cli {
 namespace {
@@ -113,8 +114,7 @@ bool has_proof(const Json& body, const std::string& expected) {
 }
 
 // The reason not to send the token on this connection; empty when it may be sent.
-template <typename Stream>
-asio::awaitable<std::string> check_proof(Stream& stream, const Conversation& talk,
+asio::awaitable<std::string> check_proof(web::HttpStream& stream, const Conversation& talk,
                                          beast::flat_buffer& buffer, error_code& error) {
   const std::string nonce = random_nonce();
   Request request(http::verb::get, "/proof?nonce=" + nonce, 11);
@@ -139,8 +139,7 @@ asio::awaitable<std::string> check_proof(Stream& stream, const Conversation& tal
         answer.result_int());
   }
   // The proof stands for an address, so nobody between can pass on one that he got from the broker.
-  const std::string here =
-      address_text(beast::get_lowest_layer(stream).socket().remote_endpoint(error));
+  const std::string here = address_text(stream.socket().remote_endpoint(error));
   if (error) co_return "";
   const std::string proof = text("proof");
   const std::string expected = token_proof(talk.token, nonce, here);
@@ -170,8 +169,7 @@ void take_lines(Conversation& talk) {
   body.erase(0, from);
 }
 
-template <typename Stream>
-asio::awaitable<void> read_by_lines(Stream& stream, beast::flat_buffer& buffer,
+asio::awaitable<void> read_by_lines(web::HttpStream& stream, beast::flat_buffer& buffer,
                                     Conversation& talk) {
   // Lines leave the body as they come, so that the answer as a whole may be of any size; the loop
   // limits what has no end of line yet.
@@ -188,8 +186,7 @@ asio::awaitable<void> read_by_lines(Stream& stream, beast::flat_buffer& buffer,
 }
 
 // The question and its answer, on a connection that is ready for them.
-template <typename Stream>
-asio::awaitable<void> ask_over(Stream& stream, Conversation& talk) {
+asio::awaitable<void> ask_over(web::HttpStream& stream, Conversation& talk) {
   error_code& error = talk.error;
   beast::flat_buffer buffer;
   // A question without the token gives no secret away, so nothing has to be proved.
@@ -208,9 +205,8 @@ asio::awaitable<void> ask_over(Stream& stream, Conversation& talk) {
   }
 }
 
-asio::awaitable<void> ask_over_tls(beast::tcp_stream& stream, Conversation& talk) {
-  asio::ssl::stream<beast::tcp_stream&> secure(stream, *talk.tls);
-  SSL* const session = secure.native_handle();
+asio::awaitable<void> begin_tls(web::HttpStream& stream, Conversation& talk) {
+  SSL* const session = stream.session();
   X509_VERIFY_PARAM* const expected = SSL_get0_param(session);
   // A host that is an address has to stand in the certificate as an address, any other as a name.
   if (X509_VERIFY_PARAM_set1_ip_asc(expected, talk.at.host.c_str()) != 1) {
@@ -219,10 +215,9 @@ asio::awaitable<void> ask_over_tls(beast::tcp_stream& stream, Conversation& talk
     SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
              const_cast<char*>(talk.at.host.c_str()));
   }
-  co_await secure.async_handshake(asio::ssl::stream_base::client, into(talk.error));
+  talk.error = co_await stream.begin_as_client();
   if (const long wrong = SSL_get_verify_result(session); talk.error && wrong != X509_V_OK)
     talk.wrong_certificate = X509_verify_cert_error_string(wrong);
-  if (!talk.error) co_await ask_over(secure, talk);
 }
 
 // One connection for one question.
@@ -231,21 +226,22 @@ asio::awaitable<void> converse(asio::io_context& io, Conversation& talk) {
   error_code& error = talk.error;
   const auto addresses = co_await resolver.async_resolve(talk.at.host, talk.at.port, into(error));
   if (error) co_return;
-  beast::tcp_stream stream(io);
+  beast::tcp_stream connecting(io);
   asio::steady_timer pause(io);
   for (;;) {
-    co_await stream.async_connect(addresses, into(error));
+    co_await connecting.async_connect(addresses, into(error));
     // If the broker may be starting, only ask() ends the attempts.
     if (error != asio::error::connection_refused || !talk.waits_for_start) break;
     pause.expires_after(between_tries);
     co_await pause.async_wait(into(error));
   }
   if (error) co_return;
-  if (talk.tls) {
-    co_await ask_over_tls(stream, talk);
-  } else {
-    co_await ask_over(stream, talk);
-  }
+  // The stream takes a reference of its own.
+  std::shared_ptr<SSL_CTX> tls;
+  if (talk.tls) tls = {std::shared_ptr<void>(), talk.tls->native_handle()};
+  web::HttpStream stream(connecting.release_socket(), tls);
+  if (tls) co_await begin_tls(stream, talk);
+  if (!error) co_await ask_over(stream, talk);
 }
 
 // The certificates by which an admin with TLS is checked.

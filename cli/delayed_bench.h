@@ -43,7 +43,7 @@ enum class BenchGoal : std::uint8_t { deliver, fill, cancel };
 struct DelayedBenchOptions : BenchLoad {
   BenchGoal goal = BenchGoal::deliver;
   std::chrono::milliseconds floor{0};   // For how long the floor is measured; 0: it is not.
-  std::optional<std::string> target{};  // Where a relay delivers to; empty: to the topic itself.
+  std::optional<std::string> target{};  // The target of a relay; empty: the topic itself.
   // No delayed record is sent so long after the first one; empty: all of the plan are.
   std::optional<std::chrono::milliseconds> send_limit{};
 };

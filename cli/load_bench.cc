@@ -54,7 +54,7 @@ class ConsumeBench {
     const std::int64_t now = bench_now_us();
     if (result_.records == 0) result_.first_us = now - began_;
     std::uint64_t taken = values.size();
-    // Those behind the last one that was asked for belong to nobody.
+    // Records behind the last one that was asked for belong to nobody.
     if (options_.count) taken = std::min(taken, *options_.count - result_.records);
     for (std::uint64_t i = 0; i < taken; ++i) result_.bytes += values[i].size();
     result_.records += taken;

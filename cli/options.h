@@ -25,7 +25,7 @@ struct BrokerOptions {
   bool json = false;
   std::chrono::milliseconds timeout = std::chrono::seconds{10};
   bool timeout_given = false;           // Then commands wait for a broker that is just starting.
-  std::optional<std::string> data;      // Where the admin's token is; by add_data_option().
+  std::optional<std::string> data;      // The admin's token is there; by add_data_option().
   std::vector<std::string> properties;  // key=value or @FILE, checked.
 
   // With the properties of $TARRY_CLIENT_CONFIG, which those of -X override.

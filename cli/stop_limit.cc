@@ -7,8 +7,9 @@
 #include <array>
 #include <csignal>
 #include <cstddef>
+#include <string>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cli/io/exit_status.h"
 
@@ -30,11 +31,10 @@ void end_now(int) {
 }  // namespace
 
 void exit_after(std::chrono::milliseconds limit) {
-  const auto end = fmt::format_to_n(
-      text.data(), text.size(),
+  const std::string said = fmt::format(
       "tarry: the broker did not stop within {} ms; everything acknowledged is in the journal\n",
       limit.count());
-  text_size = static_cast<std::size_t>(end.out - text.data());
+  text_size = said.copy(text.data(), text.size());
   // The kernel's timer does it and no thread: when a stop hangs, nothing of ours can be relied on.
   struct sigaction late {};
   late.sa_handler = end_now;

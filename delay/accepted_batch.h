@@ -126,7 +126,7 @@ class AcceptedBatch {
   std::string_view id_of(const Added& added) const {
     return as_text(additions_.bytes().subspan(added.place.id, added.place.id_size));
   }
-  // Those of removed_, and then those of on_arrival_.
+  // The removals of removed_, and then those of on_arrival_.
   std::size_t removals() const { return removed_.size() + on_arrival_.size(); }
   const Removed& removal(std::size_t at) const {
     return at < removed_.size() ? removed_[at] : on_arrival_[at - removed_.size()];

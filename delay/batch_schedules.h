@@ -50,7 +50,7 @@ struct BatchSchedules {
   std::size_t sequences = 0;  // Sequence numbers that accepting them takes.
   std::size_t delayed = 0;    // Records that are.
   std::size_t ids = 0;        // Records for which Schedule::takes_id().
-  std::size_t cancels = 0;    // Those of them that only cancel.
+  std::size_t cancels = 0;    // Records that only cancel.
   // The records of kind `invalid`, in the batch's order, and what is wrong with them.
   std::vector<records::BadRecord> invalid;
   // The slips in all records, if any name was found in the batch; also when nothing is scheduled.

@@ -233,7 +233,7 @@ class BucketTier {
     std::size_t chunks = 0;          // Chunks in memory.
     std::size_t records = 0;         // In memory.
     std::size_t homes = 0;           // Hours and months that are known.
-    std::size_t dropped_topics = 0;  // Those of which somebody may still have records.
+    std::size_t dropped_topics = 0;  // Topics of which somebody may still have records.
     std::uint64_t written = 0;       // Records that went to disk,
     std::uint64_t spared = 0;        //   and that were gone before.
     std::uint64_t came_near = 0;     // Records that came near.
@@ -348,8 +348,8 @@ class BucketTier {
   bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
   bool no_room_ = false;          // For a flush.
   bool load_waits_ = false;       // For memory.
-  // What could leave memory for a home's next piece has left; the same look again finds nothing
-  // more.
+  // All that could leave memory for a home's next piece has left; the same look again finds
+  // nothing more.
   struct EvictedToLoad {
     storage::Bucket home;
     storage::JournalPlace applied;

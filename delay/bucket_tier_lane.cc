@@ -147,7 +147,7 @@ bool BucketTier::begin_piece(const Bucket& id) {
         auto found = store.next_piece(owner, id, from, piece, have);
         if (!found) return std::unexpected(found.error());
         Read read{.piece = std::move(*found)};
-        // What is not loaded yet was dealt, which writes.
+        // A piece that is not loaded yet was dealt, which writes.
         if (!read.piece.loaded) read.unflushed = store.unflushed_bytes();
         return read;
       },

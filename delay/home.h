@@ -36,7 +36,7 @@ struct Resident {
   bool on_shelf = true;
   std::optional<storage::ChunkKey> key;  // On disk.
   std::vector<Sequence> gone;            // Since it was sealed, and not written.
-  storage::LiveEntries aside;            // Those that were set aside; shorter than `live`: no
+  storage::LiveEntries aside;            // The ones that were set aside; shorter than `live`: no
   std::size_t aside_count = 0;           //   others were.  And how many of them are pending.
   std::size_t charged = 0;               // The bytes that memory counts for it.
   std::size_t entries_on_disk = 0;       // The entries of its chunk there, as it was written.

@@ -94,8 +94,8 @@ class IdReader {
     Done answer;
   };
   using Questions = std::vector<Question>;
-  // Those that are for a few ids each.  A piece of work may outlive the tier, and answers them all
-  // the same.
+  // Questions about a few ids each.  A piece of work may outlive the tier, and answers them all the
+  // same.
   struct ForFew {
     Questions waiting;
     bool asking = false;

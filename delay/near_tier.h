@@ -157,7 +157,7 @@ class NearTier {
   std::deque<Slab> slabs_;
   NearEntry* free_ = nullptr;  // The first unused entry; each knows the next one.
   std::size_t size_ = 0;
-  std::size_t swept_ = 0;  // Where sweep() continues.
+  std::size_t swept_ = 0;  // sweep() continues there.
   NearIndex index_;
   // Left by a burst that is over, to be reclaimed.
   std::deque<Slab> ended_slabs_;

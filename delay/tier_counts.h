@@ -47,7 +47,7 @@ class TierCounts {
 
  private:
   using Counter = storage::PendingCounts::Counter;
-  // Where records of a topic by a principal are counted.
+  // The counters of records of a topic by a principal.
   struct Counted {
     Counter* topic;
     Account account;             // Null: the principal is unknown.

@@ -92,7 +92,7 @@ class UnappliedRecords {
   std::unordered_map<Sequence, Record> records_;
   std::unordered_map<TopicPartition, Ids> ids_;
   std::vector<const AcceptedBatch*> batches_;   // In the order of the journal.
-  std::vector<const AcceptedBatch*> with_ids_;  // Those of them that have ids: long ones, so few.
+  std::vector<const AcceptedBatch*> with_ids_;  // The ones that have ids: long ones, so few.
   std::unordered_map<Sequence, Waiters> waiters_;
 };
 

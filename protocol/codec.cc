@@ -197,4 +197,15 @@ void Writer::nullable_records(bool compact, const Records& records) {
   }
 }
 
+Error no_version_error(const char* name, int version) {
+  return {Errc::unsupported, fmt::format("{} has no version {}", name, version)};
+}
+
+Result<> finish_message(Reader& reader, const char* name, int version) {
+  const auto finished = reader.finish();
+  if (finished) return {};
+  const Error& error = finished.error();
+  return tarry::fail(error.code, fmt::format("{} version {}: {}", name, version, error.message));
+}
+
 }  // namespace tarry::protocol

@@ -34,6 +34,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -344,20 +345,24 @@ class Writer {
   std::size_t shared_size_ = 0;
 };
 
-// A whole message from the body of a frame; M is one of the generated structs.  M views bytes of
-// `body`.
+// The parts of decode_message() that are the same for all messages; `name` is the message's.
+Error no_version_error(const char* name, int version);
+Result<> finish_message(Reader& reader, const char* name, int version);
+
+// Reads a whole message from the body of a frame; M is one of the generated structs.  M views bytes
+// of `body`.
+template <typename M>
+Result<> decode_into(M& message, Bytes body, int version) {
+  if (!M::has_version(version)) return std::unexpected(no_version_error(M::name, version));
+  Reader reader(body);
+  message.decode(reader, version);
+  return finish_message(reader, M::name, version);
+}
 template <typename M>
 Result<M> decode_message(Bytes body, int version) {
-  if (!M::has_version(version))
-    return tarry::fail(Errc::unsupported,
-                       std::string(M::name) + " has no version " + std::to_string(version));
-  Reader reader(body);
   M message;
-  message.decode(reader, version);
-  if (auto finished = reader.finish(); !finished)
-    return tarry::fail(finished.error().code, std::string(M::name) + " version " +
-                                                  std::to_string(version) + ": " +
-                                                  finished.error().message);
+  if (auto decoded = decode_into(message, body, version); !decoded)
+    return std::unexpected(std::move(decoded.error()));
   return message;
 }
 

@@ -611,12 +611,13 @@ namespace {{
 
 template <typename M>
 Result<Dumped> dump(int version, Bytes body) {{
-  const auto message = decode_message<M>(body, version);
-  if (!message) return std::unexpected(message.error());
+  M message;
+  if (auto decoded = decode_into(message, body, version); !decoded)
+    return std::unexpected(std::move(decoded.error()));
   Json json;
-  message->print(json, version);
+  message.print(json, version);
   Writer writer(body.size() + 16);
-  message->encode(writer, version);
+  message.encode(writer, version);
   return Dumped{{json.take(), writer.flatten()}};
 }}
 

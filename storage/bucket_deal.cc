@@ -103,7 +103,7 @@ class Deal {
 
   const BucketTables& store_;
   std::vector<std::pair<Owner, ChunkKey>> sources_;
-  std::vector<std::shared_ptr<const Chunk>> read_;  // What they have, in the same order.
+  std::vector<std::shared_ptr<const Chunk>> read_;  // Their chunks, in the same order.
   std::map<std::pair<Owner, Bucket>, std::vector<Part>> parts_;
   std::optional<Bucket> counted_in_;
 };

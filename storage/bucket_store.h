@@ -135,7 +135,7 @@ class BucketStore {
   // unless about half of the home's entries may be gone: `gone` of them are known to be.
   struct Swept {
     bool worth = true;             // False: too few are gone.
-    std::optional<ChunkKey> next;  // Where to go on; empty: there is no more.
+    std::optional<ChunkKey> next;  // The next call begins there; empty: there is no more.
     std::uint64_t freed = 0;       // Bytes.
   };
   Result<Swept> sweep(const Owner& owner, const Bucket& home, const std::optional<ChunkKey>& after,

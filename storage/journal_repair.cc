@@ -12,10 +12,10 @@
 #include <fmt/core.h>
 
 #include "base/crc32c.h"
+#include "storage/damaged_file.h"
 #include "storage/hole_batch.h"
 #include "storage/journal_format.h"
 #include "storage/journal_record.h"
-#include "storage/log_repair.h"
 #include "storage/recovery.h"
 
 namespace tarry::storage {

@@ -122,7 +122,7 @@ Result<> KafkaLog::list_segments() {
   }
   std::ranges::sort(bases_);
   log_start_ = bases_.empty() ? start_.value_or(0) : std::max(start_.value_or(0), bases_.front());
-  // Those that lie wholly before the start are deleted records.
+  // Segments that lie wholly before the start are deleted records.
   while (bases_.size() > 1 && bases_[1] <= log_start_) bases_.erase(bases_.begin());
   return {};
 }

@@ -25,7 +25,7 @@ constexpr std::string_view advice_to_brokers =
 
 struct LogOwner {
   std::string id;    // Empty in a damaged file.
-  std::string data;  // Where it was at its last start.
+  std::string data;  // Its place at its last start.
 };
 
 // Without symbolic links, as far as it is there.

@@ -78,9 +78,4 @@ class LogRepair {
   std::uint64_t batches_ = 0;
 };
 
-// "PATH.damaged", or with a number where that is taken by other bytes; `bytes` of `from` from
-// `position` on are copied there, durably.  Returns the path.  When it fails nothing is left of it.
-Result<std::string> keep_damaged(Disk& disk, const File& from, std::uint64_t position,
-                                 std::uint64_t bytes, const std::string& path);
-
 }  // namespace tarry::storage

@@ -84,7 +84,7 @@ Bytes PreparedGroup::value() const {
 }
 
 std::shared_ptr<PreparedGroup> OffsetStore::prepare(const GroupStored& stored) const {
-  // Of the batch, and of the row beside its key and its value.
+  // The batch has some bytes of its own, and so has the row beside its key and its value.
   constexpr std::size_t overhead = 64;
   const Buffer key = group_key(stored.group);
   auto row = std::make_unique<PreparedGroup::Row>(key.size() + stored.value.size() + overhead);

@@ -78,7 +78,7 @@ class CallbackTimers {
   class Node final : public Timer {
    public:
     CallbackTimers* owner = nullptr;
-    std::uint32_t number = 0;  // Where it stands in blocks_.
+    std::uint32_t number = 0;  // Its place in blocks_.
     std::uint32_t life = 1;    // Grows each time that it becomes free; 0 when it has had them all.
     std::uint32_t next_free = none;
     std::move_only_function<void()> callback;

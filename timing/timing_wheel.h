@@ -356,7 +356,7 @@ class TimingWheel {
   // Up to where buckets have been worked off: now_, or the start of the bucket that is in work.
   // Placement is relative to it: every deadline in a bucket of a level is >= cursor_.
   Tick cursor_;
-  std::optional<BucketId> working_;  // Where an advance() ran out of budget.
+  std::optional<BucketId> working_;  // The one at which advance() ran out of budget.
   // The bucket in work is on level 1 and leaves the new places of its timers behind.  Its arrays
   // are retired, and given back when level 0 is empty: then no timer's place is in one of them.
   bool leaves_places_ = false;

@@ -37,6 +37,17 @@ asio::awaitable<bool> HttpStream::begin(std::chrono::milliseconds time) {
   co_return !error;
 }
 
+SSL* HttpStream::session() {
+  return tls_->stream.native_handle();
+}
+
+asio::awaitable<boost::system::error_code> HttpStream::begin_as_client() {
+  boost::system::error_code error;
+  co_await tls_->stream.async_handshake(asio::ssl::stream_base::client,
+                                        asio::redirect_error(asio::use_awaitable, error));
+  co_return error;
+}
+
 asio::awaitable<void> HttpStream::end(std::chrono::milliseconds time) {
   boost::system::error_code ignored;
   tcp_.expires_after(time);

@@ -1,12 +1,12 @@
 #pragma once
 
-// HttpStream: a connection of the admin, plain or with TLS, with a deadline for each step.
+// HttpStream: a connection of the admin, or to one: plain or with TLS, with deadlines for steps.
 //
 // It reads and writes as Asio's streams do, so Beast takes it for one.  Beast's own operations are
 // templates of the stream, of its buffers and of what is called at the end; here they end in one
 // function each for reading and writing, so TLS is compiled once and not for each of them.
 //
-// On the server's thread.
+// On the thread of its executor.
 
 #include <array>
 #include <chrono>
@@ -41,8 +41,11 @@ class HttpStream {
   void expires_after(std::chrono::milliseconds time) { tcp_.expires_after(time); }
   void close() { tcp_.close(); }
 
-  // Whether the connection can be used.
+  // The server's first step: whether the connection can be used.
   boost::asio::awaitable<bool> begin(std::chrono::milliseconds time);
+  // A client's, which tells the session before what it expects of the server.  Only with TLS.
+  SSL* session();
+  boost::asio::awaitable<boost::system::error_code> begin_as_client();
   // Says that nothing more is sent.
   boost::asio::awaitable<void> end(std::chrono::milliseconds time);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <system_error>
 #include <variant>
@@ -59,8 +58,12 @@ void append_sample(std::string& to, std::string_view name, std::string_view suff
   if (!labels.empty() || !le.empty()) {
     to += '{';
     to += labels;
-    if (!le.empty())
-      fmt::format_to(std::back_inserter(to), "{}le=\"{}\"", labels.empty() ? "" : ",", le);
+    if (!le.empty()) {
+      if (!labels.empty()) to += ',';
+      to += "le=\"";
+      to += le;
+      to += '"';
+    }
     to += '}';
   }
   to += ' ';

@@ -1,12 +1,14 @@
 #include "broker/context/shard_context.h"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 
 #include <fmt/core.h>
 #include <boost/asio/post.hpp>
 
 #include "base/log.h"
+#include "broker/context/one_shot_event.h"
 
 namespace tarry::broker {
 namespace {
@@ -61,6 +63,25 @@ MonoTime ShardContext::time_of(timing::Tick tick) const {
   constexpr auto farthest =
       static_cast<timing::Tick>(milliseconds{std::chrono::years{100}}.count());
   return epoch_ + milliseconds{static_cast<std::int64_t>(std::min(tick, farthest))};
+}
+
+// --- Work that blocks
+
+boost::asio::awaitable<void> ShardContext::run_on_pool(std::move_only_function<void()>& work) {
+  OneShotEvent done;
+  std::exception_ptr thrown;
+  // The pool's threads catch nothing; and a stop waits for the pool before frames are destroyed.
+  background().run_and_then(
+      [&work, &thrown] {
+        try {
+          work();
+        } catch (...) {
+          thrown = std::current_exception();
+        }
+      },
+      [&done] { done.fire(); });
+  co_await done.wait();
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 // --- The journal

@@ -23,7 +23,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,7 +42,6 @@
 #include "base/owner_thread.h"
 #include "broker/context/broker_context.h"
 #include "broker/context/ledger.h"
-#include "broker/context/one_shot_event.h"
 #include "broker/context/step_queue.h"
 #include "purgatory/purgatory.h"
 #include "purgatory/watch_list.h"
@@ -116,6 +114,9 @@ class ShardContext {
   // Runs `work` on the pool, and returns or throws its result here.
   template <typename F>
   boost::asio::awaitable<decltype(std::declval<F>()())> blocking(F work);
+  // The same for work that keeps its result itself, compiled once for all: blocking() stands on it.
+  // `work` lives in the frame that waits.
+  boost::asio::awaitable<void> run_on_pool(std::move_only_function<void()>& work);
 
   // --- The journal
 
@@ -281,28 +282,13 @@ class ShardContext {
 
 template <typename F>
 boost::asio::awaitable<decltype(std::declval<F>()())> ShardContext::blocking(F work) {
-  struct Outcome {
-    std::optional<decltype(work())> value;
-    std::exception_ptr thrown;
+  std::optional<decltype(work())> value;
+  std::move_only_function<void()> call = [&work, &value] {
+    F own = std::move(work);  // What it holds is freed on the pool.
+    value.emplace(own());
   };
-  OneShotEvent done;
-  Outcome outcome;
-  auto guarded = [work = std::move(work)]() mutable {
-    Outcome out;
-    try {
-      out.value.emplace(work());
-    } catch (...) {
-      out.thrown = std::current_exception();
-    }
-    return out;
-  };
-  background().run(std::move(guarded), [&](Outcome out) {
-    outcome = std::move(out);
-    done.fire();
-  });
-  co_await done.wait();
-  if (outcome.thrown) std::rethrow_exception(outcome.thrown);
-  co_return std::move(*outcome.value);
+  co_await run_on_pool(call);
+  co_return std::move(*value);
 }
 
 }  // namespace tarry::broker

@@ -418,7 +418,7 @@ asio::awaitable<Answer> look_and_wait_for(Shard& home, RequestContext context,
   std::optional<purgatory::Tick> deadline;  // The deadline, counted from the first look.
   for (;;) {
     std::optional<DelayedFetch> waiting;
-    Shard* elsewhere = nullptr;  // Where all of its partitions are, if that is not here.
+    Shard* elsewhere = nullptr;  // All of its partitions are there; null: here, or on several.
     {
       protocol::FetchResponse response;
       Result<FetchPlan> plan;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include <fmt/core.h>
@@ -112,12 +113,13 @@ boost::asio::awaitable<Answer> answer_on_pool(RequestContext& context, Request r
   const auto wait = throttle_request(context);
   if constexpr (requires { response.throttle_time_ms; })
     response.throttle_time_ms = static_cast<std::int32_t>(wait.count());
-  auto work = [&context, request = std::move(request), response = std::move(response)]() mutable {
+  Answer answer;
+  std::move_only_function<void()> work = [&] {
     [[maybe_unused]] const auto asked = std::move(request);  // They go with the end of this block.
     const auto told = std::move(response);
-    return context.out_of_memory ? out_of_memory(context) : answer_with(context, told);
+    answer = context.out_of_memory ? out_of_memory(context) : answer_with(context, told);
   };
-  Answer answer = co_await context.shard.blocking(std::move(work));
+  co_await context.shard.run_on_pool(work);
   answer.mute = wait;
   co_return answer;
 }
@@ -128,8 +130,8 @@ boost::asio::awaitable<Answer> run(RequestContext context) {
   const bool is_large = context.header.body.size() > decoded_here;
   Result<Request> request = Request();
   if (is_large) {
-    auto work = [&context] { return decode_request<Request>(context); };
-    request = co_await context.shard.blocking(std::move(work));
+    std::move_only_function<void()> work = [&] { request = decode_request<Request>(context); };
+    co_await context.shard.run_on_pool(work);
   } else {
     request = decode_request<Request>(context);
   }

@@ -4,7 +4,7 @@
 #include <exception>
 #include <memory>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "records/batch_builder.h"
 

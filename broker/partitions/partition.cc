@@ -490,7 +490,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   LogBatch logged = log_batch(arrival, checked, accepted, now);
   const bool appends_nothing = logged.bytes.empty();
   Appended out;
-  // Where all n records are delayed the log gives no offset, and the answer is -n.
+  // If all n records are delayed the log gives no offset, and the answer is -n.
   out.base_offset = appends_nothing ? -static_cast<Offset>(checked.batch.count) : logged.base;
   if (!appends_nothing && config.timestamp_type == TimestampType::log_append_time)
     out.log_append_time = logged.max_timestamp;

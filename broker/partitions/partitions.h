@@ -65,7 +65,7 @@ class Partitions {
     return open_;
   }
 
-  // Those that cannot be used: damaged, until the next start, or not opened when it was last tried.
+  // One that cannot be used: damaged, until the next start, or not opened when it was last tried.
   struct OutOfService {
     TopicPartition id;
     std::string reason;
@@ -115,7 +115,7 @@ class Partitions {
   ShardContext& shard_;
   PartitionHost& host_;
   Map open_;
-  std::unordered_map<TopicPartition, Opening> opening_;       // Those that are visited, too.
+  std::unordered_map<TopicPartition, Opening> opening_;       // The visited ones, too.
   std::unordered_map<TopicPartition, std::string> unopened_;  // With the reason that was logged.
   std::unordered_map<TopicPartition, std::string> out_of_service_;  // The damaged; with the reason.
   // A partition of a deleted topic.  Completions of journal records before `appended` point to it.

@@ -5,15 +5,13 @@
 #include <optional>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "base/ascii_case.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace tarry::broker {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::size_t max_user_bytes = 1024;
 // The year 9999, past which a time cannot be written.
@@ -25,7 +23,7 @@ Result<Json> parse_object(std::string_view part, std::string_view what) {
   // Nothing of it is verified yet, and the parser has no bound of its own.
   if (text.empty() || is_nested_too_deep(text))
     return fail(Errc::invalid, fmt::format("the token's {} cannot be read", what));
-  auto json = Json::parse(text, nullptr, false);
+  auto json = parse_json(text);
   if (!json.is_object())
     return fail(Errc::invalid, fmt::format("the token's {} is not a JSON object", what));
   return json;

@@ -11,17 +11,15 @@
 #include <utility>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "base/base64.h"
 #include "base/bytes.h"
 #include "base/free_by.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace tarry::broker {
 namespace {
-
-using Json = nlohmann::json;
 
 using KeyPtr = std::unique_ptr<EVP_PKEY, FreeBy<EVP_PKEY_free>>;
 using NumberPtr = std::unique_ptr<BIGNUM, FreeBy<BN_free>>;
@@ -143,7 +141,7 @@ Result<std::shared_ptr<const JsonWebKeys>> JsonWebKeys::parse(std::string_view t
   if (text.size() > max_key_file_bytes || is_nested_too_deep(text))
     return fail(Errc::invalid, fmt::format("it has more than {} bytes, or is nested deeper than {}",
                                            max_key_file_bytes, max_json_depth));
-  const auto json = Json::parse(text, nullptr, false);
+  const auto json = parse_json(text);
   const auto keys = json.is_object() ? json.find("keys") : json.end();
   if (!json.is_object() || keys == json.end() || !keys->is_array() || keys->size() > max_keys)
     return fail(Errc::invalid, "it is not a JWKS: an object with an array `keys` is expected");

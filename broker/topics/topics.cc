@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <exception>
+#include <string>
 #include <utility>
 
 #include <fmt/core.h>
@@ -28,7 +29,7 @@ std::unexpected<TopicRefusal> unknown_topic(std::string_view name) {
 }  // namespace
 
 std::string directory_limit_error(std::string_view topic, std::int32_t partitions) {
-  const auto longest = fmt::formatted_size("{}-{}", topic, partitions - 1);
+  const std::size_t longest = topic.size() + 1 + std::to_string(partitions - 1).size();
   if (longest <= NAME_MAX) return {};
   return fmt::format(
       "Topic '{}' cannot have {} partitions: the directory name of the last one would have {} "

@@ -1,10 +1,10 @@
 #include "broker/views/clients.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "broker/broker.h"
 #include "broker/context/connection.h"
+#include "broker/views/each_shard.h"
 
 namespace tarry::broker {
 namespace {
@@ -33,20 +33,17 @@ ClientStatus status_of_client(const Shard& shard, Connection& connection) {
 
 asio::awaitable<Clients> newest_clients(Broker& broker, Shard& here, std::size_t limit) {
   Clients clients;
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
-    Shard& shard = broker.shard(i);
-    auto work = [&shard, &clients, limit]() -> asio::awaitable<void> {
-      clients.total += shard.counters.connections;
-      std::size_t told = 0;
-      for (auto& connection : shard.clients) {
-        // The newest stand first, so no more of one shard can be among the newest of all.
-        if (told++ == limit) break;
-        clients.newest.push_back(status_of_client(shard, connection));
-      }
-      co_return;
-    };
-    co_await broker.on(here, shard, std::move(work));
-  }
+  const auto take = [&clients, limit](Shard& shard) -> asio::awaitable<void> {
+    clients.total += shard.counters.connections;
+    std::size_t told = 0;
+    for (auto& connection : shard.clients) {
+      // The newest stand first, so no more of one shard can be among the newest of all.
+      if (told++ == limit) break;
+      clients.newest.push_back(status_of_client(shard, connection));
+    }
+    co_return;
+  };
+  co_await on_each_shard(broker, here, take);
   std::ranges::stable_sort(clients.newest, {}, &ClientStatus::age);
   if (clients.newest.size() > limit) clients.newest.resize(limit);
   co_return clients;

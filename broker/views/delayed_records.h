@@ -1,10 +1,10 @@
 #pragma once
 
-// The admin's operations on pending records: list and count them, show one and its past, cancel,
-// move or deliver it.
+// The admin's operations on pending records: list them, show one and its past, cancel, move or
+// deliver it.  (delayed_counts.h counts them.)
 //
 //   GET /delayed            --> list_delayed()     a page in due order: every shard writes what it
-//   GET /delayed/count      --> count_delayed()    has to the store, which is read on the pool, in
+//                                                  has to the store, which is read on the pool, in
 //                                                  pieces; for an exact id engines are asked
 //   GET /delayed/T/ID       --> find_delayed()     in which partitions of T, and the records: each
 //   GET /delayed/T/ID/trace --> trace_delayed()    partition's own engine is asked
@@ -17,9 +17,6 @@
 // Everything here starts and ends on the thread of `here`.  Errors are the world's (the store
 // cannot be read, the journal not written); "there is no such record" is none.
 
-#include <chrono>
-#include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -119,21 +116,6 @@ boost::asio::awaitable<Result<FoundDelayed>> find_delayed(Broker& broker, Shard&
 boost::asio::awaitable<Result<std::optional<DelayedRecord>>> find_by_handle(Broker& broker,
                                                                             Shard& here,
                                                                             std::string handle);
-
-// How many records are due in each stretch of `by`, counted from 1970 in UTC.  By hours or days,
-// and of all partitions, it is known without reading records that are due within a year, but for
-// those of the hours in which the query's time begins and ends.
-struct DelayedCounts {
-  std::uint64_t total = 0;
-  std::map<WallTime, std::uint64_t> counts;  // By its beginning; no stretch is empty.
-};
-// Errc::too_large: more than max_delayed_counts stretches.  Only the topic, partition, from and
-// until of `query` count.  `written`: write_pending() was called just before.
-inline constexpr std::size_t max_delayed_counts = 100'000;
-boost::asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
-                                                            DelayedQuery query,
-                                                            std::chrono::milliseconds by,
-                                                            bool written = false);
 
 struct PartitionEvent {
   using Kind = storage::ScheduleEvent::Kind;

@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
 
 #include "broker/broker.h"
+#include "broker/views/each_shard.h"
 #include "storage/bucket.h"
 #include "storage/bucket_store.h"
 
@@ -56,11 +56,8 @@ asio::awaitable<void> look_at_near(Shard& shard, WallTime until, milliseconds by
 asio::awaitable<NearDue> near_due(Broker& broker, Shard& here, WallTime until, milliseconds by) {
   NearDue out;
   out.known_until = until;
-  for (std::size_t i = 0; i < broker.shard_count();
-       ++i) {  // One after the other: they share `out`.
-    Shard& shard = broker.shard(i);
-    co_await broker.on(here, shard, [&] { return look_at_near(shard, until, by, out); });
-  }
+  const auto look = [&](Shard& shard) { return look_at_near(shard, until, by, out); };
+  co_await on_each_shard(broker, here, look);
   co_return out;
 }
 

@@ -10,6 +10,7 @@
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
+#include "broker/views/each_shard.h"
 #include "broker/views/status.h"
 
 namespace tarry::broker {
@@ -255,11 +256,11 @@ asio::awaitable<std::vector<GroupSummary>> merged(Shard& here,
 }  // namespace
 
 asio::awaitable<std::vector<GroupSummary>> group_summaries(Broker& broker, Shard& here) {
-  std::vector<std::vector<GroupSummary>> of_shards;
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
-    auto work = [&shard = broker.shard(i)] { return summaries_of(shard); };
-    of_shards.push_back(co_await broker.on(here, broker.shard(i), std::move(work)));
-  }
+  std::vector<std::vector<GroupSummary>> of_shards(broker.shard_count());
+  const auto take = [&of_shards](Shard& shard) -> asio::awaitable<void> {
+    of_shards[shard.index()] = co_await summaries_of(shard);
+  };
+  co_await on_each_shard(broker, here, take);
   co_return co_await merged(here, std::move(of_shards));
 }
 

@@ -13,6 +13,7 @@
 #include "broker/broker.h"
 #include "broker/groups/groups.h"
 #include "broker/partitions/topic_lags.h"
+#include "broker/views/each_shard.h"
 #include "broker/views/status.h"
 
 namespace tarry::broker {
@@ -112,11 +113,8 @@ std::vector<RawOffset> sorted(const storage::TopicsImage& topics, RawGroups& raw
 
 asio::awaitable<GroupSeries> group_series(Broker& broker, Shard& here, std::size_t max_series) {
   auto raw = std::make_shared<RawGroups>();
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
-    Shard& shard = broker.shard(i);
-    auto work = [&shard, &to = *raw] { return take_groups(shard, to); };
-    co_await broker.on(here, shard, std::move(work));
-  }
+  const auto take = [&to = *raw](Shard& shard) { return take_groups(shard, to); };
+  co_await on_each_shard(broker, here, take);
   const auto topics = broker.topics().image();
   // Named and moved: g++ 12 destroys a temporary callable twice (GCC bug 99576).
   auto sort = [raw, topics] { return sorted(*topics, *raw); };
@@ -201,11 +199,8 @@ TopicSeries series_of(const storage::TopicsImage& topics, const Lags& lags,
 
 asio::awaitable<TopicSeries> topic_series(Broker& broker, Shard& here, std::size_t max_series) {
   const auto lags = std::make_shared<Lags>();
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
-    Shard& shard = broker.shard(i);
-    auto work = [&shard, &to = *lags] { return take_lags(shard, to); };
-    co_await broker.on(here, shard, std::move(work));
-  }
+  const auto take = [&to = *lags](Shard& shard) { return take_lags(shard, to); };
+  co_await on_each_shard(broker, here, take);
   auto work = [topics = broker.topics().image(), lags, &counts = broker.pending_counts(),
                max_series] { return series_of(*topics, *lags, counts, max_series); };
   co_return co_await here.blocking(std::move(work));

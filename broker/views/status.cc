@@ -7,10 +7,13 @@
 #include <system_error>
 #include <utility>
 
+#include <boost/asio/use_awaitable.hpp>
+
 #include "broker/broker.h"
 #include "broker/context/cancellation_token.h"
 #include "broker/context/countdown.h"
 #include "broker/scatter.h"
+#include "broker/views/each_shard.h"
 
 namespace tarry::broker {
 namespace {
@@ -174,15 +177,12 @@ ShardStatus status_of(Shard& shard) {
 
 asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& here) {
   std::vector<ShardStatus> statuses(broker.shard_count());
-  for (std::size_t i = 0; i < statuses.size(); ++i) {
-    Shard& shard = broker.shard(i);
-    // Written where it belongs: its histograms are too large for the frames of coroutines.
-    auto work = [&shard, &status = statuses[i]]() -> asio::awaitable<void> {
-      status = status_of(shard);
-      co_return;
-    };
-    co_await broker.on(here, shard, std::move(work));
-  }
+  // Written where it belongs: its histograms are too large for the frames of coroutines.
+  const auto look = [&statuses](Shard& shard) -> asio::awaitable<void> {
+    statuses[shard.index()] = status_of(shard);
+    co_return;
+  };
+  co_await on_each_shard(broker, here, look);
   co_return statuses;
 }
 
@@ -225,14 +225,12 @@ asio::awaitable<Result<storage::BucketStore::LevelSizes>> pending_levels(Broker&
 
 asio::awaitable<storage::LevelSlots> memory_slots(Broker& broker, Shard& here) {
   auto all = storage::level_slots(broker.clock().wall());
-  for (std::size_t i = 0; i < broker.shard_count(); ++i) {
-    Shard& shard = broker.shard(i);
-    auto work = [&shard]() -> asio::awaitable<storage::LevelSlots> {
-      co_return shard.engine().slots();
-    };
-    const auto slots = co_await broker.on(here, shard, std::move(work));
+  const auto merge = [&all](Shard& shard) -> asio::awaitable<void> {
+    const auto slots = shard.engine().slots();
     for (std::size_t level = 0; level < all.size(); ++level) all[level].merge(slots[level]);
-  }
+    co_return;
+  };
+  co_await on_each_shard(broker, here, merge);
   co_return all;
 }
 
@@ -242,7 +240,7 @@ BytesOnDisk bytes_on_disk(const Broker& broker) {
   const std::string journals = config.data_directory + "/journal/";
   BytesOnDisk bytes;
   add_files(config.data_directory, logs, journals, bytes);
-  // Where it lies in the data directory it was counted there.
+  // If it lies in the data directory it was counted there.
   if (!config.log_directory.starts_with(config.data_directory + "/"))
     add_files(config.log_directory, logs, journals, bytes);
   return bytes;

@@ -31,7 +31,7 @@ class Shard;
 
 class TopicsCount {
  public:
-  // Of the time from `from` until before `until`.
+  // Counts the time from `from` until before `until`.
   TopicsCount(Broker& broker, Shard& here, WallTime from, WallTime until)
       : broker_(broker), here_(here), from_(from), until_(until) {}
 
@@ -53,7 +53,7 @@ class TopicsCount {
   std::map<TopicId, std::uint64_t> totals_;
   // To be read, each with the topics that are counted by it; months come first.
   std::map<storage::Bucket, std::set<TopicId>> unread_;
-  std::optional<WallTime> next_;  // Where the first of them goes on.
+  std::optional<WallTime> next_;  // The first of them goes on there.
 };
 
 }  // namespace tarry::broker

@@ -396,7 +396,7 @@ class Production {
   std::uint64_t accepted_ = 0, refused_ = 0;
   WallTime first_sent_{};
   std::optional<ScheduleSummary> scheduled_;    // Empty: every record has its offset.
-  std::optional<PartitionIndex> scheduled_in_;  // Where the last of these went.
+  std::optional<PartitionIndex> scheduled_in_;  // The last of these went there.
   std::optional<std::pair<std::uint64_t, std::string>> first_error_;
   std::optional<std::pair<std::optional<std::string>, std::string>> held_;  // Key and value.
   bool several_of_one_id_ = false;

@@ -87,7 +87,7 @@ class KafkaConsumer {
   // record.
   std::map<PartitionIndex, Offset> next_;
   std::set<PartitionIndex> begun_;        // The partitions that have brought a record.
-  std::set<PartitionIndex> at_end_;       // Those whose end take() has reached.
+  std::set<PartitionIndex> at_end_;       // take() has reached their ends.
   KafkaMessage last_;                     // The record that next() gave last views it.
   std::vector<std::string_view> values_;  // The values of take(), kept for their memory.
 };

@@ -1,6 +1,7 @@
 // tarry.delay.invalid=dead-letter: bad records go to NAME.invalid, the rest of their batch stays.
 
 #include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include <string>
 #include <utility>

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -554,7 +555,7 @@ TEST_SUITE("delayed records") {
   }
 
   TEST_CASE(
-      "what was delivered to a topic that is deleted meanwhile holds up no delivery until the next "
+      "a delivery to a topic that is deleted meanwhile holds up no other delivery until the next "
       "checkpoint by time") {
     World world({.configure = [](BrokerConfig& config) { config.tail_bytes = 65'536; }});
     create_topic(world, "t", 8);

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include "broker/groups/groups.h"
 #include "broker/views/group_status.h"

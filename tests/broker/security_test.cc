@@ -218,7 +218,7 @@ TEST_SUITE("security") {
     CHECK(wait("/10.0.0.2") == 100ms);
   }
 
-  TEST_CASE("of too many addresses the one that has not failed for the longest time is forgotten") {
+  TEST_CASE("among too many addresses the one whose last failure is the oldest is forgotten") {
     FailedLogins failed;
     MonoTime now = MonoTime{} + 1h;
     const auto wait = [&](int number) {

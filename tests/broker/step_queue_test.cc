@@ -47,7 +47,7 @@ TEST_SUITE("step_queue") {
     CHECK(world.steps.waiting() == 0);
   }
 
-  TEST_CASE("what becomes ready waits for one step, however many long requests there are") {
+  TEST_CASE("a request that becomes ready waits for one step, however many long ones there are") {
     StepsWorld world;
     for (char name = 'a'; name <= 'z'; ++name) world.begin(name, 2);
     // Until the first step has been taken; then something short comes in.

@@ -1,6 +1,7 @@
 // Topics: created, described, altered, deleted.
 
 #include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
 
 #include <new>
 

@@ -103,7 +103,7 @@ TEST_SUITE("bucket tier lane") {
     CHECK(world.failed_with.empty());
   }
 
-  TEST_CASE("what is adopted from another number of shards asks for flushes of the store") {
+  TEST_CASE("records adopted from another number of shards ask for flushes of the store") {
     BucketTier::Options options;
     options.memory_bytes = 4u << 20;
     options.flush_bytes = 2u << 20;

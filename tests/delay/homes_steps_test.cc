@@ -102,7 +102,7 @@ TEST_SUITE("homes") {
     }
   }
 
-  TEST_CASE("what is far again when the horizon moves back leaves in steps, and is counted once") {
+  TEST_CASE("records that are far again when the horizon moves back leave in steps, counted once") {
     ManyChunks many;
     CHECK(many.evict_all(many.horizon(100), 10) == 0);
     many.homes.pulled_back(many.horizon(100), many.horizon(40));

@@ -57,7 +57,7 @@ TEST_SUITE("long batches") {
     CHECK(host.log(jobs).size() == 2'000);
   }
 
-  TEST_CASE("what a long batch replaces leaves in many turns, and its commit encodes none of it") {
+  TEST_CASE("records that a long batch replaces leave in many turns, and its commit encodes none") {
     TestHost host;
     host.checks_store = false;
     REQUIRE(host.produce(jobs, many(2'000, "1h", "id")).has_value());
@@ -140,8 +140,7 @@ TEST_SUITE("long batches") {
     CHECK(host.values(jobs).at(1) == "new");
   }
 
-  TEST_CASE(
-      "who looks up a record of a batch that is not applied yet waits, and is told the truth") {
+  TEST_CASE("a look-up of a record of a batch that is not applied yet waits, and tells the truth") {
     TestHost host;
     host.checks_store = false;
     host.schedule(jobs, "before", "2h", "order-1499");

@@ -33,7 +33,7 @@ void park_many(TestHost& host, const TopicPartition& partition, int count, const
 
 TEST_SUITE("out of service") {
   TEST_CASE(
-      "what is due in a partition that is out of service takes no memory from the others, and is "
+      "due records of a partition that is out of service take no memory from the others, and is "
       "delivered once after the next start") {
     TestHost host(little_memory());
     host.out_of_service.insert(orders);
@@ -80,7 +80,7 @@ TEST_SUITE("out of service") {
   }
 
   TEST_CASE(
-      "what happens to the records of a partition that is out of service is not answered wrongly") {
+      "questions about records of a partition that is out of service are not answered wrongly") {
     TestHost host;
     host.schedule(orders, "a", "100000", "id");
     host.schedule(orders, "b", "3600000", "later");

@@ -152,16 +152,8 @@ class Consumer(threading.Thread):
                 time.sleep(0.02)
 
 
-def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0):
-    """Runs it; returns the report as a dict."""
-    chance = random.Random(seed)
-    tell(f"seed {seed}: {records} delayed records of two clients, {kills} kills, in {directory}")
-    settings = {"tarry.checkpoint.interval.ms": 150, "tarry.delay.memory.bytes": 16 << 20}
-    broker = harness.Broker(binary, directory, settings=settings).start()
-    with broker.client() as client:
-        topic = client.create_topic("killed", partitions=PARTITIONS)
-    due_of = {}
-
+def producers_of(broker, topic, records, seconds, chance, due_of):
+    """Two clients' delayed records, plain ones beside them, records with an owner, and those that are far away."""
     def delayed(name, own):
         def messages():
             for number in range(records // 2):
@@ -192,16 +184,15 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0
                                                   "x-schedule-id": name.decode()}, name + more
 
     rate = records / 2 / seconds
-    producers = [Producer(broker, topic, "a", delayed("a", random.Random(chance.random())), rate),
-                 Producer(broker, topic, "b", delayed("b", random.Random(chance.random())), rate),
-                 Producer(broker, topic, "beside", beside, records / seconds),
-                 Producer(broker, topic, "paid", paid, rate), Producer(broker, topic, "far", far, 1.2 * records / seconds)]
-    owner = Owner(broker, topic, producers[-2:], random.Random(chance.random()))
-    consumers = [Consumer(broker, topic, partition) for partition in range(PARTITIONS)]
-    for thread in producers + consumers + [owner]:
-        thread.start()
+    return [Producer(broker, topic, "a", delayed("a", random.Random(chance.random())), rate),
+            Producer(broker, topic, "b", delayed("b", random.Random(chance.random())), rate),
+            Producer(broker, topic, "beside", beside, records / seconds),
+            Producer(broker, topic, "paid", paid, rate), Producer(broker, topic, "far", far, 1.2 * records / seconds)]
 
-    started, slowest, done, in_start = time.monotonic(), 0, 0, 0
+
+def kill_often(broker, kills, seconds, chance):
+    """Returns the kills, those of them in a start, and the slowest start in ms."""
+    slowest, done, in_start = 0, 0, 0
     while done < kills:
         time.sleep(chance.uniform(0.02, 2 * (seconds + 5) / kills))
         broker.kill()
@@ -213,13 +204,11 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0
             done, in_start = done + 1, in_start + 1
         broker.start(shards=chance.choice([1, 2, 2, 3]))
         slowest = max(slowest, broker.start_ms)
-    for thread in producers:
-        thread.join(180)
-    owner.going = False
-    owner.join(30)
-    failed = [text for producer in producers for text in producer.failed]
-    expected = sum(len(producer.acknowledged) for producer in producers[:-1])
-    expected -= sum(told == "cancelled" and name.startswith(b"paid") for name, told in owner.told.items())
+    return done, in_start, slowest
+
+
+def log_when_all_has_come(broker, topic, consumers, expected):
+    """Waits for `expected` records and for the consumers; returns the records of each partition."""
     with broker.client() as client:
         # All are due within 6 s of the last; what is lost is not waited for.
         deadline = time.monotonic() + 20
@@ -232,26 +221,11 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0
         for consumer in consumers:
             consumer.going = False
             consumer.join(10)
-        log = {p: [rec for each in client.everything(topic, p) for rec in each.records] for p in range(PARTITIONS)}
+        return {p: [rec for each in client.everything(topic, p) for rec in each.records] for p in range(PARTITIONS)}
 
-    counted = collections.Counter(rec.key or rec.value for recs in log.values() for rec in recs)
-    in_log = dict(counted)
-    counted.update(all_pending(broker, topic))
-    acknowledged = {}
-    for producer in producers:
-        acknowledged.update(producer.acknowledged)
-    taken_out = chance.sample(sorted(name for name in acknowledged if counted[name]), lose)
-    for name in taken_out:
-        counted[name] = 0
-    # What ended otherwise than by its delivery.
-    ended = {name for name, told in owner.told.items() if told == "cancelled"}
-    ended |= {name[:-1] for name in acknowledged if name.endswith(b"+")}
-    unsure = {name for name, told in owner.told.items() if told == "?"}
-    lost = [name for name in acknowledged if not counted[name] and name not in ended and name not in unsure]
-    undone = [name for name in ended if counted[name]]
-    undone += [(name, told) for name, told in owner.told.items()
-               if told == "unknown" or told == "already_delivered" and name not in in_log]
-    twice = [value for value, count in counted.items() if count > 1]
+
+def wrong_deliveries(log, consumers, due_of, acknowledged):
+    """Returns what left early, out of order, or not as a consumer has seen it, and all lags."""
     early, order, taken = [], [], [consumer.problem for consumer in consumers if consumer.problem]
     lags = []
     for partition, recs in log.items():
@@ -273,8 +247,56 @@ def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0
             if last.get((client, due), -1) > int(number):
                 order.append((partition, rec.offset, rec.value))
             last[client, due] = int(number)
+    return early, order, taken, sorted(lags)
+
+
+def torture(binary, directory, records, kills, seed, seconds, tell=print, lose=0):
+    """Runs it; returns the report as a dict."""
+    chance = random.Random(seed)
+    tell(f"seed {seed}: {records} delayed records of two clients, {kills} kills, in {directory}")
+    settings = {"tarry.checkpoint.interval.ms": 150, "tarry.delay.memory.bytes": 16 << 20}
+    broker = harness.Broker(binary, directory, settings=settings).start()
+    with broker.client() as client:
+        topic = client.create_topic("killed", partitions=PARTITIONS)
+    due_of = {}
+
+    producers = producers_of(broker, topic, records, seconds, chance, due_of)
+    owner = Owner(broker, topic, producers[-2:], random.Random(chance.random()))
+    consumers = [Consumer(broker, topic, partition) for partition in range(PARTITIONS)]
+    for thread in producers + consumers + [owner]:
+        thread.start()
+
+    started = time.monotonic()
+    done, in_start, slowest = kill_often(broker, kills, seconds, chance)
+    for thread in producers:
+        thread.join(180)
+    owner.going = False
+    owner.join(30)
+    failed = [text for producer in producers for text in producer.failed]
+    expected = sum(len(producer.acknowledged) for producer in producers[:-1])
+    expected -= sum(told == "cancelled" and name.startswith(b"paid") for name, told in owner.told.items())
+    log = log_when_all_has_come(broker, topic, consumers, expected)
+
+    counted = collections.Counter(rec.key or rec.value for recs in log.values() for rec in recs)
+    in_log = dict(counted)
+    counted.update(all_pending(broker, topic))
+    acknowledged = {}
+    for producer in producers:
+        acknowledged.update(producer.acknowledged)
+    taken_out = chance.sample(sorted(name for name in acknowledged if counted[name]), lose)
+    for name in taken_out:
+        counted[name] = 0
+    # What ended otherwise than by its delivery.
+    ended = {name for name, told in owner.told.items() if told == "cancelled"}
+    ended |= {name[:-1] for name in acknowledged if name.endswith(b"+")}
+    unsure = {name for name, told in owner.told.items() if told == "?"}
+    lost = [name for name in acknowledged if not counted[name] and name not in ended and name not in unsure]
+    undone = [name for name in ended if counted[name]]
+    undone += [(name, told) for name, told in owner.told.items()
+               if told == "unknown" or told == "already_delivered" and name not in in_log]
+    twice = [value for value, count in counted.items() if count > 1]
+    early, order, taken, lags = wrong_deliveries(log, consumers, due_of, acknowledged)
     code = broker.stop()
-    lags.sort()
     report = {
         "seed": seed, "kills": done, "kills_in_start": in_start, "acknowledged": len(acknowledged), "in_log": sum(in_log.values()),
         "pending": sum(counted.values()) - sum(in_log.values()), "cancelled": sum(told == "cancelled" for told in owner.told.values()),

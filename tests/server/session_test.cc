@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <new>
 
+#include <boost/asio/co_spawn.hpp>
+
 #include "broker/handlers/delayed_fetch.h"
 #include "records/batch_builder.h"
 #include "server/listener_config.h"

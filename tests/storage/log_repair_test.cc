@@ -208,7 +208,8 @@ TEST_CASE("a log that is cut at its end still ends where it did") {
   }
 }
 
-TEST_CASE("where nothing tells the end, committed offsets do, but not any number of a client") {
+TEST_CASE(
+    "committed offsets tell the end where nothing else does, but not any number of a client") {
   DamagedLogFixture log;
   log.flip(90, records::field::magic);
   log.put(segment_path(repaired_directory, 50, ".index"), {});

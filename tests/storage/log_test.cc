@@ -1059,7 +1059,7 @@ TEST_CASE("a log that is deleted leaves nothing behind, and its name is free at 
   CHECK(f.log->end_offset() == 0);
 }
 
-TEST_CASE("what is on its way to a deleted log does not get into that of a topic named so since") {
+TEST_CASE("a flush on its way to a deleted log does not get into that of a topic named so since") {
   LogFixture f;
   f.config = {.segment_bytes = 300, .retention_bytes = 0};
   f.open();

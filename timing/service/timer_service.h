@@ -240,7 +240,7 @@ class TimerService {
   // The thread whose pass it is; no thread's between passes.
   std::atomic<std::thread::id> driver_{};
   std::atomic<bool> stopping_{false};
-  std::uint32_t first_shard_ = 0;  // Where the next pass begins; the driver's own.
+  std::uint32_t first_shard_ = 0;  // The next pass begins there; the driver's own.
   std::thread thread_;
 };
 
