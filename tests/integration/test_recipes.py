@@ -389,6 +389,30 @@ def _(ctx):
     assert [each["event"] for each in told["events"]].count("replaced") == 2, told
 
 
+def half_of_a_character(ctx, language):
+    broker, topic = ctx.broker(settings=SETTINGS), ctx.topic()
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    *before, program = language("retry")
+    text = program.read_text()
+    changed = re.sub(r"""(ValueError|Hopeless)\((['"])not an order['"]\)""", r"\1(\2half \\ud83d, not an order\2)", text)
+    assert changed != text and "half \\ud83d" in changed, changed
+    # Beside the program, whose modules it needs.
+    other = program.with_name(f"half_{program.name}") if language is node else ctx.directory / program.name
+    other.write_text(changed)
+    try:
+        run(*before, other, broker.brokers, topic, 100, within=60)
+    finally:
+        other.unlink()
+    dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
+    assert dead["nonsense"]["retry-error"] in ("half ?, not an order", "half \ufffd, not an order"), dead
+
+
+for language in (python, node):
+    case(f"the retry recipe in {language.__name__.capitalize()} sends a reason with half of a character as text, and goes on")(
+        lambda ctx, language=language: half_of_a_character(ctx, language))
+
+
 @case("docs/recipes.md links every program, shows only lines that a program has, and gives their own commands")
 def _(ctx):
     page = (ROOT / "docs/recipes.md").read_text()
