@@ -522,6 +522,18 @@ def _(ctx):
     xml.etree.ElementTree.fromstring(tour.draw_top(screen))
 
 
+@case("each claim about another broker in the tables of docs/comparison.md has a source, in its cell or on a name of its row")
+def _(ctx):
+    page = (ROOT / "docs/comparison.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for title in ("What each can do", "If you have Kafka already")
+            for line in page.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines() if line.startswith("| ")]
+    others = [row for row in rows if row[0] and not row[0].startswith("**Tarry**")]
+    assert len(others) >= 12, rows
+    without = [(row[0], cell) for row in others for cell in row[1:]
+               if "](https://" not in row[0] + cell and not re.fullmatch("no|none found|not proposed", cell)]
+    assert not without, without
+
+
 @case("scripts/docs builds the documentation as a site without a warning, and each of its links has a target")
 def _(ctx):
     for picture in sorted((ROOT / "docs").glob("*.svg")):
