@@ -188,7 +188,9 @@ def take_pictures(page, directory):
         page.search("")
         page.go(view)
         time.sleep(3)
-        shoot(f"{view}-{colours}", height=900)
+        # What takes memory and disk is below the charts.
+        shoot(f"{view}-{colours}", height=1600 if view == "shards" else 900)
+
     def open_order():
         page.go("pending")
         page.search("id:order-47*")
