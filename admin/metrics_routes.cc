@@ -183,6 +183,7 @@ asio::awaitable<Reply> get_metrics(Call& call) {
   all.disk.report(text);
   report_space(all.disk.file_systems, context.here.config().disk_reserve_bytes, text);
   all.pending_files.report(text);
+  all.databases.report(text);
   all.process.report(text);
   all.memory.report(text);
   all.backup.report(text);

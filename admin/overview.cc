@@ -50,6 +50,7 @@ std::vector<FileSystem> file_systems(const broker::BrokerIdentity& broker) {
 struct Machine {
   ProcessStatus process;
   DiskStatus disk;
+  broker::DatabaseMemory databases;
 };
 
 asio::awaitable<Machine> read_process_status(Context& context) {
@@ -64,7 +65,8 @@ asio::awaitable<Machine> read_process_status(Context& context) {
   auto machine = co_await context.here.blocking([&broker = context.broker, stale] {
     return Machine{process_status(),
                    {stale ? broker::bytes_on_disk(broker) : broker::BytesOnDisk{},
-                    file_systems(broker.identity())}};
+                    file_systems(broker.identity())},
+                   broker::database_memory(broker)};
   });
   if (stale) {
     use.bytes = machine.disk.files.all;
@@ -149,6 +151,7 @@ asio::awaitable<Overview> overview(Context& context) {
   const auto machine = co_await read_process_status(context);
   overview.disk = machine.disk;
   overview.process = machine.process;
+  overview.databases = machine.databases;
   overview.shards = co_await broker::shard_statuses(context.broker, context.here);
   overview.pending = co_await pending_status(context, overview.shards);
   overview.pending_files = co_await broker::pending_files(context.broker, context.here);

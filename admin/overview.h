@@ -77,6 +77,7 @@ struct Overview {
   std::vector<broker::ShardStatus> shards;
   PendingStatus pending;
   broker::PendingFiles pending_files;
+  broker::DatabaseMemory databases;
   TopicTotals topics;
   DiskStatus disk;
   ProcessStatus process;

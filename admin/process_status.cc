@@ -36,6 +36,10 @@ void ProcessStatus::report(MetricSink& sink) const {
               "Freed pieces of memory for requests, journals and reads that are kept for reuse.",
               "blocks_kept_bytes"},
              blocks_kept_bytes);
+  sink.gauge({"process_resident_file_bytes",
+              "Resident memory of mapped files: the code of the program and of its libraries.",
+              "program_bytes"},
+             program_bytes);
 }
 
 double process_cpu_seconds() {
@@ -47,10 +51,14 @@ double process_cpu_seconds() {
 ProcessStatus process_status() {
   ProcessStatus status;
   if (std::FILE* file = std::fopen("/proc/self/statm", "re")) {
-    unsigned long long size = 0, resident = 0;
-    // In pages: the size of the address space, then the part of it that is in memory.
-    if (std::fscanf(file, "%llu %llu", &size, &resident) == 2)
-      status.rss_bytes = resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    unsigned long long size = 0, resident = 0, of_files = 0;
+    // In pages: the size of the address space, then the part of it that is in memory, and of that
+    // the part that belongs to files.
+    if (std::fscanf(file, "%llu %llu %llu", &size, &resident, &of_files) == 3) {
+      const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+      status.rss_bytes = resident * page_bytes;
+      status.program_bytes = of_files * page_bytes;
+    }
     std::fclose(file);
   }
   status.cpu_seconds = process_cpu_seconds();

@@ -13,10 +13,11 @@ struct ProcessStatus {
   std::uint64_t rss_bytes = 0;
   double cpu_seconds = 0;  // User and system, since the process began.
   std::uint64_t open_fds = 0;
-  // Parts of what is resident: of the allocator, and of blocks (base/block.h).
+  // Parts of what is resident: of the allocator, of blocks (base/block.h), and of mapped files.
   std::uint64_t heap_used_bytes = 0;
   std::uint64_t heap_kept_bytes = 0;
   std::uint64_t blocks_kept_bytes = 0;
+  std::uint64_t program_bytes = 0;
 
   void report(MetricSink& sink) const;
 };

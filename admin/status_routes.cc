@@ -114,6 +114,7 @@ Json storage_json(const Context& context, const Overview& all) {
   JsonFields storage;
   all.disk.report(storage);
   all.pending_files.report(storage);
+  all.databases.report(storage);
   for (const auto& shard : all.shards) shard.journal.report(storage);
   Json json = storage.object();
   // In /metrics each directory has figures of its own for these, so here they are no declared ones.

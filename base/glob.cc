@@ -1,5 +1,7 @@
 #include "base/glob.h"
 
+#include <utility>
+
 namespace tarry {
 namespace {
 
@@ -28,6 +30,20 @@ std::size_t behind_match(std::string_view pattern, std::size_t p, char c) {
   if (const std::size_t end = glob_class_end(pattern, p); end != 0)
     return has_member(pattern.substr(p + 1, end - p - 2), c) ? end : 0;
   return pattern[p] == '?' || pattern[p] == c ? p + 1 : 0;
+}
+
+// The text that the first elements of a pattern spell out, and the place of the one that does not.
+std::pair<std::string, std::size_t> spelt_out(std::string_view pattern) {
+  std::string text;
+  std::size_t at = 0;
+  while (at < pattern.size() && pattern[at] != '*' && pattern[at] != '?') {
+    const std::size_t end = glob_class_end(pattern, at);
+    // A class of one byte has it between its brackets; no negated one is as short.
+    if (end != 0 && end != at + 3) break;
+    text += pattern[end == 0 ? at : at + 1];
+    at = end == 0 ? at + 1 : end;
+  }
+  return {std::move(text), at};
 }
 
 }  // namespace
@@ -64,16 +80,13 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
 }
 
 std::optional<std::string> only_match(std::string_view pattern) {
-  std::string text;
-  for (std::size_t at = 0; at < pattern.size();) {
-    if (pattern[at] == '*' || pattern[at] == '?') return std::nullopt;
-    const std::size_t end = glob_class_end(pattern, at);
-    // A class of one byte has it between its brackets; no negated one is as short.
-    if (end != 0 && end != at + 3) return std::nullopt;
-    text += pattern[end == 0 ? at : at + 1];
-    at = end == 0 ? at + 1 : end;
-  }
-  return text;
+  auto [text, end] = spelt_out(pattern);
+  if (end != pattern.size()) return std::nullopt;
+  return std::move(text);
+}
+
+std::string common_beginning(std::string_view pattern) {
+  return spelt_out(pattern).first;
 }
 
 }  // namespace tarry

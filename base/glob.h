@@ -23,6 +23,10 @@ bool matches_glob(std::string_view pattern, std::string_view text);
 // its classes is one byte, as [*] is; empty: there may be several.
 std::optional<std::string> only_match(std::string_view pattern);
 
+// The bytes with which every match begins, as far as the pattern spells them out: order-4
+// of order-4*7.
+std::string common_beginning(std::string_view pattern);
+
 // The place behind the class that begins with the [ at `at`; 0: none begins there.
 std::size_t glob_class_end(std::string_view pattern, std::size_t at);
 

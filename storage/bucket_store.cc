@@ -500,6 +500,24 @@ Result<std::vector<ScheduleEvent>> BucketStore::id_events(const TopicPartition& 
   return std::move(*events);
 }
 
+Result<std::optional<std::vector<std::string>>> BucketStore::pending_ids(
+    const TopicPartition& partition, std::string_view prefix, std::size_t& rows) {
+  std::vector<std::string> out;
+  if (tables_->dropped()->contains(partition.topic)) return std::optional(std::move(out));
+  const Buffer from = id_row_key(partition, prefix);
+  const std::size_t before_id = from.size() - prefix.size();
+  BoundedIterator at(*tables_->rocks, bucket_family::ids, from, behind_prefix(from));
+  for (at.seek_to_first(); at.valid(); at.next()) {
+    if (rows == 0) return std::optional<std::vector<std::string>>();
+    --rows;
+    const auto last = decode_last_event(at.value());
+    if (!last) return tables_->bad_row(at.key());
+    if (last->is_pending()) out.emplace_back(as_text(at.key().subspan(before_id)));
+  }
+  if (auto status = at.status(); !status) return std::unexpected(status.error());
+  return std::optional(std::move(out));
+}
+
 Result<std::vector<std::optional<ScheduleEvent>>> BucketStore::last_events(
     const TopicPartition& partition, std::span<const std::string_view> ids) {
   // One call holds the values of all its keys in memory.

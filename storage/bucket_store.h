@@ -34,9 +34,8 @@
 // Threads: everything but hide_topic() blocks, and runs on a Background; at start on a shard's
 // thread too.  Different owners may call at the same time; an owner calls one function at a time,
 // but for those that tell of all owners or change none (flush(), page(), count(), counts(),
-// totals(), uses(), sizes(), levels(), reclaim(), id_events(), last_events(), hide_topic(),
-// drop_topic()).  Layout:
-// docs/formats/buckets.md.  Errors as Database has them.
+// totals(), uses(), sizes(), levels(), reclaim(), id_events(), last_events(), pending_ids(),
+// hide_topic(), drop_topic()).  Layout: docs/formats/buckets.md.  Errors as Database has them.
 
 #include <cstddef>
 #include <cstdint>
@@ -156,6 +155,12 @@ class BucketStore {
   // The last one of each of several ids; empty where the id is unknown.
   Result<std::vector<std::optional<ScheduleEvent>>> last_events(
       const TopicPartition& partition, std::span<const std::string_view> ids);
+  // The ids of a partition that begin with `prefix` and are pending, as far as that is written, in
+  // the order of their bytes.  Looks at no more than `rows` rows, and takes those that it has
+  // looked at from that number; empty: it was too small.
+  Result<std::optional<std::vector<std::string>>> pending_ids(const TopicPartition& partition,
+                                                              std::string_view prefix,
+                                                              std::size_t& rows);
   // The records on disk of `owner` that fit, in due order.  Reads one bucket after the other and
   // keeps the smallest ones of each.
   Result<PendingPage> page(const Owner& owner, const PendingQuery& query);

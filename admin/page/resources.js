@@ -5,32 +5,22 @@ import { visible } from "./dom.js";
 // Topics that are named; the others are one part.
 const named_topics = 8;
 
-// The names of further figures that a broker may have.
-const names = new Map([["database", "the store's database"], ["rocksdb", "the store's database"], ["allocator", "kept by the allocator"], ["ledger", "for clients"], ["pending", "pending records"]]);
-
-// "rocksdb_cache_bytes" is "the store's database: cache".
-function nameOf(key) {
-  const [first, ...rest] = key.replace(/_?bytes$/, "").split("_");
-  const known = names.get(first);
-  return known ? [known, rest.join(" ")].filter(Boolean).join(": ") : [first, ...rest].join(" ");
-}
-
 // What the broker counts of it, and the rest: the process has more than what is counted.
-export function memoryParts({ process, delayed, client_memory_bytes: clients }) {
+export function memoryParts({ process, delayed, storage, shards = [], client_memory_bytes: clients }) {
   const bodies = delayed.memory_bytes ?? 0;
   const counted = [
     { name: "for clients", bytes: clients, hint: "Requests, their decoded form and unread answers" },
     { name: "pending records: bodies", bytes: bodies, hint: "Of records that are due soon or wait to be written" },
     { name: "pending records: places", bytes: Math.max(0, (delayed.near_bytes ?? 0) - bodies), hint: "In the wheel, and of buckets on disk" },
+    { name: "newest records of logs", bytes: shards.reduce((sum, { log_tail_bytes: size }) => sum + (size ?? 0), 0), hint: "For consumers that read at the end, and those that are in no segment yet (tarry.log.tail.bytes, for each shard)" },
+    { name: "databases", bytes: storage?.database_memory_bytes ?? 0, hint: "Rows that are not written yet, cached blocks and open tables" },
+    { name: "the program", bytes: process.program_bytes ?? 0, hint: "Its code, and libraries" },
+    { name: "kept for reuse", bytes: (process.heap_kept_bytes ?? 0) + (process.blocks_kept_bytes ?? 0), hint: "Freed memory, most of which is given back after some seconds" },
   ];
   const rest = process.rss_bytes - counted.reduce((sum, { bytes }) => sum + bytes, 0);
   // Memory that was used and is free again may not be resident.
-  return [...counted, { name: "all else", bytes: Math.max(0, rest), hint: "The program, the database's tables and caches, indexes of logs, buffers, and what the allocator keeps for later" }];
+  return [...counted, { name: "all else", bytes: Math.max(0, rest), hint: "Connections, groups, topics, indexes of logs, buffers of the journals, segments that are read ahead" }];
 }
-
-// Further parts that the broker tells, which may be within those above.
-export const toldMemory = ({ memory }) => Object.entries(memory && typeof memory === "object" ? memory : {})
-  .filter(([key, value]) => typeof value === "number" && /bytes$/.test(key)).map(([key, bytes]) => ({ name: nameOf(key), bytes, key }));
 
 // `topics`: those that are known, as {name, bytes, partitions, partitions_open}; sizes of partitions that are not open are not known.
 export function diskParts({ storage }, topics) {

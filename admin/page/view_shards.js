@@ -5,7 +5,7 @@ import { Table, el, setHidden, setText } from "./dom.js";
 import { bytes, decimalBytes, duration, integer, milliseconds, nearTime, rate } from "./format.js";
 import { diskTrend, isMemoryShort } from "./health.js";
 import { lastRate, live } from "./live.js";
-import { diskParts, memoryParts, toldMemory } from "./resources.js";
+import { diskParts, memoryParts } from "./resources.js";
 import { Figures, card, isDiskShort, lengthChoice, meter, tightest } from "./parts.js";
 
 // When no records are accepted any more if it goes on as in the last hour.
@@ -63,10 +63,10 @@ export function shardsView(section) {
   const partsTable = (caption, colour) => new Table([
     { head: "Part", class: "name", cell: ({ name, hint }) => el("span", { title: hint }, name) },
     { head: "Bytes", class: "wide-cell", cell: ({ bytes: size, whole, isAtLeast }) => meter(size, whole, `${isAtLeast ? "≥ " : ""}${bytes(size)}`, colour) },
-  ], { key: ({ name }) => name, caption, row: ({ isWithin }) => (isWithin ? { class: "part-within" } : {}) });
+  ], { key: ({ name }) => name, caption });
   const [memory, stored] = [partsTable("Memory, by part", "--series-1"), partsTable("The data directory, by part", "--series-4")];
   const [memoryNote, storedNote] = [el("span", { class: "card-note" }), el("span", { class: "card-note" })];
-  const [memoryCard, storedCard] = [card("Memory", memory.node, { wide: true, note: memoryNote }), card("What takes the disk", stored.node, { wide: true, note: storedNote })];
+  const [memoryCard, storedCard] = [card("What takes the memory", memory.node, { wide: true, note: memoryNote }), card("What takes the disk", stored.node, { wide: true, note: storedNote })];
   memoryCard.dataset.part = "memory";
   storedCard.dataset.part = "disk";
   const refused = new Table([
@@ -113,9 +113,8 @@ export function shardsView(section) {
     const now = live.now();
     lengths.update();
     for (const [, chart] of charts) chart.update(live.history, now);
-    const told = toldMemory(status);
-    memory.update([...memoryParts(status), ...told.map((each) => ({ ...each, name: `(${each.name})`, isWithin: true }))].map((each) => ({ ...each, whole: process.rss_bytes })));
-    setText(memoryNote, `resident: ${bytes(process.rss_bytes)}${told.length ? "; rows in parentheses are within the others, or a limit" : ""}`);
+    memory.update(memoryParts(status).map((each) => ({ ...each, whole: process.rss_bytes })));
+    setText(memoryNote, `resident: ${bytes(process.rss_bytes)}`);
     stored.update(diskParts(status, live.topics?.topics ?? []).map((each) => ({ ...each, whole: storage.bytes })));
     setText(storedNote, `all files: ${bytes(storage.bytes)}, looked up every ten seconds or less often`);
     table.update(status.shards);

@@ -226,6 +226,8 @@ class ShardContext {
   }
 
   LogThrottle log_not_stored{5};  // Groups and offsets that the journal refused.
+  // What the logs of its partitions have in memory; each partition counts its own.
+  std::uint64_t tail_bytes = 0;
 
  protected:
   ShardContext(const BrokerContext& broker, ShardSetup setup);

@@ -143,6 +143,12 @@ Partition::~Partition() {
   if (append_queue_) append_queue_->abandon();
 }
 
+void Partition::count_tail() noexcept {
+  if (retired_) return;
+  shard_.tail_bytes += log_.tail_bytes();
+  shard_.tail_bytes -= std::exchange(counted_tail_, log_.tail_bytes());
+}
+
 storage::LogConfig Partition::log_config_of(const TopicConfig& config) {
   storage::LogConfig out;
   out.segment_bytes = config.segment_bytes;
@@ -454,6 +460,7 @@ void Partition::add_batch(storage::JournalTransaction& transaction, LogBatch bat
   transaction.on_appended([this, batch = std::move(batch), now, end, records,
                            durability = transaction.durability()](Lsn lsn) noexcept {
     log_.append(batch.bytes, batch.base, batch.last, batch.max_timestamp, now);
+    count_tail();
     appended_bytes_ = end.bytes;
     host_.appended(records);
     syncing_.push_back({lsn, end.offset, durability});
@@ -689,6 +696,8 @@ void Partition::fence(std::string why) {
 void Partition::retire() {
   shard_.assert_on_shard();
   retired_ = true;
+  // Here and not when it ends, which may be after its shard.
+  shard_.tail_bytes -= std::exchange(counted_tail_, std::size_t{0});
   if (append_queue_) append_queue_->retire();
   fetches.check_all();
 }
@@ -732,6 +741,7 @@ void Partition::replay_start(Offset start) {
 Result<> Partition::replay(Bytes batches, WallTime appended) {
   auto replayed = log_.replay(SharedBytes(Buffer(batches.begin(), batches.end())), appended);
   if (!replayed) return replayed;
+  count_tail();
   visible_.offset = durable_end_ = log_.end_offset();
   return producers_.replay_batches(batches, appended);
 }

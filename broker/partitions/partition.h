@@ -22,6 +22,7 @@
 // Belongs to its shard and its thread; from the shard's start on its public functions assert it,
 // but for those of recovery and what never changes (id(), topic_name()).
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <expected>
@@ -164,6 +165,7 @@ class Partition {
   void trim_tail(std::size_t bytes) {
     shard_.assert_on_shard();
     log_.trim_tail(bytes);
+    count_tail();
   }
   std::vector<storage::ProducerStates::Row> producer_changes(Lsn durable) {
     shard_.assert_on_shard();
@@ -279,6 +281,8 @@ class Partition {
   void add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now);
   std::optional<Appended> refuse_sequence(const records::CheckedBatch& checked) const;
   void forget_synced();
+  // The log's tail may have become larger or smaller.  Until the topic is deleted.
+  void count_tail() noexcept;
 
   ShardContext& shard_;
   PartitionHost& host_;
@@ -289,6 +293,7 @@ class Partition {
   storage::ProducerStates producers_;
   std::int64_t appended_bytes_ = 0;  // As LogEnd::bytes, at log_end().
   LogEnd visible_;                   // The high watermark.
+  std::size_t counted_tail_ = 0;     // Of the log's tail, in ShardContext::tail_bytes.
   // The batches appended and not known to be synced, in order; and where they begin.
   struct Syncing {
     Lsn lsn;

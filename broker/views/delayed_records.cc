@@ -212,7 +212,8 @@ constexpr std::size_t looked_through = 5'000;
 // The time that one of them takes.
 constexpr std::size_t us_per_record = 2;
 
-// --- An exact id, for which no chunk need be searched: the engines know where its records are.
+// --- An exact id, and few ids that begin alike, for which no chunk need be searched: the engines
+// know where their records are.
 
 // Partitions that a page of an id asks; where there are more, the store is searched.
 constexpr std::size_t max_partitions_asked = 4'096;
@@ -220,12 +221,20 @@ static_assert(max_partitions_asked <= looked_through,
               "a search has all records of an id in its first page, before which shards write");
 // Those of them that are asked together.
 constexpr std::size_t partitions_asked_together = 64;
-// The bytes of an id's records, beyond which the store is searched, whose pages have fewer.
-constexpr std::size_t max_bytes_of_id = 8u << 20;
+// The bytes of the records of ids, beyond which the store is searched, whose pages have fewer.
+constexpr std::size_t max_bytes_of_ids = 8u << 20;
+// Ids of a pattern that are asked for; where more match it, the store is searched, which is sooner
+// where most records match.
+constexpr std::size_t max_ids_alike = 128;
+// The rows of ids that begin as the pattern does, also of those that ended lately: some
+// milliseconds at most, for each page again.
+constexpr std::size_t max_rows_alike = 1'000;
+constexpr std::size_t max_partitions_of_ids_alike = 256;
 
-// A partition, and what its engine knows about an id.
+// A partition, and what its engine knows about an id, which belongs to the caller.
 struct AskedForId {
   TopicPartition partition;
+  const std::string* id = nullptr;
   Result<delay::Engine::Looked> told = delay::Engine::Looked{};
 };
 
@@ -257,26 +266,53 @@ asio::awaitable<std::optional<std::vector<TopicPartition>>> partitions_to_ask(
   co_return out;
 }
 
-// The page that the store would give for the one id that the query may match; empty: the store has
-// to be searched, because the partitions or the bytes are too many, or a partition does not answer
-// (one that is out of service has records all the same).
-asio::awaitable<std::optional<storage::PendingPage>> page_of_id(
-    Broker& broker, Shard& here, const std::vector<TopicPartition>& partitions,
-    const storage::PendingQuery& query, const std::string& id) {
+// A pending id, as the store knows it.
+struct StoredId {
+  TopicPartition partition;
+  std::string id;
+};
+using StoredIds = std::vector<StoredId>;
+
+// Those that match `pattern`, whose matches begin with `beginning`; empty: too many begin so, or
+// they cannot be read.  Blocks.
+std::optional<StoredIds> ids_alike(storage::BucketStore& store,
+                                   const std::vector<TopicPartition>& partitions,
+                                   std::string_view beginning, std::string_view pattern) {
+  StoredIds out;
+  std::size_t rows = max_rows_alike;
+  for (const auto& partition : partitions) {
+    auto ids = store.pending_ids(partition, beginning, rows);
+    if (!ids || !*ids) return std::nullopt;
+    for (auto& id : **ids) {
+      if (!matches_glob(pattern, id)) continue;
+      if (out.size() == max_ids_alike) return std::nullopt;
+      out.push_back({partition, std::move(id)});
+    }
+  }
+  return out;
+}
+
+// The page that the store would give for the ids that the query may match; empty: the store has to
+// be searched, because the bytes are too many, or a partition does not answer (one that is out of
+// service has records all the same).
+asio::awaitable<std::optional<storage::PendingPage>> page_of_ids(
+    Broker& broker, Shard& here, const std::vector<AskedForId>& asked_for,
+    const storage::PendingQuery& query) {
   storage::PendingPage page;
   if (query.limit == 0) co_return page;
-  const auto ask = [&](delay::Engine& engine, AskedForId& item, auto done) {
-    engine.look_id(item.partition, id, [&item, done](Result<delay::Engine::Looked> told) {
+  const auto ask = [](delay::Engine& engine, AskedForId& item, auto done) {
+    engine.look_id(item.partition, *item.id, [&item, done](Result<delay::Engine::Looked> told) {
       item.told = std::move(told);
       done();
     });
   };
   std::size_t bytes = 0;
-  for (std::size_t at = 0; at < partitions.size(); at += partitions_asked_together) {
+  for (std::size_t at = 0; at < asked_for.size(); at += partitions_asked_together) {
     ByShard<AskedForId> items;
-    const std::size_t end = std::min(partitions.size(), at + partitions_asked_together);
+    const std::size_t end = std::min(asked_for.size(), at + partitions_asked_together);
     for (std::size_t i = at; i < end; ++i)
-      items.add(broker.shard_of(partitions[i]), {.partition = partitions[i]});
+      items.add(broker.shard_of(asked_for[i].partition),
+                {.partition = asked_for[i].partition, .id = asked_for[i].id});
     co_await ask_all(here, items, ask);
     for (auto& shard : items) {
       for (AskedForId& item : shard.items) {
@@ -285,7 +321,7 @@ asio::awaitable<std::optional<storage::PendingPage>> page_of_id(
         if (!record || record->key.due < query.from || record->key.due >= query.until) continue;
         if (query.after && record->key <= *query.after) continue;
         bytes += record->record.size();
-        if (bytes > max_bytes_of_id) co_return std::nullopt;
+        if (bytes > max_bytes_of_ids) co_return std::nullopt;
         page.records.push_back(std::move(*record));
       }
     }
@@ -304,15 +340,33 @@ asio::awaitable<std::optional<storage::PendingPage>> page_without_search(
     Broker& broker, Shard& here, const DelayedQuery& query, const storage::PendingQuery& asked_for,
     bool& written) {
   const auto id = only_match(asked_for.id);
-  if (!id || id->empty()) co_return std::nullopt;
-  if (!query.topic && !written) {
-    // A record that is arriving is in no topic's count before it is in the store.
+  const std::string beginning = common_beginning(asked_for.id);
+  if (beginning.empty()) co_return std::nullopt;
+  // There is a page behind so large a one only because more ids match.
+  if (!id && asked_for.after && query.limit > max_ids_alike) co_return std::nullopt;
+  if ((!query.topic || !id) && !written) {
+    // A record that is arriving is in no topic's count before it is in the store, nor is its id.
     co_await write_pending(broker, here);
     written = true;
   }
   const auto partitions = co_await partitions_to_ask(broker, here, query);
   if (!partitions) co_return std::nullopt;
-  auto page = co_await page_of_id(broker, here, *partitions, asked_for, *id);
+  std::vector<AskedForId> asked_ids;
+  std::optional<StoredIds> alike;
+  if (id) {
+    asked_ids.reserve(partitions->size());
+    for (const auto& partition : *partitions) asked_ids.push_back({partition, &*id});
+  } else {
+    if (partitions->size() > max_partitions_of_ids_alike) co_return std::nullopt;
+    auto look = [&store = broker.pending(), &partitions, &beginning, &asked_for] {
+      return ids_alike(store, *partitions, beginning, asked_for.id);
+    };
+    alike = co_await here.blocking(std::move(look));
+    if (!alike) co_return std::nullopt;
+    asked_ids.reserve(alike->size());
+    for (const auto& each : *alike) asked_ids.push_back({each.partition, &each.id});
+  }
+  auto page = co_await page_of_ids(broker, here, asked_ids, asked_for);
   co_return page;
 }
 

@@ -5,7 +5,8 @@
 //
 //   GET /delayed            --> list_delayed()     a page in due order: every shard writes what it
 //                                                  has to the store, which is read on the pool, in
-//                                                  pieces; for an exact id engines are asked
+//                                                  pieces; for an exact id, and for few that
+//                                                  begin alike, engines are asked
 //   GET /delayed/T/ID       --> find_delayed()     in which partitions of T, and the records: each
 //   GET /delayed/T/ID/trace --> trace_delayed()    partition's own engine is asked
 //   DELETE /delayed/T/ID    --> control_delayed()  the same, which answers when that is durable

@@ -95,6 +95,10 @@ void ShardStatus::report(MetricSink& sink) const {
               "Partitions that cannot be used because their files are damaged or cannot be opened; "
               "/status names them."},
              partitions_out_of_service);
+  sink.gauge({"tarry_storage_log_tail_bytes",
+              "Memory of the newest batches of logs: for consumers that read at the end, and those "
+              "that are in no segment yet."},
+             log_tail_bytes);
   sink.counter(
       {"tarry_broker_header_slips_total",
        "Headers of accepted records whose name is one letter off from a header that schedules."},
@@ -124,6 +128,17 @@ void ShardStatus::report(MetricSink& sink) const {
   journal.report(sink);
 }
 
+void DatabaseMemory::report(MetricSink& sink) const {
+  sink.gauge({"tarry_storage_database_memory_bytes",
+              "Memory of the databases: rows that are not written yet, cached blocks and open "
+              "tables."},
+             bytes);
+}
+
+DatabaseMemory database_memory(Broker& broker) {
+  return {broker.meta().memory_bytes() + broker.pending().memory_bytes()};
+}
+
 void ShardStatus::report_produce_errors(MetricSink& sink) const {
   for (const auto& [error, batches] : produce_errors) {
     const MetricLabel label(sink, "error", protocol::name(error));
@@ -150,6 +165,7 @@ ShardStatus status_of(Shard& shard) {
   status.partitions_out_of_service = shard.partitions().count_out_of_service();
   for (auto& [id, reason] : shard.partitions().out_of_service(ShardStatus::max_out_of_service))
     status.out_of_service.push_back({id, std::move(reason), shard.engine().set_aside_of(id)});
+  status.log_tail_bytes = shard.tail_bytes;
   status.counters = shard.counters;
   status.turn_us = shard.turns.distribution(shard.clock().mono());
   status.longest_busy_turn_us = shard.busy_turns.recent(shard.clock().mono()).max();

@@ -41,6 +41,7 @@ struct ShardStatus {
   ShardCounters counters;
   std::uint64_t partitions_open = 0;  // The others have not been used since the start.
   std::uint64_t partitions_out_of_service = 0;
+  std::uint64_t log_tail_bytes = 0;  // Memory.
   struct OutOfService {
     TopicPartition partition;
     std::string reason;
@@ -97,6 +98,15 @@ struct PartitionStatus {
 // not; one that cannot be opened (the log says why) is not open in the answer.
 boost::asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to);
+
+// The memory of the databases: rows that are not written yet, cached blocks and open tables.
+struct DatabaseMemory {
+  std::uint64_t bytes = 0;
+
+  void report(MetricSink& sink) const;
+};
+// Asks both databases, with their locks: blocks.
+DatabaseMemory database_memory(Broker& broker);
 
 // The disk space of pending records.
 using PendingFiles = storage::BucketStore::Sizes;

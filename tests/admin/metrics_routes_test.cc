@@ -309,6 +309,7 @@ TEST_SUITE("metrics routes") {
     in_both(status["delayed"], [&](MetricSink& sink) { shard.delay.report(sink); });
     in_both(status["storage"], [&](MetricSink& sink) { shard.journal.report(sink); });
     in_both(status["process"], [&](MetricSink& sink) { ProcessStatus().report(sink); });
+    in_both(status["storage"], [&](MetricSink& sink) { broker::DatabaseMemory().report(sink); });
     in_both(status["wheel"]["levels"][0],
             [&](MetricSink& sink) { timing::report(timing::TimingWheel::LevelStats(), sink); });
     const purgatory::KindStats kind(purgatory::KindMetrics{}, MonoTime{});
@@ -347,6 +348,40 @@ TEST_SUITE("metrics routes") {
     CHECK(appended() == 2);
     admin.world.pass(3s);
     CHECK(appended() == 3);
+  }
+
+  TEST_CASE("the newest batches of logs count as memory until their topic is deleted") {
+    Admin admin;
+    create_topic(admin.world, "t", 2);
+    const auto tails = [&] {
+      const Json status = admin.get_json("/status");
+      std::uint64_t sum = 0;
+      for (const auto& shard : status["shards"])
+        sum += shard["log_tail_bytes"].get<std::uint64_t>();
+      double scraped = 0;
+      for (const auto& [name, value] : Scrape(admin.get("/metrics").body).samples)
+        if (name.starts_with("tarry_storage_log_tail_bytes{")) scraped += value;
+      CHECK(scraped == static_cast<double>(sum));
+      return sum;
+    };
+    CHECK(tails() == 0);
+    const auto batch = batch_of(admin.world.clock.wall(), {{std::string(5000, 'v')}});
+    produce(admin.world, "t", 0, batch);
+    CHECK(tails() == batch.size());
+    produce(admin.world, "t", 1, batch);
+    CHECK(tails() == 2 * batch.size());
+    REQUIRE(admin.remove("/topics/t?force=true").status == 200);
+    admin.world.pass(1s);
+    CHECK(tails() == 0);
+  }
+
+  TEST_CASE("the databases and the program are parts of the resident memory") {
+    Admin admin;
+    const Json status = admin.get_json("/status");
+    CHECK(status["storage"]["database_memory_bytes"].get<std::uint64_t>() > 0);
+    const auto program = status["process"]["program_bytes"].get<std::uint64_t>();
+    CHECK(program > 100'000);
+    CHECK(program < status["process"]["rss_bytes"].get<std::uint64_t>());
   }
 
   TEST_CASE("a kind of delayed operation is on every page from the start, wherever it stands") {

@@ -77,6 +77,23 @@ TEST_CASE("a pattern with one match is told by its text, and matches that alone"
   }
 }
 
+TEST_CASE("the beginning that all matches of a pattern have is what it spells out first") {
+  const std::vector<std::pair<std::string, std::string>> beginnings{{"order-4*7", "order-4"},
+                                                                    {"order-47", "order-47"},
+                                                                    {"*", ""},
+                                                                    {"", ""},
+                                                                    {"?a", ""},
+                                                                    {"a[*]b?", "a*b"},
+                                                                    {"a[bc]d", "a"},
+                                                                    {"a[!b]d", "a"},
+                                                                    {"key[12*", "key[12"},
+                                                                    {"[aa]b", ""}};
+  for (const auto& each : beginnings) {
+    CAPTURE(each.first);
+    CHECK(common_beginning(each.first) == each.second);
+  }
+}
+
 TEST_SUITE_END();
 }  // namespace
 }  // namespace tarry

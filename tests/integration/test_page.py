@@ -990,7 +990,9 @@ def _(ctx):
         assert status["journal_files_bytes"] >= 64 * 1024 and status["logs_bytes"] + status["journal_files_bytes"] <= status["bytes"], status
         part = lambda name: page.js("return [...document.querySelectorAll(`[data-part=${arguments[0]}] tbody tr`)].map((row) => row.cells[0].textContent)", name)
         page.wait(lambda: {"pending records", "journals", "all else"} <= set(part("disk")), "the parts of the disk")
-        assert {"for clients", "pending records: bodies", "all else"} <= set(part("memory")), part("memory")
+        assert {"for clients", "pending records: bodies", "pending records: places", "newest records of logs", "databases", "the program",
+                "kept for reuse", "all else"} == set(part("memory")), part("memory")
+        assert status["database_memory_bytes"] > 0 and broker.get("/status")["process"]["program_bytes"] > 0, status
         assert re.search(r"\d+ % used, no trend yet: ", page.text('[data-view="shards"] .disk')), page.text('[data-view="shards"] .disk')
         page.go("wheel")
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
@@ -1615,10 +1617,9 @@ READ += [(HEALTH % ("[]", 1000, 10, 0, 1, "[]", "null"), []), (HEALTH % ("[]", 1
          ("health.diskTrend([{ at: 0, free: 1100 }, { at: 3600000, free: 2100 }], 100).left", None)]
 
 # The parts of the memory and of the disk add up; a topic with partitions that are not open has at least so much.
-READ += [("resources.memoryParts({ process: { rss_bytes: 100 }, client_memory_bytes: 10, delayed: { near_bytes: 30, memory_bytes: 20 } }).map(({ bytes }) => bytes)", [10, 20, 10, 60]),
+READ += [("resources.memoryParts({ process: { rss_bytes: 200, program_bytes: 24, heap_kept_bytes: 3, blocks_kept_bytes: 4 }, client_memory_bytes: 10, delayed: { near_bytes: 30, memory_bytes: 20 }, storage: { database_memory_bytes: 5 }, shards: [{ log_tail_bytes: 1 }, { log_tail_bytes: 6 }] }).map(({ bytes }) => bytes)",
+          [10, 20, 10, 7, 5, 24, 7, 117]),
          ("resources.memoryParts({ process: { rss_bytes: 5 }, client_memory_bytes: 10, delayed: {} }).at(-1).bytes", 0),
-         ("resources.toldMemory({ memory: { rocksdb_cache_bytes: 7, allocator_bytes: 8, records: 9, note: 'x' } }).map(({ name, bytes }) => [name, bytes])", [["the store's database: cache", 7], ["kept by the allocator", 8]]),
-         ("[{}, { memory: null }, { memory: 5 }].map((status) => resources.toldMemory(status).length)", [0, 0, 0]),
          ("resources.diskParts({ storage: { bytes: 1000, logs_bytes: 500, pending_blob_bytes: 90, pending_table_bytes: 10, journal_files_bytes: 300 } }, [{ name: 'a', bytes: 100, partitions: 1, partitions_open: 1 }, { name: 'b', bytes: 300, partitions: 2, partitions_open: 1 }, { name: 'c', bytes: 0, partitions: 1, partitions_open: 0 }]).map(({ name, bytes, isAtLeast = false }) => [name, bytes, isAtLeast])",
           [["logs of b", 300, True], ["logs of a", 100, False], ["all other logs", 100, False], ["pending records", 100, False], ["journals", 300, False], ["all else", 100, False]])]
 

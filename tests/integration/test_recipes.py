@@ -389,6 +389,30 @@ def _(ctx):
     assert [each["event"] for each in told["events"]].count("replaced") == 2, told
 
 
+def half_of_a_character(ctx, language):
+    broker, topic = ctx.broker(settings=SETTINGS), ctx.topic()
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    *before, program = language("retry")
+    text = program.read_text()
+    changed = re.sub(r"""(ValueError|Hopeless)\((['"])not an order['"]\)""", r"\1(\2half \\ud83d, not an order\2)", text)
+    assert changed != text and "half \\ud83d" in changed, changed
+    # Beside the program, whose modules it needs.
+    other = program.with_name(f"half_{program.name}") if language is node else ctx.directory / program.name
+    other.write_text(changed)
+    try:
+        run(*before, other, broker.brokers, topic, 100, within=60)
+    finally:
+        other.unlink()
+    dead = {key: headers for _, key, headers in records(broker, topic + ".dead")}
+    assert dead["nonsense"]["retry-error"] in ("half ?, not an order", "half \ufffd, not an order"), dead
+
+
+for language in (python, node):
+    case(f"the retry recipe in {language.__name__.capitalize()} sends a reason with half of a character as text, and goes on")(
+        lambda ctx, language=language: half_of_a_character(ctx, language))
+
+
 @case("docs/recipes.md links every program, shows only lines that a program has, and gives their own commands")
 def _(ctx):
     page = (ROOT / "docs/recipes.md").read_text()
@@ -496,6 +520,18 @@ def _(ctx):
     missing = words(heads) - words(shown) - {"for"}
     assert not missing, f"scripts/record_tour --top has to draw it again: {missing}"
     xml.etree.ElementTree.fromstring(tour.draw_top(screen))
+
+
+@case("each claim about another broker in the tables of docs/comparison.md has a source, in its cell or on a name of its row")
+def _(ctx):
+    page = (ROOT / "docs/comparison.md").read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for title in ("What each can do", "If you have Kafka already")
+            for line in page.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines() if line.startswith("| ")]
+    others = [row for row in rows if row[0] and not row[0].startswith("**Tarry**")]
+    assert len(others) >= 12, rows
+    without = [(row[0], cell) for row in others for cell in row[1:]
+               if "](https://" not in row[0] + cell and not re.fullmatch("no|none found|not proposed", cell)]
+    assert not without, without
 
 
 @case("scripts/docs builds the documentation as a site without a warning, and each of its links has a target")

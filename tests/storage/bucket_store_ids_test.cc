@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "scratch.h"
@@ -57,6 +58,35 @@ TEST_SUITE("bucket_store ids") {
         CHECK(last[i] == std::optional(events[i]));
       }
     }
+  }
+
+  TEST_CASE("the pending ids that begin alike are told in their order, unless too many begin so") {
+    ScratchDirectory scratch;
+    const auto store = BucketStore::make(scratch.path("db"), {}).value();
+    const TopicPartition partition{};
+    TopicPartition other;
+    other.partition = 1;
+    const ScheduleEvent pending = scheduled_as(1);
+    ScheduleEvent ended = pending;
+    ended.kind = ScheduleEvent::Kind::cancelled;
+    std::vector<IdChange> changes;
+    for (const std::string_view id : {"order-3", "order-1", "order", "orde", "orders", "\xff"})
+      changes.push_back({partition, id, {&pending, 1}});
+    changes.push_back({partition, "order-2", {&ended, 1}});
+    changes.push_back({other, "order-4", {&pending, 1}});
+    REQUIRE(store->write({}, changes).has_value());
+    const auto told = [&](std::string_view prefix, std::size_t rows) {
+      auto ids = store->pending_ids(partition, prefix, rows).value();
+      return std::pair(std::move(ids), rows);
+    };
+    using Ids = std::vector<std::string>;
+    CHECK(told("order-", 3) == std::pair(std::optional(Ids{"order-1", "order-3"}), std::size_t{0}));
+    CHECK(told("order-", 2).first == std::nullopt);
+    CHECK(told("order", 9) ==
+          std::pair(std::optional(Ids{"order", "order-1", "order-3", "orders"}), std::size_t{4}));
+    CHECK(told("\xff", 9).first == Ids{"\xff"});
+    CHECK(told("order-2", 9) == std::pair(std::optional(Ids{}), std::size_t{8}));
+    CHECK(told("nobody", 0).first == Ids{});
   }
 
   TEST_CASE("more ids than one write takes are all there, and those of one id in their order") {
