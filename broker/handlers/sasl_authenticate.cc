@@ -59,8 +59,9 @@ Result<LoginStep> take_scram(const RequestContext& context, SaslExchange& exchan
     const auto mechanism = *scram_mechanism_named(exchange.mechanism);
     // The image is used before the first wait, so it need not be kept.
     const auto& image = *context.broker.security(context.shard).image;
-    auto answer =
-        scram.first(token, [&](std::string_view name) { return image.find_user(name, mechanism); });
+    auto answer = scram.first(
+        token, [&](std::string_view name) { return image.find_user(name, mechanism); },
+        [&](std::uint64_t number) { return image.example_user(number, mechanism); });
     if (!answer) return std::unexpected(answer.error());
     return LoginStep{std::move(*answer), {}};
   }

@@ -108,7 +108,8 @@ TEST_SUITE("security requests") {
     const auto challenge = [&] {
       ScramExchange exchange(ScramMechanism::sha256, "ours", world.broker().login_secret());
       const auto nobody = [](std::string_view) { return nullptr; };
-      return exchange.first("n,,n=mallory,r=theirs", nobody).value();
+      const auto no_example = [](std::uint64_t) { return nullptr; };
+      return exchange.first("n,,n=mallory,r=theirs", nobody, no_example).value();
     };
     const auto before = challenge();
     world.restart();
