@@ -541,6 +541,23 @@ TEST_SUITE("session") {
     CHECK(again.answer() == 2);
   }
 
+  TEST_CASE("of very many connections that hold little each, those that hold the most end, too") {
+    constexpr std::size_t limit = 4 << 20;
+    Sitting sitting({}, limit);
+    Client idle(sitting);
+    // Parts of requests, of which no client has the memory of 256 KB that few may hold.
+    std::list<Client> holders;
+    for (int i = 0; i < 64; ++i) holders.emplace_back(sitting).send(part_of_produce(100'000));
+    sitting.settle();
+    CHECK(sitting.shard().ledger().used() < limit + limit / 8);
+    CHECK(sitting.sessions.size() < 1 + holders.size());
+    CHECK(sitting.sessions.size() > holders.size() / 2);
+    CHECK(idle.has_nothing());
+    // Until the memory is given back an idle one is served as ever.
+    idle.send(ask_versions(7));
+    CHECK(idle.answer() == 7);
+  }
+
   TEST_CASE("parked requests of a few bytes count with all the memory that they need") {
     Sitting sitting({}, 8 << 20);
     Client first(sitting), second(sitting);
