@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/handlers/operations.h"
+#include "broker/security/client_address.h"
 
 namespace tarry::broker {
 namespace {

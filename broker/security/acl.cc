@@ -1,17 +1,10 @@
 #include "broker/security/acl.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
-#include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <utility>
 
 #include <fmt/core.h>
 
-#include "base/bytes.h"
 #include "base/log.h"
 
 namespace tarry::broker {
@@ -132,19 +125,6 @@ bool AclFilter::selects(const AclBinding& binding) const {
   }
   if (pattern != AclPattern::any && pattern != binding.pattern) return false;
   return !name || *name == binding.name;
-}
-
-std::string address_in_full(std::string_view address) {
-  // What stands behind is the interface of an address that only holds on its link.
-  const auto end = std::min(address.find('%'), address.size());
-  in6_addr parsed{};
-  if (::inet_pton(AF_INET6, std::string(address.substr(0, end)).c_str(), &parsed) != 1) return {};
-  std::string out;
-  for (std::size_t at = 0; at < sizeof parsed.s6_addr; at += sizeof(std::uint16_t)) {
-    if (at > 0) out += ':';
-    out += fmt::format("{:x}", load_be<std::uint16_t>(&parsed.s6_addr[at]));
-  }
-  return out.append(address.substr(end));
 }
 
 }  // namespace tarry::broker

@@ -84,8 +84,4 @@ struct AclFilter {
   bool selects(const AclBinding& binding) const;
 };
 
-// "0:0:0:0:0:0:0:1" of "::1": as Java writes an IPv6 address, and so Kafka's rules have to.  Empty
-// for everything else.
-std::string address_in_full(std::string_view address);
-
 }  // namespace tarry::broker

@@ -14,6 +14,7 @@
 
 #include "base/base64.h"
 #include "base/scram.h"
+#include "broker/security/client_address.h"
 #include "broker/security/failed_logins.h"
 #include "broker/security/plain_users.h"
 #include "broker/security/sasl_exchange.h"
