@@ -71,6 +71,10 @@ std::string pattern_given(const char* name, const std::string& text) {
     throw Refused{
         400, fmt::format("{} is empty: give a text, or a pattern as in {}=order-*", name, name)};
   }
+  if (text.size() > max_pattern_bytes) {
+    throw Refused{
+        400, fmt::format("{} has {} bytes; the limit is {}", name, text.size(), max_pattern_bytes)};
+  }
   return text;
 }
 

@@ -75,6 +75,13 @@ TEST_CASE("an empty pattern is refused: a variable that is not set would mean ev
   CHECK(refused_by([] { return pattern_given("id", ""); }).starts_with("id is empty"));
 }
 
+TEST_CASE("a pattern of more than a thousand bytes is refused with its size") {
+  const std::string longest(max_pattern_bytes, '*');
+  CHECK(pattern_given("key", longest) == longest);
+  CHECK(refused_by([&] { return pattern_given("key", longest + "*"); }) ==
+        "key has 1001 bytes; the limit is 1000");
+}
+
 TEST_CASE("a body takes no other keys than those that it names") {
   const auto body = object_in(R"({"due": 5, "by": null})", {"due", "by"}, "{}");
   CHECK(word_in(body, "due") == "5");
