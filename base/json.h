@@ -20,7 +20,8 @@ namespace tarry {
 using Json = nlohmann::ordered_json;
 
 // Text that is not JSON gives a value for which is_discarded() is true.  Values may be nested as
-// deep as `text` has bytes: a caller that reads untrusted bytes bounds that first.
+// deep as `text` has bytes, and each field of an object is compared with all before it: a caller
+// that reads untrusted bytes bounds their number first.
 Json parse_json(std::string_view text);
 
 // One line.  Bytes that are not UTF-8 are replaced by U+FFFD.

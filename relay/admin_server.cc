@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <limits>
 #include <optional>
 #include <set>
 #include <thread>
@@ -67,6 +69,7 @@ struct HandledRoute {
 
 constexpr std::string_view in_partition = "partition scope";
 constexpr std::string_view one_example = "/delayed/orders.delayed/order-4711?partition=0";
+constexpr std::size_t any_size = std::numeric_limits<std::size_t>::max();
 constexpr std::array handled_routes{
     HandledRoute{{"GET", "/healthz", Needs::nothing}, RouteAction::health},
     HandledRoute{{"GET", "/readyz", Needs::nothing}, RouteAction::ready},
@@ -97,7 +100,9 @@ constexpr std::array handled_routes{
                  RouteAction::deliver},
     HandledRoute{{"POST", "/delayed/TOPIC/select", Needs::right_to_operate, "", "", true},
                  RouteAction::select},
-    HandledRoute{{"POST", "/peer/orders", Needs::token, "", "", true}, RouteAction::orders},
+    // By a member, for as many records as HttpServer takes.
+    HandledRoute{{"POST", "/peer/orders", Needs::token, "", "", true, any_size},
+                 RouteAction::orders},
 };
 constexpr auto routes = [] {
   std::array<web::Route, handled_routes.size()> all{};

@@ -28,6 +28,13 @@ std::chrono::milliseconds shift_given(const char* name, std::string_view text) {
   return *by;
 }
 
+// For an error.  What is nested is not written out: dump() calls itself for each level.
+std::string text_of_wrong(const Json& value) {
+  if (value.is_array()) return "a list";
+  if (value.is_object()) return "an object";
+  return printable(value.dump(), 64);
+}
+
 }  // namespace
 
 std::size_t number_given(const char* name, const std::string& text, std::size_t min,
@@ -63,6 +70,10 @@ std::string pattern_given(const char* name, const std::string& text) {
   if (text.empty()) {
     throw Refused{
         400, fmt::format("{} is empty: give a text, or a pattern as in {}=order-*", name, name)};
+  }
+  if (text.size() > max_pattern_bytes) {
+    throw Refused{
+        400, fmt::format("{} has {} bytes; the limit is {}", name, text.size(), max_pattern_bytes)};
   }
   return text;
 }
@@ -108,15 +119,15 @@ std::optional<std::string> word_in(const Json& body, const char* key) {
   if (value->is_string()) return value->get<std::string>();
   // Milliseconds may be given as a number of JSON, too.
   if (value->is_number_integer()) return value->dump();
-  throw Refused{400, fmt::format("{}: {} is neither a text nor a whole number", key,
-                                 printable(value->dump(), 64))};
+  throw Refused{
+      400, fmt::format("{}: {} is neither a text nor a whole number", key, text_of_wrong(*value))};
 }
 
 bool flag_in(const Json& body, const char* key) {
   const Json* value = value_in(body, key);
   if (value == nullptr) return false;
   if (value->is_boolean()) return value->get<bool>();
-  throw Refused{400, fmt::format("{}: {} is not true or false", key, printable(value->dump(), 64))};
+  throw Refused{400, fmt::format("{}: {} is not true or false", key, text_of_wrong(*value))};
 }
 
 std::variant<WallTime, std::chrono::milliseconds> new_due_in(const Json& body, WallTime now) {

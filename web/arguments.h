@@ -26,7 +26,9 @@ std::size_t number_given(const char* name, const std::string& text, std::size_t 
 // Takes now, +1h and -10m too, from `now`.
 WallTime time_given(const char* name, const std::string& text, WallTime now);
 
-// An empty pattern is refused: a script with a variable that is not set would mean everything.
+// An empty pattern is refused: a script with a variable that is not set would mean everything.  So
+// is one of more bytes than these: to compare it with a long key takes the product of both.
+inline constexpr std::size_t max_pattern_bytes = 1000;
 std::string pattern_given(const char* name, const std::string& text);
 
 // true or false.

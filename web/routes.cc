@@ -137,6 +137,11 @@ std::expected<Chosen, Reply> choose(std::span<const Route> routes, std::string_v
   if (!route->takes_body && !question.body.empty())
     return std::unexpected(
         refusal(400, fmt::format("{} {} takes no body", route->method, route->path)));
+  if (question.body.size() > route->max_body) {
+    return std::unexpected(refusal(
+        413, fmt::format("the body has {} bytes; the limit for {} {} is {}", question.body.size(),
+                         route->method, route->path, route->max_body)));
+  }
   if (auto why = wrong_parameters(*route, *target); !why.empty())
     return std::unexpected(refusal(400, why));
   return Chosen{static_cast<std::size_t>(route - routes.data()), std::move(*target)};

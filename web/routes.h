@@ -28,6 +28,10 @@ enum class Needs : std::uint8_t {
   token,             // It changes something else.
 };
 
+// A login's body is read before anybody is known, and an object of n fields takes n * n steps
+// (base/json.h), on a thread that has other work too.
+inline constexpr std::size_t max_body_bytes = 8 * 1024;
+
 struct Route {
   std::string_view method;
   std::string_view path;  // A part in capitals stands for any text.
@@ -35,6 +39,7 @@ struct Route {
   std::string_view parameters = {};  // Their names, with blanks between them.
   std::string_view example = {};
   bool takes_body = false;
+  std::size_t max_body = max_body_bytes;
 };
 
 struct Rights {

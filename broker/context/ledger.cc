@@ -14,9 +14,14 @@ constexpr std::size_t min_fair_part = std::size_t{1} << 20;
 
 }  // namespace
 
-Debtor::Debtor(Ledger& ledger) {
+Debtor::Debtor(Ledger& ledger) : pool_(ledger.pool_) {
   ledger.thread_.check();
   ledger.debtors_.push_back(*this);
+  pool_.debtors_.fetch_add(1, std::memory_order_relaxed);
+}
+
+Debtor::~Debtor() {
+  pool_.debtors_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 Ledger::Ledger(ShardContext& shard, const OwnerThread& thread, MemoryPool& pool)

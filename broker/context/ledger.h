@@ -65,13 +65,14 @@ class Debtor : public boost::intrusive::list_base_hook<
 
  protected:
   explicit Debtor(Ledger& ledger);
-  virtual ~Debtor() = default;
+  virtual ~Debtor();
 
   // Bytes that it may share with others; the second to be asked for.
   std::size_t viewed_bytes_ = 0;
 
  private:
   friend class Ledger;
+  MemoryPool& pool_;
   std::size_t debt_ = 0;
   bool foreclosed_ = false;
 };
@@ -108,6 +109,8 @@ class Ledger {
   // is held.
   void relieve(std::size_t goal, std::size_t at_least);
   void relieve_all(std::size_t goal, std::size_t at_least);
+  // A connection that holds less is not closed.
+  std::size_t min_foreclosed() const;
   std::pair<Debtor*, std::size_t> find_largest(std::size_t at_least);
 
   ShardContext& shard_;

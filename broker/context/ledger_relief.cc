@@ -23,14 +23,23 @@ constexpr milliseconds refused_after{1000};
 // The memory of a closed connection is not given back before its handlers have ended.
 constexpr milliseconds between_reliefs{100};
 
-// A connection that holds less is not worth closing.
-constexpr std::size_t min_foreclosed = std::size_t{256} << 10;
+// To close one of few connections that holds less helps nobody.
+constexpr std::size_t max_spared = std::size_t{256} << 10;
+// What a connection takes on which nothing is under way, and a little more; with TLS it is 18 KB.
+constexpr std::size_t min_spared = std::size_t{24} << 10;
 
 }  // namespace
 
+// Very many connections may hold little each.  When they hold half of the limit, one of them holds
+// as much as this.
+std::size_t Ledger::min_foreclosed() const {
+  const std::size_t each = pool_.limit() / 2 / std::max<std::size_t>(pool_.debtors(), 1);
+  return std::clamp(each, min_spared, max_spared);
+}
+
 // In a turn of its own, also here: a session is not closed while it counts what it holds.
 void Ledger::relieve_all(std::size_t goal, std::size_t at_least) {
-  at_least = std::max(at_least, min_foreclosed);
+  at_least = std::max(at_least, min_foreclosed());
   // Charges come many in a turn, and the first has asked already.
   if (std::exchange(relieving_, true)) return;
   for (Ledger* const each : pool_.ledgers_) {

@@ -22,12 +22,16 @@ class MemoryPool {
 
   std::size_t limit() const { return limit_; }
   std::size_t used() const { return used_.load(std::memory_order_relaxed); }
+  // The connections of all shards.
+  std::size_t debtors() const { return debtors_.load(std::memory_order_relaxed); }
 
  private:
+  friend class Debtor;
   friend class Ledger;
 
   const std::size_t limit_;
   std::atomic<std::size_t> used_{0};
+  std::atomic<std::size_t> debtors_{0};
   std::vector<Ledger*> ledgers_;  // Constant once the shards are made.
 };
 

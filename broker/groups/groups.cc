@@ -14,6 +14,7 @@
 #include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
 #include "broker/groups/subscription.h"
+#include "broker/security/client_address.h"
 
 namespace tarry::broker {
 
@@ -66,7 +67,7 @@ Response refusal(ErrorCode code) {
 
 std::string owner_of(const Connection& connection) {
   std::string principal = connection.principal();
-  return principal == "User:ANONYMOUS" ? connection.host() : principal;
+  return principal == "User:ANONYMOUS" ? network_of(connection.host()) : principal;
 }
 
 Groups::Groups(ShardContext& shard)

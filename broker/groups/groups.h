@@ -192,7 +192,8 @@ class Groups final : private GroupHost {
   timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
 };
 
-// The client that a new group counts for: its user, or its address if it has not logged in.
+// The client that a new group counts for: its user, or its address if it has not logged in, of
+// which all of an IPv6 /64 are one.
 std::string owner_of(const Connection& connection);
 
 }  // namespace tarry::broker

@@ -1,10 +1,13 @@
 #include "broker/handlers/authorize.h"
 
+#include <utility>
+
 #include <fmt/core.h>
 
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/handlers/operations.h"
+#include "broker/security/client_address.h"
 
 namespace tarry::broker {
 namespace {
@@ -17,7 +20,11 @@ std::string address_of(const Connection& connection) {
 }
 
 ClientIdentity identity_of(const RequestContext& context) {
-  return {.principal = context.connection.principal(), .host = address_of(context.connection)};
+  auto address = address_of(context.connection);
+  auto in_full = address_in_full(address);
+  return {.principal = context.connection.principal(),
+          .host = std::move(address),
+          .host_in_full = std::move(in_full)};
 }
 
 bool decides_alone(const AuthorizerTerms& terms, const ClientIdentity& who) {

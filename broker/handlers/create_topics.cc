@@ -92,16 +92,22 @@ TopicResult<Topics::NewTopic> wanted_topic(const Broker& broker,
 }
 
 // Returns the bytes that the configs take.
-std::size_t fill_in(CreateTopicsResponse::Topic& answer, const BrokerConfig& config,
+std::size_t fill_in(CreateTopicsResponse::Topic& answer, const RequestContext& context,
                     const storage::Topic& topic, bool only_check, bool with_configs) {
   answer.topic_id = only_check ? TopicId{} : topic.id;
+  // As in Kafka: the right to create does not tell what the broker's defaults have made of it.
+  if (context.version() >= 5 &&
+      !is_allowed(context, AclOperation::describe_configs, AclResource::topic, topic.name)) {
+    answer.topic_config_error_code = ErrorCode::topic_authorization_failed;
+    return 0;
+  }
   answer.num_partitions = topic.partitions;
   answer.replication_factor = 1;
   // Null where the answer would be too large: the tools ask DescribeConfigs then.
   if (!with_configs) return 0;
   std::size_t bytes = 0;
   auto& configs = answer.configs.emplace();
-  for (const auto& value : values_of(config, topic)) {
+  for (const auto& value : values_of(context.shard.config(), topic)) {
     configs.push_back({std::string(value.key->name), value.value, false,
                        static_cast<std::int8_t>(value.source), false});
     bytes += sizeof(configs.back()) + value.value.size();
@@ -171,7 +177,7 @@ asio::awaitable<CreateTopicsResponse> create_topics(RequestContext& context,
     } else if (auto& result = created[i]; result) {
       const bool with_configs = context.version() >= 5 && bytes < max_answer_bytes;
       const std::size_t configs =
-          fill_in(answer, home.config(), **result, request.validate_only, with_configs);
+          fill_in(answer, context, **result, request.validate_only, with_configs);
       bytes += configs;
       if (memory.spend(2 * configs) && !co_await memory.take()) co_return response;
     } else {

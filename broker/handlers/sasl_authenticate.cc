@@ -59,8 +59,9 @@ Result<LoginStep> take_scram(const RequestContext& context, SaslExchange& exchan
     const auto mechanism = *scram_mechanism_named(exchange.mechanism);
     // The image is used before the first wait, so it need not be kept.
     const auto& image = *context.broker.security(context.shard).image;
-    auto answer =
-        scram.first(token, [&](std::string_view name) { return image.find_user(name, mechanism); });
+    auto answer = scram.first(
+        token, [&](std::string_view name) { return image.find_user(name, mechanism); },
+        [&](std::uint64_t number) { return image.example_user(number, mechanism); });
     if (!answer) return std::unexpected(answer.error());
     return LoginStep{std::move(*answer), {}};
   }
@@ -113,6 +114,28 @@ asio::awaitable<Result<LoginStep>> take_step(RequestContext& context, SaslExchan
 
 enum class LoginEnd : std::uint8_t { failed, succeeded };
 
+// Waits until it is a login's turn to be answered, or its client has gone.  A client that had not
+// to stay would leave requests behind that nobody reads the answers of, on more connections than an
+// address may have, and the broker would stop late.
+class LoginTurn final : private Connection::CloseListener {
+ public:
+  LoginTurn(const RequestContext& context, std::chrono::milliseconds delay)
+      : CloseListener(&context.connection), shard_(context.shard) {
+    // A client that has gone before would never call on_close().
+    if (context.connection.closed()) delay = std::chrono::milliseconds{0};
+    shard_.wheel().schedule(timer_, shard_.tick_after(delay));
+  }
+  auto comes() { return come_.wait(); }
+
+ private:
+  // Not at once: what it resumes takes this listener away.
+  void on_close() override { shard_.wheel().schedule(timer_, shard_.tick()); }
+
+  Shard& shard_;
+  OneShotEvent come_;
+  timing::CallbackTimer timer_{[this] { come_.fire(); }};
+};
+
 asio::awaitable<void> wait_for_its_turn(const RequestContext& context, LoginEnd end) {
   auto& shard = context.shard;
   auto& failed = context.broker.failed_logins();
@@ -122,10 +145,8 @@ asio::awaitable<void> wait_for_its_turn(const RequestContext& context, LoginEnd 
   const auto delay = end == LoginEnd::failed ? failed.wait_of_failure(host, now, base)
                                              : failed.wait_of_success(host, now, base);
   if (delay.count() == 0) co_return;
-  OneShotEvent passed;
-  timing::CallbackTimer timer([&] { passed.fire(); });
-  shard.wheel().schedule(timer, shard.tick_after(delay));
-  co_await passed.wait();
+  LoginTurn turn(context, delay);
+  co_await turn.comes();
 }
 
 std::chrono::milliseconds max_lifetime(const ListenerInfo& listener, std::string_view mechanism) {

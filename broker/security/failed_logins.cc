@@ -1,36 +1,18 @@
 #include "broker/security/failed_logins.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
+
+#include "broker/security/client_address.h"
 
 namespace tarry::broker {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t bytes_of_network = 8;  // A /64.
 // A right password waits for what is queued beyond this, however long one failure takes.
 constexpr milliseconds max_free = FailedLogins::max_wait / 2;
-
-// The first bytes of an IPv6 address, which are its network; any other host as it is.
-std::string address_in(std::string_view host) {
-  auto text = host;
-  if (text.starts_with('/')) text.remove_prefix(1);
-  if (!text.starts_with('[')) return std::string(host);
-  text = text.substr(1, text.find_first_of("]%") - 1);
-  in6_addr address{};
-  if (::inet_pton(AF_INET6, std::string(text).c_str(), &address) != 1 ||
-      IN6_IS_ADDR_V4MAPPED(&address))
-    return std::string(host);
-  std::string network(bytes_of_network, '\0');
-  std::memcpy(network.data(), &address, network.size());
-  return network;
-}
 
 milliseconds delay_of(milliseconds base, int factor) {
   // A longer one is the setting's, and is obeyed as Kafka would.
@@ -55,7 +37,7 @@ FailedLogins::Failed& FailedLogins::failed_at(std::string address) {
 }
 
 milliseconds FailedLogins::wait_of_failure(std::string_view host, MonoTime now, milliseconds base) {
-  auto address = address_in(host);
+  auto address = network_of(host);
   const std::lock_guard lock(mutex_);
   auto& failed = failed_at(std::move(address));
   if (now - failed.last > memory) failed.count = 0;
@@ -70,7 +52,7 @@ milliseconds FailedLogins::wait_of_failure(std::string_view host, MonoTime now, 
 
 milliseconds FailedLogins::wait_of_success(std::string_view host, MonoTime now,
                                            milliseconds base) const {
-  const auto address = address_in(host);
+  const auto address = network_of(host);
   const std::lock_guard lock(mutex_);
   const auto found = of_.find(address);
   if (found == of_.end()) return milliseconds{0};

@@ -1,11 +1,14 @@
 #include "broker/security/scram_exchange.h"
-#include "base/base64.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
 #include <fmt/core.h>
+
+#include "base/base64.h"
+#include "base/bytes.h"
 
 namespace tarry::broker {
 namespace {
@@ -44,11 +47,39 @@ std::unexpected<Error> malformed(std::string_view what) {
   return fail(Errc::invalid, fmt::format("the client's {} SCRAM message is malformed", what));
 }
 
-constexpr std::size_t salt_bytes = 20;
+// Of `tarry user add`.
+constexpr std::size_t usual_salt_bytes = 24;
+
+// Kafka's own tool makes salts of these.
+constexpr std::string_view salt_letters = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 }  // namespace
 
-Result<std::string> ScramExchange::first(std::string_view message, const FindUser& find) {
+bool is_text_salt(std::string_view salt) {
+  return salt.find_first_not_of(salt_letters) == std::string_view::npos;
+}
+
+// Whatever is computed here of a name is the same each time.  Nobody can ask for a name with a zero
+// byte (name_of), and so for what is computed of one.
+ScramCredential ScramExchange::unknown_user(const FindExample& find_example) const {
+  const auto choice = scram_hmac(mechanism_, secret_, fmt::format("{}{}", user_, '\0'));
+  const auto* const example = find_example(load_be<std::uint64_t>(as_bytes(choice).data()));
+  const std::size_t size = example == nullptr ? usual_salt_bytes : example->salt.size();
+  ScramCredential made;
+  made.salt = scram_hmac(mechanism_, secret_, user_);
+  for (int part = 1; made.salt.size() < size; ++part)
+    made.salt += scram_hmac(mechanism_, secret_, fmt::format("{}{}{}", user_, '\0', part));
+  made.salt.resize(size);
+  if (example != nullptr && is_text_salt(example->salt)) {
+    for (char& c : made.salt) c = salt_letters[static_cast<unsigned char>(c) % salt_letters.size()];
+  }
+  made.iterations = example == nullptr ? min_scram_iterations : example->iterations;
+  made.stored_key = scram_hmac(mechanism_, secret_, "no key");
+  return made;
+}
+
+Result<std::string> ScramExchange::first(std::string_view message, const FindUser& find,
+                                         const FindExample& find_example) {
   std::string_view rest = message;
   const auto binding = take_part(rest);
   // "p=" asks for it; "y" says only that the client could.
@@ -67,14 +98,11 @@ Result<std::string> ScramExchange::first(std::string_view message, const FindUse
   if (!acts_as.empty() && (!acts_as.starts_with("a=") || name_of(acts_as.substr(2)) != user))
     return fail(Errc::invalid, "the client asks to act as another user");
   user_ = *user;
+  // Made in any case, so that an unknown user takes as long as a known one.
+  credential_ = unknown_user(find_example);
   if (const auto* found = find(user_); found != nullptr) {
     known_ = true;
     credential_ = *found;
-  } else {
-    // The same salt each time, as a user that exists would have.
-    credential_.salt = scram_hmac(mechanism_, secret_, user_).substr(0, salt_bytes);
-    credential_.iterations = min_scram_iterations;
-    credential_.stored_key = scram_hmac(mechanism_, secret_, "no key");
   }
   nonce_ = fmt::format("{}{}", nonce_part.substr(2), our_nonce_);
   auto answer =

@@ -8,12 +8,13 @@
 //   broker  v=<signature>                    authenticated
 //
 // The nonce of the last message has to be the client's and ours, whole (CVE-2024-56128).  A user
-// that is not known gets a salt all the same, always the same one, and fails at the end, as one
-// with a wrong password does.
+// that is not known gets a salt all the same, always the same one, of the size and with the number
+// of iterations of a user that is there, and fails at the end, as one with a wrong password does.
 //
 // It belongs to the login of one connection and runs on the thread of its shard: the arithmetic is
 // cheap, because the costly iterations are the client's.
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -24,22 +25,32 @@
 
 namespace tarry::broker {
 
+// Whether a salt is made of lower-case letters and digits alone, as those of Kafka's own tool are.
+bool is_text_salt(std::string_view salt);
+
 class ScramExchange {
  public:
   using FindUser = std::function<const ScramCredential*(std::string_view name)>;
+
+  // One of the users whose salts look different, the same for the same number; null: there are no
+  // users.
+  using FindExample = std::function<const ScramCredential*(std::uint64_t number)>;
 
   // `nonce` is ours, new each time; `secret` makes the salts of users that are not known.
   ScramExchange(ScramMechanism mechanism, std::string nonce, std::string_view secret)
       : mechanism_(mechanism), our_nonce_(std::move(nonce)), secret_(secret) {}
 
   // The answers; the errors are for the log.
-  Result<std::string> first(std::string_view message, const FindUser& find);
+  Result<std::string> first(std::string_view message, const FindUser& find,
+                            const FindExample& find_example);
   Result<std::string> final(std::string_view message);
 
   bool has_begun() const { return !user_.empty(); }
   const std::string& user() const { return user_; }
 
  private:
+  ScramCredential unknown_user(const FindExample& find_example) const;
+
   const ScramMechanism mechanism_;
   const std::string our_nonce_;
   const std::string secret_;

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "broker/security/scram_exchange.h"
 #include "storage/fields.h"
 
 namespace tarry::broker {
@@ -20,7 +21,7 @@ constexpr std::string_view any_host = "*";
 
 bool concerns(const AclBinding& rule, const ClientIdentity& who) {
   return (rule.principal == who.principal || rule.principal == everybody) &&
-         (rule.host == any_host || rule.host == who.host);
+         (rule.host == any_host || rule.host == who.host || rule.host == who.host_in_full);
 }
 
 // A rule that denies for less leaves some names.
@@ -83,6 +84,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     log_error("broker", "a stored user, rule or quota cannot be read and is ignored: {}",
               printable(key));
   }
+  choose_examples();
   for (const auto& rule : rules_) {
     auto& there = rule.pattern == AclPattern::prefixed ? prefixed_ : literal_;
     // The set never changes again, so pointers into it stay valid.
@@ -97,6 +99,24 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
       summary.denied_all.set(operation);
     }
   }
+}
+
+void SecurityImage::choose_examples() {
+  std::map<std::tuple<ScramMechanism, std::int32_t, std::size_t, bool>, const ScramCredential*>
+      looks;
+  for (const auto& [user, credential] : users_) {
+    looks.try_emplace(
+        {user.second, credential.iterations, credential.salt.size(), is_text_salt(credential.salt)},
+        &credential);
+  }
+  // In the order of the looks: another user with one of them changes nothing.
+  for (const auto& [look, credential] : looks) examples_[std::get<0>(look)].push_back(credential);
+}
+
+const ScramCredential* SecurityImage::example_user(std::uint64_t number,
+                                                   ScramMechanism mechanism) const {
+  const auto found = examples_.find(mechanism);
+  return found == examples_.end() ? nullptr : found->second[number % found->second.size()];
 }
 
 const ScramCredential* SecurityImage::find_user(std::string_view name,
@@ -153,7 +173,8 @@ bool SecurityImage::allows_for_some(const AuthorizerTerms& terms, const ClientId
                                     AclOperation operation, AclResource resource) const {
   bool allowed = terms.allow_without_rule;
   for (const std::string_view principal : {std::string_view(who.principal), everybody}) {
-    for (const std::string_view host : {std::string_view(who.host), any_host}) {
+    for (const auto host :
+         {std::string_view(who.host), std::string_view(who.host_in_full), any_host}) {
       const auto found = summaries_.find({resource, principal, host});
       if (found == summaries_.end()) continue;
       const Summary& summary = found->second;

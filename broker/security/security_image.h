@@ -13,6 +13,7 @@
 // DESCRIBE too, and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 
 #include <bitset>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,7 +42,10 @@ struct AuthorizerTerms {
 
 struct ClientIdentity {
   std::string principal;  // "User:alice"
-  std::string host;       // "10.0.0.7"
+  std::string host;       // "10.0.0.7", "::1"
+  // An IPv6 address as Java writes it, in which form rules that were made for Kafka have it:
+  // "0:0:0:0:0:0:0:1".  Empty for others.
+  std::string host_in_full = {};
 };
 
 class SecurityImage {
@@ -64,6 +68,8 @@ class SecurityImage {
   using Users = std::map<std::pair<std::string, ScramMechanism>, ScramCredential>;
   const Users& users() const { return users_; }
   const ScramCredential* find_user(std::string_view name, ScramMechanism mechanism) const;
+  // One user for each look that a salt has (ScramExchange::FindExample); null: nobody logs in so.
+  const ScramCredential* example_user(std::uint64_t number, ScramMechanism mechanism) const;
 
   const QuotaTable& quotas() const { return quotas_; }
 
@@ -106,6 +112,7 @@ class SecurityImage {
     std::bitset<16> allowed;     // For some name.
     std::bitset<16> denied_all;  // For every name.
   };
+  void choose_examples();
   void judge(Verdict& verdict, const AclBinding& rule, const ClientIdentity& who,
              AclOperation operation) const;
 
@@ -120,6 +127,8 @@ class SecurityImage {
   std::map<std::tuple<AclResource, std::string_view, std::string_view>, Summary> summaries_;
   bool any_of_action_ = false;  // Some rule is for a topic's action.
   Users users_;
+  // One for each look; they point into users_.
+  std::map<ScramMechanism, std::vector<const ScramCredential*>> examples_;
   std::size_t bytes_ = 0;
   QuotaTable quotas_;
   Principals principals_;

@@ -207,6 +207,16 @@ bool matches(const DelayedQuery& query, const DelayedRecord& record) {
          (record.key && as_text(*record.key).contains(query.text));
 }
 
+// To look for a text or a pattern in a key may take a step for each byte of one beside each byte of
+// the other.
+std::size_t steps_to_match(const DelayedQuery& query, const DelayedRecord& record) {
+  if (!record.key) return 0;
+  return record.key->size() * std::max(query.key.size(), query.text.size());
+}
+constexpr std::size_t steps_a_microsecond = 200;
+// More of them are the pool's.
+constexpr std::size_t steps_here = 100'000;
+
 // Records of a page of which few may match: where much is due in one bucket, each page reads it.
 constexpr std::size_t looked_through = 5'000;
 // The time that one of them takes.
@@ -446,7 +456,15 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
     const PendingKey key = pending.key;
     const bool is_last = &pending == &page->records.back();
     auto record = taken_apart(*topic, std::move(pending));
-    if (!matches(query, record)) continue;
+    const std::size_t steps = steps_to_match(query, record);
+    bool is_match = false;
+    if (steps > steps_here) {
+      is_match = co_await here.blocking([&] { return matches(query, record); });
+    } else {
+      if (budget.spend(steps / steps_a_microsecond)) co_await budget.yield();
+      is_match = matches(query, record);
+    }
+    if (!is_match) continue;
     answer.records.push_back(std::move(record));
     // The page is full before the store's own page ends, so the next one begins after this record.
     if (answer.records.size() == query.limit && !is_last) {

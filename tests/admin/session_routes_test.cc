@@ -6,6 +6,7 @@
 
 #include "admin/sessions.h"
 #include "tests/admin/client.h"
+#include "web/routes.h"
 
 namespace tarry::admin::test {
 namespace {
@@ -86,6 +87,30 @@ TEST_SUITE("sessions") {
     }
     CHECK(admin.ask("POST", "/login").status == 400);
     CHECK(admin.ask("GET", "/login").status == 401);
+  }
+
+  TEST_CASE(
+      "a body is small, because an object of many fields takes long before anybody is known") {
+    Admin admin(beyond_loopback());
+    std::string body = R"({"token":"wrong")";
+    for (int i = 0; body.size() < 900'000; ++i) body += ",\"" + std::to_string(i) + "\":0";
+    body += "}";
+    for (const auto& [method, path] : {std::pair{"POST", "/login"},
+                                       {"POST", "/backup"},
+                                       {"PATCH", "/delayed/t/x"},
+                                       {"POST", "/delayed/t/select"}}) {
+      CAPTURE(path);
+      const auto answer =
+          admin.ask(method, path, {{"Authorization", "Bearer " + admin.token()}}, body);
+      CHECK(answer.status == 413);
+      CHECK(answer.body.find("the limit for") != std::string::npos);
+    }
+    CHECK(admin.ask("POST", "/login", {}, body).status == 413);
+    // Blanks count, and the limit itself is allowed.
+    auto whole = Json{{"token", admin.token()}}.dump();
+    whole.resize(web::max_body_bytes, ' ');
+    CHECK(admin.ask("POST", "/login", {}, whole).status == 204);
+    CHECK(admin.ask("POST", "/login", {}, whole + " ").status == 413);
   }
 
   TEST_CASE("the answer to a wrong token takes its time, and does not hold up a stop") {

@@ -2,10 +2,18 @@
 
 #include "broker/views/delayed_records.h"
 
-#include <doctest/doctest.h>
-
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include <doctest/doctest.h>
+#include <boost/asio/co_spawn.hpp>
+
+#include "tests/broker/batches.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -30,7 +38,57 @@ Told told(const std::vector<ScheduleEvent>& events) {
   return out;
 }
 
+void schedule(World& world, std::string_view key) {
+  const std::vector<records::HeaderView> headers{{"x-delay", as_bytes("1h")}};
+  records::BatchBuilder builder{records::BatchOptions{}};
+  builder.append(world.clock.wall(), as_bytes(key), as_bytes("value"), headers);
+  const Buffer batch = builder.finish();
+  REQUIRE(produce(world, "t", 0, batch).error_code == ErrorCode::none);
+}
+
+struct Listed {
+  std::size_t records = 0;
+  std::size_t pool_steps = 0;  // The pieces of work that the pool had for it.
+};
+// `written`: the shards' memory is in the store.
+Listed list_by_key(World& world, const std::string& key, bool written) {
+  DelayedQuery query;
+  query.key = key;
+  std::optional<Result<DelayedPage>> page;
+  boost::asio::co_spawn(
+      world.shard().executor(), list_delayed(world.broker(), world.shard(), query, written),
+      [&](std::exception_ptr, Result<DelayedPage> found) { page = std::move(found); });
+  Listed listed;
+  if (!written) {
+    world.run();
+  } else {
+    for (int turns = 0; turns < 1000 && !page; ++turns) {
+      world.turn();
+      if (world.background().step()) ++listed.pool_steps;
+    }
+  }
+  REQUIRE(page.has_value());
+  REQUIRE(page->has_value());
+  listed.records = (*page)->records.size();
+  return listed;
+}
+
 TEST_SUITE("delayed records") {
+  TEST_CASE("a pattern is looked for in a long key on the pool, for its shard would be held up") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    schedule(world, "aaaa");
+    CHECK(list_by_key(world, "*aa", false).records == 1);
+    const auto of_short = list_by_key(world, "*aa", true);
+    CHECK(of_short.records == 1);
+    schedule(world, std::string(300'000, 'a'));
+    CHECK(list_by_key(world, "*aa", false).records == 2);
+    const auto of_both = list_by_key(world, "*aa", true);
+    CHECK(of_both.records == 2);
+    CHECK(of_both.pool_steps == of_short.pool_steps + 1);
+    CHECK(list_by_key(world, "*ab", true).records == 0);
+  }
+
   TEST_CASE("a trace tells of a replacement and of a move once, with the new due time") {
     CHECK(told({event(EventKind::scheduled, 10, 500, 1, 500),
                 event(EventKind::replaced, 20, 500, 1, 500),

@@ -330,6 +330,23 @@ TEST_SUITE("groups") {
     stable_group(world, names_of_shard(world, 0, 1, "mine")[0]);
   }
 
+  TEST_CASE(
+      "a client has one part of what groups may take, whatever addresses it chooses in a /64") {
+    const auto owner = [](const char* peer) { return owner_of(Connection(peer)); };
+    CHECK(owner("[2001:db8:0:1::1]:40000") == owner("[2001:db8:0:1:ffff::2]:40001"));
+    CHECK(owner("[2001:db8:0:1::1]:40000") != owner("[2001:db8:0:2::1]:40000"));
+    CHECK(owner("10.0.0.1:40000") == owner("10.0.0.1:40001"));
+    CHECK(owner("10.0.0.1:40000") != owner("10.0.0.2:40000"));
+    // Who has logged in is one client, from wherever.
+    ConnectionOrigin origin;
+    auto listener = std::make_shared<ListenerInfo>();
+    listener->protocol = SecurityProtocol::sasl_plaintext;
+    origin.listener = std::move(listener);
+    origin.sasl_user = "alice";
+    CHECK(owner_of(Connection("10.0.0.1:1", origin)) ==
+          owner_of(Connection("[2001:db8::1]:1", origin)));
+  }
+
   TEST_CASE("what is known of each client that has asked for a group counts as clients' memory") {
     World world({.shards = 1});
     Groups& groups = world.shard().groups();

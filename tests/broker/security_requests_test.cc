@@ -103,12 +103,40 @@ TEST_SUITE("security requests") {
     CHECK(world.shard(0).counters.refused_total >= 4);
   }
 
+  TEST_CASE("who may create a topic is told its configs only with the right to describe them") {
+    World world(
+        {.shards = 1, .configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
+    change_security_rows(world, {rule_for_topic("t", AclOperation::create),
+                                 rule_for_topic("u", AclOperation::create),
+                                 rule_for_topic("u", AclOperation::describe_configs)});
+    protocol::CreateTopicsRequest create;
+    create.topics.push_back({"t", 3, 1, {}, {}});
+    create.topics.push_back({"u", 3, 1, {}, {}});
+    const auto made = world.call<protocol::CreateTopicsResponse>(create, 7);
+    const auto& hidden = made.topics.at(0);
+    CHECK(hidden.error_code == ErrorCode::none);
+    CHECK(hidden.topic_config_error_code == ErrorCode::topic_authorization_failed);
+    CHECK_FALSE(hidden.configs.has_value());
+    CHECK(hidden.num_partitions == -1);
+    CHECK(hidden.replication_factor == -1);
+    CHECK_FALSE(hidden.topic_id.is_zero());
+    const auto& told = made.topics.at(1);
+    CHECK(told.topic_config_error_code == ErrorCode::none);
+    CHECK(told.configs.has_value());
+    CHECK(told.num_partitions == 3);
+    // Versions without configs are answered as ever.
+    create.topics.pop_back();
+    CHECK(world.call<protocol::CreateTopicsResponse>(create, 4).topics.at(0).error_code ==
+          ErrorCode::topic_already_exists);
+  }
+
   TEST_CASE("a restart changes the salt of no user, whether it exists or not") {
     World world;
     const auto challenge = [&] {
       ScramExchange exchange(ScramMechanism::sha256, "ours", world.broker().login_secret());
       const auto nobody = [](std::string_view) { return nullptr; };
-      return exchange.first("n,,n=mallory,r=theirs", nobody).value();
+      const auto no_example = [](std::uint64_t) { return nullptr; };
+      return exchange.first("n,,n=mallory,r=theirs", nobody, no_example).value();
     };
     const auto before = challenge();
     world.restart();

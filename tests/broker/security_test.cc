@@ -1,6 +1,8 @@
 #include <chrono>
+#include <cstdint>
 #include <ctime>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,7 @@
 
 #include "base/base64.h"
 #include "base/scram.h"
+#include "broker/security/client_address.h"
 #include "broker/security/failed_logins.h"
 #include "broker/security/plain_users.h"
 #include "broker/security/sasl_exchange.h"
@@ -85,12 +88,16 @@ TEST_SUITE("security") {
     }
   };
 
+  const ScramCredential* no_example(std::uint64_t) {
+    return nullptr;
+  }
+
   TEST_CASE("a SCRAM exchange succeeds only with the right password and the whole nonce") {
     const auto salted = scram_salted_password(ScramMechanism::sha256, "secret", "salt", 4096);
     const auto known = scram_credential(ScramMechanism::sha256, salted, "salt", 4096);
     const auto find = [&](std::string_view name) { return name == "alice" ? &known : nullptr; };
     const auto begin = [&](ScramExchange& exchange, const std::string& first) {
-      return exchange.first(first, find);
+      return exchange.first(first, find, no_example);
     };
     ScramClient client;
     client.salted = salted;
@@ -135,7 +142,7 @@ TEST_SUITE("security") {
     std::string salt;
     for (int i = 0; i < 2; ++i) {
       ScramExchange exchange(ScramMechanism::sha256, "server", "secret");
-      const auto first = exchange.first("n,,n=nobody,r=client", nobody);
+      const auto first = exchange.first("n,,n=nobody,r=client", nobody, no_example);
       REQUIRE(first.has_value());
       if (i == 0) salt = *first;
       CHECK(*first == salt);
@@ -143,12 +150,67 @@ TEST_SUITE("security") {
     }
   }
 
+  // What a client sees of a user before its password is looked at.
+  struct Look {
+    std::int32_t iterations = 0;
+    std::size_t salt_bytes = 0;
+    bool is_text = false;
+    auto operator<=>(const Look&) const = default;
+  };
+  Look look_of(const SecurityImage& image, std::string_view user, ScramMechanism mechanism) {
+    ScramExchange exchange(mechanism, "server", "secret");
+    const auto first = exchange.first(
+        fmt::format("n,,n={},r=client", user),
+        [&](std::string_view name) { return image.find_user(name, mechanism); },
+        [&](std::uint64_t number) { return image.example_user(number, mechanism); });
+    REQUIRE(first.has_value());
+    const auto salt_at = first->find(",s=") + 3, iterations_at = first->find(",i=") + 3;
+    const auto salt = from_base64(first->substr(salt_at, iterations_at - 3 - salt_at));
+    REQUIRE(salt.has_value());
+    return {std::stoi(first->substr(iterations_at)), salt->size(), is_text_salt(*salt)};
+  }
+
+  TEST_CASE("the salt and the iterations of an unknown user are like those of one that there is") {
+    storage::Configs rows;
+    const auto add = [&](std::string_view user, ScramMechanism mechanism, std::string_view salt,
+                         std::int32_t iterations) {
+      rows.emplace(SecurityImage::user_key(user, mechanism),
+                   SecurityImage::user_value({std::string(salt), "stored", "server", iterations}));
+    };
+    const auto strangers = [&] {
+      const SecurityImage image(rows);
+      std::set<Look> seen;
+      for (int i = 0; i < 100; ++i)
+        seen.insert(look_of(image, fmt::format("stranger{}", i), ScramMechanism::sha256));
+      return seen;
+    };
+    // That of `tarry user add`.
+    CHECK(strangers() == std::set<Look>{{4096, 24, false}});
+    add("alice", ScramMechanism::sha256, std::string(40, '\xff'), 8192);
+    add("bob", ScramMechanism::sha512, "other", 9000);
+    CHECK(strangers() == std::set<Look>{{8192, 40, false}});
+    // Kafka's own tool makes salts of letters and digits.
+    add("carol", ScramMechanism::sha256, "0a1b2c3d4e5f6g7h8i9j0k1l2m", 4096);
+    CHECK(strangers() == std::set<Look>{{8192, 40, false}, {4096, 26, true}});
+    // More users that look the same change nothing for anybody.
+    const auto look = [&] {
+      return look_of(SecurityImage(rows), "stranger", ScramMechanism::sha256);
+    };
+    const auto before = look();
+    for (const std::string_view name : {"aaron", "zoe"}) {
+      add(name, ScramMechanism::sha256, "m2l1k0j9i8h7g6f5e4d3c2b1a0", 4096);
+      add(fmt::format("{}2", name), ScramMechanism::sha256, std::string(40, '\xfe'), 8192);
+    }
+    CHECK(look() == before);
+  }
+
   TEST_CASE("a first SCRAM message that is malformed is refused") {
     for (const auto* message :
          {"", "n,,", "n,,n=,r=x", "n,,n=a=b,r=x", "n,,n=alice", "p=tls-unique,,n=alice,r=x",
           "n,,r=x,n=alice", "n,a=bob,n=alice,r=x", "n,,n=alice,r=", "n,,m=x,n=alice,r=x"}) {
       ScramExchange exchange(ScramMechanism::sha512, "server", "s");
-      CHECK_FALSE(exchange.first(message, [](std::string_view) { return nullptr; }).has_value());
+      const auto nobody = [](std::string_view) { return nullptr; };
+      CHECK_FALSE(exchange.first(message, nobody, no_example).has_value());
     }
   }
 
@@ -283,6 +345,33 @@ TEST_SUITE("security") {
     CHECK_FALSE(rules.allow("User:c", AclOperation::write, "p"));
     CHECK(rules.allow("User:d", AclOperation::read, "t", "10.0.0.7"));
     CHECK_FALSE(rules.allow("User:d", AclOperation::read, "t", "10.0.0.8"));
+  }
+
+  TEST_CASE("a rule for an IPv6 address counts as it is written here, and as Java writes it") {
+    CHECK(address_in_full("::1") == "0:0:0:0:0:0:0:1");
+    CHECK(address_in_full("2001:db8::a0:0") == "2001:db8:0:0:0:0:a0:0");
+    CHECK(address_in_full("fe80::1%eth0") == "fe80:0:0:0:0:0:0:1%eth0");
+    CHECK(address_in_full("10.0.0.7").empty());
+    CHECK(address_in_full("").empty());
+    const auto from = [](std::string_view host, AclPermission permission) {
+      return rule("User:a", AclOperation::read, "t", permission, AclPattern::literal, host);
+    };
+    const ClientIdentity client{"User:a", "2001:db8::7", address_in_full("2001:db8::7")};
+    const auto may_read = [&](const std::vector<AclBinding>& given) {
+      const Rules rules(given);
+      const bool allowed =
+          rules.image->allows(rules.terms, client, AclOperation::read, AclResource::topic, "t");
+      CHECK(allowed == rules.image->allows_for_some(rules.terms, client, AclOperation::read,
+                                                    AclResource::topic));
+      return allowed;
+    };
+    CHECK(may_read({from("2001:db8::7", AclPermission::allow)}));
+    CHECK(may_read({from("2001:db8:0:0:0:0:0:7", AclPermission::allow)}));
+    CHECK_FALSE(may_read({from("2001:db8:0:0:0:0:0:8", AclPermission::allow)}));
+    const Rules denied(
+        {from("*", AclPermission::allow), from("2001:db8:0:0:0:0:0:7", AclPermission::deny)});
+    CHECK_FALSE(
+        denied.image->allows(denied.terms, client, AclOperation::read, AclResource::topic, "t"));
   }
 
   TEST_CASE("a denial overrides every permission, but only for its operation") {

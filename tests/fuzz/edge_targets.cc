@@ -37,9 +37,10 @@ constexpr std::string_view known_keys = R"({"keys":[{"kty":"EC","crv":"P-256","k
 
 void try_scram(Input& from) {
   static const broker::ScramExchange::FindUser nobody = [](std::string_view) { return nullptr; };
+  static const broker::ScramExchange::FindExample nothing = [](std::uint64_t) { return nullptr; };
   broker::ScramExchange exchange(ScramMechanism::sha256, "ours", "secret");
   const Bytes first = from.long_piece();
-  if (const auto asked = exchange.first(as_text(first), nobody); !asked) return;
+  if (const auto asked = exchange.first(as_text(first), nobody, nothing); !asked) return;
   TARRY_ASSERT(exchange.has_begun(), "who is asked has a name");
   const auto ended = exchange.final(as_text(from.rest()));
   TARRY_ASSERT(!ended.has_value(), "nobody comes in without a password");

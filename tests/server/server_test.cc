@@ -123,6 +123,15 @@ std::size_t connections_on(Server& server, std::size_t shard) {
              [&] { count.set_value(server.broker().shard(shard).counters.connections); });
   return count.get_future().get();
 }
+// Of the client that came to the shard last; empty: there is none.
+std::string principal_on(Server& server, std::size_t shard) {
+  std::promise<std::string> principal;
+  auto& there = server.broker().shard(shard);
+  asio::post(there.executor(), [&] {
+    principal.set_value(there.clients.empty() ? std::string() : there.clients.front().principal());
+  });
+  return principal.get_future().get();
+}
 template <typename Condition>
 void until(Condition is) {
   const auto end = std::chrono::steady_clock::now() + patience;
@@ -257,6 +266,48 @@ TEST_SUITE("server") {
     sockets.pop_back();
     until([&] { return connections_on(server, 1) == sockets.size(); });
     CHECK(ask(server.kafka(), 7) == 7);
+  }
+
+  TEST_CASE(
+      "a client that has logged in is the same user on each shard that its connection goes to") {
+    const TemporaryDirectory directory;
+    auto config = config_for(directory);
+    auto login = config.listeners[0];
+    login.name = "LOGIN";
+    login.protocol = broker::SecurityProtocol::sasl_plaintext;
+    login.settings = {{"sasl.enabled.mechanisms", "PLAIN"},
+                      {"plain.sasl.jaas.config", "PlainLoginModule required user_alice=a;"}};
+    config.listeners.push_back(std::move(login));
+    Server server(config, no_failure);
+    REQUIRE(server.start().has_value());
+    const auto topics = topics_on_both(server);
+    until([&] { return connections_on(server, 0) + connections_on(server, 1) == 0; });
+
+    asio::io_context context;
+    tcp::socket socket(context);
+    const std::string listeners = server.listeners();
+    const auto port = std::stoul(listeners.substr(listeners.rfind(':') + 1));
+    socket.connect({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+    asio::write(socket,
+                asio::buffer(request(17, 1, [](Buffer& body) { append_text(body, "PLAIN"); })));
+    read_answer(socket);
+    asio::write(socket, asio::buffer(request(36, 1, [](Buffer& body) {
+                  constexpr std::string_view token("\0alice\0a", 8);
+                  append_be(body, static_cast<std::int32_t>(token.size()));
+                  append_bytes(body, as_bytes(token));
+                })));
+    read_answer(socket);
+    for (const std::size_t there : {1u, 0u, 1u}) {
+      // Without its login the next request would end the connection.
+      for (int i = 0; i < 32; ++i) {
+        asio::write(socket, asio::buffer(ask_fetch(topics[there])));
+        read_answer(socket);
+      }
+      until([&] {
+        return connections_on(server, there) == 1 && connections_on(server, 1 - there) == 0;
+      });
+      CHECK(principal_on(server, there) == "User:alice");
+    }
   }
 
   TEST_CASE("it stops while connections go from shard to shard") {

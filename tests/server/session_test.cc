@@ -402,6 +402,31 @@ TEST_SUITE("session") {
     CHECK(client.log_in("alice", "a").first == 0);
   }
 
+  TEST_CASE("a failed login of a client that has gone holds nothing until its answer is due") {
+    using namespace std::chrono_literals;
+    Sitting sitting;
+    auto& failed = sitting.broker->failed_logins();
+    const auto now = sitting.shard().clock().mono();
+    // The next failure of the address is answered in eight seconds.
+    while (failed.wait_of_failure("/a client", now, 100ms) < broker::FailedLogins::max_wait) {
+    }
+    LoginClient client(sitting);
+    CHECK(client.shake_hands() == 0);
+    client.ask_to_log_in("alice", "wrong");
+    CHECK(client.has_nothing());
+    // A reset, which no half-closed client sends.
+    client.socket.set_option(asio::socket_base::linger(true, 0));
+    client.socket.close();
+    const auto gone = sitting.clock.mono();
+    sitting.until([&] {
+      sitting.pass(1ms);
+      return sitting.sessions.size() == 0;
+    });
+    CHECK(sitting.clock.mono() - gone < 1s);
+    // What it has failed still counts.
+    CHECK(failed.wait_of_success("/a client", sitting.clock.mono(), 100ms) > 1s);
+  }
+
   TEST_CASE("whatever is refused for want of a login is a line of the category audit") {
     using namespace std::chrono_literals;
     CapturedLog log;
@@ -516,6 +541,23 @@ TEST_SUITE("session") {
     Client again(sitting);
     again.send(second);
     CHECK(again.answer() == 2);
+  }
+
+  TEST_CASE("of very many connections that hold little each, those that hold the most end, too") {
+    constexpr std::size_t limit = 4 << 20;
+    Sitting sitting({}, limit);
+    Client idle(sitting);
+    // Parts of requests, of which no client has the memory of 256 KB that few may hold.
+    std::list<Client> holders;
+    for (int i = 0; i < 64; ++i) holders.emplace_back(sitting).send(part_of_produce(100'000));
+    sitting.settle();
+    CHECK(sitting.shard().ledger().used() < limit + limit / 8);
+    CHECK(sitting.sessions.size() < 1 + holders.size());
+    CHECK(sitting.sessions.size() > holders.size() / 2);
+    CHECK(idle.has_nothing());
+    // Until the memory is given back an idle one is served as ever.
+    idle.send(ask_versions(7));
+    CHECK(idle.answer() == 7);
   }
 
   TEST_CASE("parked requests of a few bytes count with all the memory that they need") {

@@ -43,6 +43,18 @@ TEST_CASE("a duration that no clock could add is refused by its value") {
         }).contains("a thousand years"));
 }
 
+TEST_CASE("a value of the wrong kind is named, and one that is nested is not written out") {
+  const auto refused = [](const std::string& due) {
+    return refused_by([&] { return new_due_in(parse_json("{\"due\": " + due + "}"), noon); });
+  };
+  CHECK(refused("true") == "due: true is neither a text nor a whole number");
+  CHECK(refused("{\"a\": 1}") == "due: an object is neither a text nor a whole number");
+  // As deep as it is, it would fill the stack of a thread.
+  constexpr std::size_t depth = 300'000;
+  CHECK(refused(std::string(depth, '[') + std::string(depth, ']')) ==
+        "due: a list is neither a text nor a whole number");
+}
+
 TEST_CASE("a plus sign that came as a blank, because nobody escaped it, is a plus sign") {
   CHECK(time_given("to", " 1h", noon) == noon + 1h);
   CHECK(time_given("to", "2026-11-21T10:00:00 01:00", noon) ==
@@ -61,6 +73,13 @@ TEST_CASE("a number outside its range is refused with the range and the value") 
 TEST_CASE("an empty pattern is refused: a variable that is not set would mean everything") {
   CHECK(pattern_given("id", "a*") == "a*");
   CHECK(refused_by([] { return pattern_given("id", ""); }).starts_with("id is empty"));
+}
+
+TEST_CASE("a pattern of more than a thousand bytes is refused with its size") {
+  const std::string longest(max_pattern_bytes, '*');
+  CHECK(pattern_given("key", longest) == longest);
+  CHECK(refused_by([&] { return pattern_given("key", longest + "*"); }) ==
+        "key has 1001 bytes; the limit is 1000");
 }
 
 TEST_CASE("a body takes no other keys than those that it names") {
