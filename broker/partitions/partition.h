@@ -278,6 +278,7 @@ class Partition {
                    const delay::Departures& departures, delay::DeliveryTold told);
   void add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now);
   std::optional<Appended> refuse_sequence(const records::CheckedBatch& checked) const;
+  std::optional<Appended> refuse_recurring(const delay::AcceptedBatch& accepted) const;
   void forget_synced();
 
   ShardContext& shard_;
