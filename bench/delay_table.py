@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the table of docs/benchmarks.md from what bench/delay_figures.py has measured, a column for each file.
+"""Makes the table of docs/benchmarks.md from what bench/delay_figures.py has measured, a column for each file, and what an owner sees who asks the full broker.
 
     bench/delay_table.py FILE... [--docs docs/benchmarks.md]
 
@@ -37,12 +37,33 @@ def table(runs):
     return lines
 
 
+def grouped(number):
+    return f"{number:,}".replace(",", " ")
+
+
+def seen_by_owner(run):
+    """What somebody sees who asks the full broker what is pending; nothing if nobody asked."""
+    seen = next((figure for figure in run["figures"] if "levels" in figure), None)
+    if seen is None:
+        return []
+    delayed = seen["delayed"]
+    lines = ["", f"What the owner sees when it is full ({heading(run)}): in `/status` {grouped(delayed['pending'])} pending, {grouped(delayed['near'])} near and "
+             f"{grouped(delayed['overdue'])} overdue records; in `/wheel`", "",
+             "| place | level | records | bytes | chunks | moved up | moved down |", "|---|---|---|---|---|---|---|"]
+    for level in seen["levels"]:
+        figures = (grouped(level[name]) for name in ("records", "bytes", "chunks", "upgrades", "downgrades"))
+        lines.append(f"| {level['place']} | {level['level']} | {' | '.join(figures)} |")
+    lines += ["", "and `tarry delayed count --by hour` begins with", ""]
+    return lines + ["    " + "  ".join(line.split()) for line in seen["hours"]]
+
+
 def text_of(runs):
     machine = runs[0]["machine"]
     when = " and ".join(f"at {run['machine']['at']} (load {run['machine']['load'][0]:.1f} before)" for run in runs)
     head = f"{machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel']}, {when}:"
     failed = [f"The step `{each['step']}` failed: {each['error']}" for run in runs for each in run["failed"]]
-    return "\n".join([head, "", *table(runs), *([""] + failed if failed else [])])
+    owners = [line for run in runs for line in seen_by_owner(run)]
+    return "\n".join([head, "", *table(runs), *([""] + failed if failed else []), *owners])
 
 
 def main():

@@ -106,6 +106,8 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
                              append_pending_body(to, original, schedule.recurrence.get(), record,
                                                  headers, batch.codec);
                            });
+    if (schedule.recurrence != nullptr)
+      out.largest_recurring_ = std::max<std::size_t>(out.largest_recurring_, place.record_size);
     out.added_.push_back({key, schedule.expires, place});
     if (!schedule.id.empty()) note_last(id, LastOfId::In::added, out.added_.size());
     return true;

@@ -61,6 +61,8 @@ class AcceptedBatch {
 
   std::size_t delayed() const { return added_.size(); }  // How many are.
   bool is_empty() const { return added_.empty() && removals() == 0; }
+  // The bytes of its largest recurring record, which each delivery adds again; 0: it has none.
+  std::size_t largest_recurring() const { return largest_recurring_; }
   // UnappliedRecords knows it as a whole, and not record by record: a long one, and one without ids
   // that is worth it.
   bool is_known_as_whole() const {
@@ -167,6 +169,7 @@ class AcceptedBatch {
   storage::EncodedRemovals encoded_removals_, encoded_arrivals_;
   std::vector<Take> takes_;  // One for each of ids_.
   bool is_long_ = false;
+  std::size_t largest_recurring_ = 0;
   std::vector<LastOfId> last_of_ids_;  // For each of ids_, of one that is known as a whole.
   Applied applied_;
   IntakeCharge charge_;  // From its acceptance on.

@@ -1,5 +1,6 @@
 #include "delay/cron.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <span>
@@ -378,7 +379,12 @@ std::optional<WallTime> Cron::next(WallTime after, const TimeZone& zone) const {
     if (!match) return std::nullopt;
     const sys_seconds time{match->time_since_epoch() - period.offset};
     if (time < period.end) return time <= latest ? std::optional<WallTime>(time) : std::nullopt;
+    // Readings from then on are later than the one that was asked about, so the years up to the
+    // match have no other one.  Earlier the clock may still be set back to a reading that matches.
+    const bool is_clear = period.end - from >= 2 * TimeZone::max_offset;
+    const sys_seconds near_match = sys_seconds{match->time_since_epoch()} - TimeZone::max_offset;
     from = period.end;
+    if (is_clear) from = std::max(from, near_match);
   }
   return std::nullopt;
 }
@@ -399,7 +405,11 @@ std::optional<WallTime> Cron::previous(WallTime before, const TimeZone& zone) co
     const sys_seconds time{match->time_since_epoch() - period.offset};
     if (time >= period.begin)
       return time >= earliest ? std::optional<WallTime>(time) : std::nullopt;
+    // As in next(), the other way round.
+    const bool is_clear = to - period.begin >= 2 * TimeZone::max_offset;
+    const sys_seconds near_match = sys_seconds{match->time_since_epoch()} + TimeZone::max_offset;
     to = period.begin - seconds{1};
+    if (is_clear) to = std::min(to, near_match);
   }
   return std::nullopt;
 }

@@ -29,9 +29,9 @@
 // or runs twice.
 //
 // Invariant: a parsed expression fires at some time, so 30 February is refused.  next() and
-// previous() never look at one second, minute or day after the other: they take a few steps of bits
-// per month that has a matching day, or per change of the clocks, at most 40 years of those
-// (29 February on one day of the week).
+// previous() never look at one second, minute or day after the other, nor at one change of the
+// clocks: they take a few steps of bits per month that has a matching day, at most 40 years of
+// those (29 February on one day of the week).
 //
 // Immutable; pure; any thread.
 

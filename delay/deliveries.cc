@@ -18,6 +18,8 @@ namespace {
 // The usual bytes of a delivered record in its batch beside its stored body.
 constexpr std::size_t usual_overhead = 80;
 constexpr std::size_t max_expected = 256u << 10;
+// Missed runs of a recurring record that take as long to look at as a record to hand over.
+constexpr std::size_t runs_a_record = 4;
 
 // A log keeps the batch in memory and counts its size alone.
 Buffer without_slack(Buffer batch) {
@@ -226,6 +228,9 @@ bool Deliveries::plan_run_of(Filling& filling, const storage::PendingView& recor
   }
   const auto planned =
       parsed->plan_run(record.key.due, context_.time.running_since(), filling.topic.missed);
+  // A batch of records that all have a thousand missed runs would hold the shard for long.
+  filling.seen += planned.looked_at / runs_a_record;
+  filling.full |= filling.seen >= context_.options.batch_records;
   if (planned.deliver) run.due = *planned.deliver;
   if (planned.left_out && planned.deliver) ++context_.totals.left_out_total;
   if (planned.next) {

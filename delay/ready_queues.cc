@@ -45,6 +45,7 @@ void ReadyQueues::begin_leaving(Sequence sequence) {
   switch (entry->state()) {
     case NearEntry::State::queued:
       near_.set_abandoned(*entry);
+      leaving_.begin(entry->key().due);
       if (!drop_abandoned(queues_[slot])) drop_later(slot);
       release_if_idle(slot);
       break;
@@ -61,6 +62,7 @@ void ReadyQueues::stay(const PendingKey& key, const TopicPartition& partition) {
   // An abandoned entry may stand for the key that the record had before it was moved.
   if (entry != nullptr && entry->state() == NearEntry::State::abandoned && entry->key() == key) {
     near_.set_queued(*entry);  // Its partition's queue has it still.
+    leaving_.end(key.due);
     find_place(entry->partition());
   } else if (key < context_.tier.horizon()) {
     file(key, partition);
@@ -119,6 +121,7 @@ NearEntry& ReadyQueues::pop(Queue& queue) {
 
 // Its partition has not heard of it.
 void ReadyQueues::forget(NearEntry& entry) {
+  if (entry.state() == NearEntry::State::abandoned) leaving_.end(entry.key().due);
   near_.erase(entry);
   if (near_.has_ended()) context_.alarm.wake();  // A step frees what a burst has left.
 }
@@ -139,6 +142,7 @@ void ReadyQueues::drop(NearEntry& entry) {
 // --- Time
 
 bool ReadyQueues::advance(WallTime now) {
+  leaving_.pass(now);
   go_on_dropping();
   bool more = false;
   // Half a stride before anything has to be there.
@@ -417,9 +421,36 @@ bool ReadyQueues::sweep() {
 }
 
 std::size_t ReadyQueues::overdue() const {
-  std::size_t overdue = 0;
-  for (const auto& [id, slot] : slots_) overdue += queues_[slot].items.due_by(context_.time.now());
-  return overdue;
+  const WallTime now = context_.time.now();
+  std::size_t due = 0;
+  for (const auto& [id, slot] : slots_) due += queues_[slot].items.due_by(now);
+  // A clock that was set back may make fewer of them due than were leaving.
+  return due - std::min(due, leaving_.due_by(now));
+}
+
+void ReadyQueues::Leaving::end(WallTime due) {
+  if (due <= passed_) {
+    --due_;
+    return;
+  }
+  const auto at = later_.find(due);
+  TARRY_ASSERT(at != later_.end(), "a record ends to leave after it began");
+  if (--at->second == 0) later_.erase(at);
+}
+
+void ReadyQueues::Leaving::pass(WallTime now) {
+  if (now <= passed_) return;
+  passed_ = now;
+  while (!later_.empty() && later_.begin()->first <= now) {
+    due_ += later_.begin()->second;
+    later_.erase(later_.begin());
+  }
+}
+
+std::size_t ReadyQueues::Leaving::due_by(WallTime now) const {
+  std::size_t due = due_;
+  for (auto at = later_.begin(); at != later_.end() && at->first <= now; ++at) due += at->second;
+  return due;
 }
 
 bool ReadyQueues::visit(std::size_t& cursor, std::size_t limit, const Seen& seen) const {

@@ -127,7 +127,7 @@ class ReadyQueues {
   bool visit(std::size_t& cursor, std::size_t limit, const Seen& seen) const;
 
   std::size_t size() const { return near_.size(); }
-  std::size_t overdue() const;  // Due, not in flight.
+  std::size_t overdue() const;  // Due, not in flight, and not leaving.
   std::size_t bytes() const { return near_.bytes() + queued_ * sizeof(DueQueue::Item); }
   timing::TimingWheel::Stats wheel_stats() const { return near_.wheel_stats(); }
   // Their memory: a locator with its place in the index.
@@ -155,6 +155,22 @@ class ReadyQueues {
     std::optional<MonoTime> retry_at;  // While it backs off.
     WallTime waits_until{};            // While it is waiting.
     std::chrono::milliseconds back_off{0};
+  };
+
+  // How many records stand in queues although they are leaving, by their due times.  Those that are
+  // due are no overdue records, however long they stand there.
+  class Leaving {
+   public:
+    void begin(WallTime due) { ++(due <= passed_ ? due_ : later_[due]); }
+    void end(WallTime due);
+    void pass(WallTime now);
+    std::size_t due_by(WallTime now) const;
+
+   private:
+    WallTime passed_ = WallTime::min();
+    std::size_t due_ = 0;  // Those that were due by passed_, the latest time of pass().
+    // The others: queues have what is due within a second, so these are few.
+    std::map<WallTime, std::size_t> later_;
   };
 
   // A record that has left the wheel.
@@ -194,6 +210,7 @@ class ReadyQueues {
   std::multimap<MonoTime, PartitionSlot> backing_off_;
   std::vector<PartitionSlot> deleted_;  // Their queues are to be emptied.
   std::size_t queued_ = 0;              // In all queues.
+  Leaving leaving_;                     // The entries that are abandoned.
   // Used by advance(); kept so that their memory is reused.
   std::vector<NearEntry*> moved_;
   std::vector<Moved> sorted_;

@@ -119,14 +119,15 @@ std::optional<WallTime> Recurrence::last_before(WallTime time) const {
   return in_zone.cron.previous(time, *in_zone.zone);
 }
 
-std::optional<WallTime> Recurrence::nth_last(WallTime after, WallTime before,
-                                             std::uint32_t n) const {
+std::optional<WallTime> Recurrence::nth_last(WallTime after, WallTime before, std::uint32_t n,
+                                             std::uint32_t& looked_at) const {
   auto run = last_before(before);
+  looked_at = 1;
   if (const auto* every = std::get_if<Every>(&rule_)) {
     // With a fixed period n runs back is one subtraction, however many were missed.
     if (run) *run -= (n - 1) * every->period;
   } else {
-    for (std::uint32_t i = 1; i < n && run && *run > after; ++i) run = last_before(*run);
+    for (; looked_at < n && run && *run > after; ++looked_at) run = last_before(*run);
   }
   return run && *run > after ? run : std::nullopt;
 }
@@ -136,7 +137,8 @@ Recurrence::NextRun Recurrence::plan_run(WallTime due, WallTime running_since,
   // A run that was moved ahead of its time still counts as that run; one that was moved behind
   // others takes their place.
   const WallTime here = std::max(run_, due);
-  NextRun planned{due, std::nullopt, false};
+  NextRun planned;
+  planned.deliver = due;
   WallTime last = here;  // The next times come after it.
   if (due < running_since) {
     if (policy.runs == MissedRuns::skip) {
@@ -147,7 +149,7 @@ Recurrence::NextRun Recurrence::plan_run(WallTime due, WallTime running_since,
       // A broker that was down for a year owes a record each minute: all that are owed would bury
       // its consumers, so `all` is bounded as well.
       const std::uint32_t kept = policy.runs == MissedRuns::all ? std::max(policy.max, 1u) : 1;
-      if (const auto oldest = nth_last(here, running_since, kept)) {
+      if (const auto oldest = nth_last(here, running_since, kept, planned.looked_at)) {
         planned.deliver = last = *oldest;
         planned.left_out = true;
       }

@@ -14,8 +14,7 @@ namespace {
 
 using namespace std::chrono;
 
-// No clock is further from UTC (RFC 8536 allows up to 25 hours west and 26 east).
-constexpr seconds max_offset = hours{26};
+constexpr seconds max_offset = TimeZone::max_offset;
 
 // The ends of time here: far enough from those of the type that adding an offset is safe.
 constexpr sys_seconds begin_of_time{seconds{std::int64_t{-1} << 61}};

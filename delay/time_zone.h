@@ -37,6 +37,8 @@ class TimeZone {
   // The longest file that is read; the longest of the database has 4 KiB.
   static constexpr std::size_t max_file_bytes = 65'536;
   static constexpr std::size_t max_name_bytes = 64;
+  // No clock is further from UTC (RFC 8536 allows up to 25 hours west and 26 east).
+  static constexpr std::chrono::seconds max_offset = std::chrono::hours{26};
 
   static std::shared_ptr<const TimeZone> utc();
 

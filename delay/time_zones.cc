@@ -1,7 +1,6 @@
 #include "delay/time_zones.h"
 
 #include <algorithm>
-#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -28,14 +27,6 @@ std::string folded(std::string_view name) {
     if (c == ' ') c = '_';
   }
   return small;
-}
-
-std::uint32_t letters_of(std::string_view text) {
-  std::uint32_t letters = 0;
-  for (const char c : text) {
-    if (c >= 'a' && c <= 'z') letters |= 1u << (c - 'a');
-  }
-  return letters;
 }
 
 // Zones and their folders begin with a capital letter; posix/, right/ and the tables beside them do
@@ -70,10 +61,13 @@ void TimeZones::read_names() const {
       continue;
     }
     if (!fits) continue;
-    Known known;
-    known.folded = folded(name);
-    known.letters = letters_of(known.folded);
-    known_.emplace(name, std::move(known));
+    known_.emplace(name, nullptr);
+  }
+  folded_.reserve(known_.size());
+  for (const auto& [name, zone] : known_) {
+    std::string text = folded(name);
+    const LetterCounts counts = count_letters(text);
+    folded_.push_back({std::move(text), counts, &name});
   }
   // Producers have the error of find(), but only the log reaches the operator, who can do that.
   if (known_.empty()) {
@@ -108,12 +102,12 @@ Result<std::shared_ptr<const TimeZone>> TimeZones::find(std::string_view name) c
                             near ? fmt::format("did you mean {}?", *near)
                                  : "write an IANA name such as Europe/Berlin or UTC"));
   }
-  if (!at->second.zone) {
+  if (!at->second) {
     auto zone = load(at->first);
     if (!zone) return std::unexpected(std::move(zone.error()));
-    at->second.zone = std::move(*zone);
+    at->second = std::move(*zone);
   }
-  return at->second.zone;
+  return at->second;
 }
 
 Result<std::shared_ptr<const TimeZone>> TimeZones::load(const std::string& name) const {
@@ -131,28 +125,54 @@ Result<std::shared_ptr<const TimeZone>> TimeZones::load(const std::string& name)
   return std::make_shared<const TimeZone>(std::move(*zone));
 }
 
+std::uint64_t TimeZones::compared() const {
+  const std::lock_guard lock(mutex_);
+  return compared_;
+}
+
+TimeZones::LetterCounts TimeZones::count_letters(std::string_view text) {
+  constexpr std::size_t letters = 26;
+  LetterCounts counts{};
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_letter = c >= 'a' && c <= 'z';
+    ++counts[is_letter ? byte - std::size_t{'a'} : letters + byte % (counts.size() - letters)];
+  }
+  return counts;
+}
+
+// Each slip changes two of the counts at most, each by one.
+std::size_t TimeZones::min_slips(const LetterCounts& a, const LetterCounts& b) {
+  unsigned apart = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    apart += static_cast<unsigned>(std::max(a[i], b[i]) - std::min(a[i], b[i]));
+  return (apart + 1) / 2;
+}
+
+// A producer may send a thousand records with a wrong name each, so that all of them together have
+// to cost little: nearly all names are passed over for what is cheaply known of them.
 std::optional<std::string> TimeZones::nearest(std::string_view name) const {
   if (name.empty() || name.size() > TimeZone::max_name_bytes) return std::nullopt;
   const std::string wanted = folded(name);
-  const std::uint32_t letters = letters_of(wanted);
+  const std::string last_part = "/" + wanted;
+  const LetterCounts counts = count_letters(wanted);
   std::optional<std::string> best;
   std::size_t best_slips = max_slips + 1;
-  for (const auto& [known_name, known] : known_) {
-    if (known.folded == wanted) return known_name;
-    if (best_slips > 0 && known.folded.ends_with("/" + wanted)) {
+  for (const auto& known : folded_) {
+    if (known.text == wanted) return *known.name;
+    if (best_slips > 0 && known.text.ends_with(last_part)) {
       best_slips = 0;
-      best = known_name;
+      best = *known.name;
     }
     if (wanted.size() < min_guessed_bytes) continue;
-    // Cheap bounds from below first: each slip changes the length by one and two letters at most.
-    const std::size_t longer = std::max(known.folded.size(), wanted.size());
-    const std::size_t shorter = std::min(known.folded.size(), wanted.size());
-    const auto different = static_cast<std::size_t>(std::popcount(known.letters ^ letters));
-    if (longer - shorter >= best_slips || (different + 1) / 2 >= best_slips) continue;
-    const std::size_t slips = edit_distance(known.folded, wanted);
+    const std::size_t longer = std::max(known.text.size(), wanted.size());
+    const std::size_t shorter = std::min(known.text.size(), wanted.size());
+    if (longer - shorter >= best_slips || min_slips(known.counts, counts) >= best_slips) continue;
+    ++compared_;
+    const std::size_t slips = edit_distance(known.text, wanted);
     if (slips < best_slips) {
       best_slips = slips;
-      best = known_name;
+      best = *known.name;
     }
   }
   return best;

@@ -12,6 +12,8 @@
 //
 // Any thread: a lock guards what was read.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,12 +44,22 @@ class TimeZones {
   // says it with the name that was given.
   Result<std::shared_ptr<const TimeZone>> find(std::string_view name) const;
 
+  // How many names were compared character by character with unknown ones, which takes most of the
+  // time of an error.
+  std::uint64_t compared() const;
+
  private:
-  struct Known {
-    std::string folded;                    // In small letters.
-    std::uint32_t letters = 0;             // The set of letters that it has.
-    std::shared_ptr<const TimeZone> zone;  // Null until it is asked for.
+  // How often each letter occurs in a name; other characters share what is left.
+  using LetterCounts = std::array<std::uint8_t, 32>;
+  // A name as unknown names are compared with it.
+  struct Folded {
+    std::string text;  // In small letters.
+    LetterCounts counts{};
+    const std::string* name = nullptr;  // In known_.
   };
+
+  static LetterCounts count_letters(std::string_view text);
+  static std::size_t min_slips(const LetterCounts& a, const LetterCounts& b);
 
   void read_names() const;
   Result<std::shared_ptr<const TimeZone>> load(const std::string& name) const;
@@ -56,7 +68,10 @@ class TimeZones {
   const std::string directory_;
   mutable std::mutex mutex_;
   mutable bool names_read_ = false;
-  mutable std::map<std::string, Known, std::less<>> known_;
+  // Null until it is asked for.
+  mutable std::map<std::string, std::shared_ptr<const TimeZone>, std::less<>> known_;
+  mutable std::vector<Folded> folded_;  // In the order of the names.
+  mutable std::uint64_t compared_ = 0;
 };
 
 }  // namespace tarry::delay

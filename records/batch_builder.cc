@@ -59,6 +59,9 @@ std::size_t body_size(const std::optional<Bytes>& key, const std::optional<Bytes
   return size;
 }
 
+// A smaller batch has its codec also if that makes it larger: it is a matter of some bytes.
+constexpr std::size_t packed_anyway = 1 << 20;
+
 std::uint8_t* put_body(std::uint8_t* to, const std::optional<Bytes>& key,
                        const std::optional<Bytes>& value, std::span<const HeaderView> headers) {
   to = put(to, key);
@@ -138,16 +141,18 @@ void BatchBuilder::skip(std::int32_t offsets) {
 Buffer BatchBuilder::finish() {
   TARRY_ASSERT(count_ > 0, "no client may be given an empty batch");
   Buffer batch;
-  if (options_.codec == Codec::none) {
-    // Without a copy: the records were encoded behind the room for the header.
-    batch = std::move(buffer_);
-  } else {
+  Codec codec = options_.codec;
+  if (codec != Codec::none) {
     batch.resize(batch_header_size);
-    compress_onto(options_.codec, Bytes(buffer_).subspan(batch_header_size), batch);
-    TARRY_ASSERT(batch.size() <= max_batch_bytes, "a batch stays below 2 GiB");
-    buffer_ = {};
+    compress_onto(codec, Bytes(buffer_).subspan(batch_header_size), batch);
+    // A large record that was accepted has to fit into the journal again when it is delivered.
+    if (batch.size() > buffer_.size() && buffer_.size() >= packed_anyway) codec = Codec::none;
   }
-  std::int16_t attributes = static_cast<std::int16_t>(options_.codec);
+  // Without a copy: the records were encoded behind the room for the header.
+  if (codec == Codec::none) batch = std::move(buffer_);
+  TARRY_ASSERT(batch.size() <= max_batch_bytes, "a batch stays below 2 GiB");
+  buffer_ = {};
+  std::int16_t attributes = static_cast<std::int16_t>(codec);
   const auto set = [&](bool on, std::int16_t bit) {
     if (on) attributes = static_cast<std::int16_t>(attributes | bit);
   };

@@ -36,6 +36,7 @@ namespace tarry::records {
 struct BatchOptions {
   Offset base_offset = 0;
   std::int32_t leader_epoch = -1;
+  // A batch of a megabyte or more that would become larger by it is not compressed.
   Codec codec = Codec::none;
   // Set: the time of all records, and the timestamp type says so.
   std::optional<WallTime> log_append_time = {};

@@ -18,6 +18,7 @@
 #include "broker/partitions/partition_host.h"
 #include "broker/partitions/topic_notes.h"
 #include "records/batch_check.h"
+#include "storage/journal.h"
 #include "storage/journal_record.h"
 #include "storage/journal_transaction.h"
 
@@ -414,6 +415,18 @@ std::optional<Appended> Partition::refuse_sequence(const records::CheckedBatch& 
   return std::nullopt;
 }
 
+// Its delivery has a recurring record twice in one journal record: in the batch for the log, and
+// pending again.  One that does not fit would hold up its partition for ever.
+std::optional<Appended> Partition::refuse_recurring(const delay::AcceptedBatch& accepted) const {
+  const auto journal_bytes = static_cast<std::uint64_t>(shard_.config().journal_max_bytes);
+  const std::uint64_t most = storage::record_limit(journal_bytes, storage::Reserve::keep) / 2;
+  if (accepted.largest_recurring() <= most) return std::nullopt;
+  return refused(ErrorCode::message_too_large, "batch_too_large",
+                 fmt::format("a recurring record has {} bytes; the limit is {} (a quarter of "
+                             "tarry.journal.max.bytes, at most 64 MiB)",
+                             accepted.largest_recurring(), most));
+}
+
 // The part of a produced batch that goes to the log now, as it will be there.
 Partition::LogBatch Partition::log_batch(const Arrival& arrival,
                                          const CheckedArrival& checked_arrival,
@@ -489,6 +502,7 @@ Appended Partition::take(const Arrival& arrival, const CheckedArrival& checked, 
   std::optional<delay::AcceptedBatch> accepted;
   if (parts) {
     accepted = std::move(**parts);
+    if (auto refusal = refuse_recurring(*accepted)) return std::move(*refusal);
   } else {
     TARRY_ASSERT(!checked.schedules->any(),
                  "a batch with schedules is split before it is appended");

@@ -280,6 +280,7 @@ class Partition {
                    const delay::Departures& departures, delay::DeliveryTold told);
   void add_batch(storage::JournalTransaction& transaction, LogBatch batch, WallTime now);
   std::optional<Appended> refuse_sequence(const records::CheckedBatch& checked) const;
+  std::optional<Appended> refuse_recurring(const delay::AcceptedBatch& accepted) const;
   void forget_synced();
   // The log's tail may have become larger or smaller.  Until the topic is deleted.
   void count_tail() noexcept;

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -66,6 +67,12 @@ std::unexpected<Error> wrong(const char* name, const char* expected) {
   return fail(Errc::invalid, fmt::format("{} is not {}", name, expected));
 }
 
+// Whether it is a number above `max`.  Compared as it was read: a number of 64 bits is a negative
+// one to Json's own operators.
+bool is_above(const Json& number, std::int64_t max) {
+  return number.is_number_unsigned() && std::cmp_greater(number.get<std::uint64_t>(), max);
+}
+
 // Text, or bytes in base64 when NAME_base64 says so; nothing for null.
 Result<std::optional<std::string>> bytes_in(const Json& of, const char* name) {
   if (!of.contains(name) || of[name].is_null()) return std::nullopt;
@@ -84,7 +91,8 @@ Result<> add_time(Line& line, const Json& of, const char* name, const char* head
     if (!needed) return {};
     return fail(Errc::invalid, fmt::format("{} is missing", name));
   }
-  if (!of[name].is_number_integer()) return wrong(name, "a number of milliseconds");
+  if (!of[name].is_number_integer() || is_above(of[name], INT64_MAX))
+    return wrong(name, "a number of milliseconds");
   line.headers.emplace_back(header, std::to_string(of[name].get<std::int64_t>()));
   return {};
 }
@@ -106,9 +114,15 @@ Result<> add_headers(Line& line, const Json& of) {
 
 // The headers of a recurring record; its next run is its due time.
 Result<> add_recurrence(Line& line, const Json& of) {
-  if (!of.contains("recurrence") || of["recurrence"].is_null()) return {};
+  // Without its rule a recurring record would be delivered once, and nobody would notice.
+  if (!of.contains("recurrence") || of["recurrence"].is_null()) {
+    if (!of.contains("recurring") || of["recurring"] != true) return {};
+    return fail(Errc::invalid, "recurring is true, but recurrence is missing");
+  }
   const Json& recurrence = of["recurrence"];
   if (!recurrence.is_object()) return wrong("recurrence", "an object");
+  if (!recurrence.contains("every") && !recurrence.contains("cron"))
+    return wrong("recurrence", "a rule: it has neither every nor cron");
   for (const auto& [name, header] :
        {std::pair{"every", "x-every"}, {"cron", "x-cron"}, {"tz", "x-cron-tz"}}) {
     if (!recurrence.contains(name)) continue;
@@ -126,6 +140,11 @@ Result<> add_recurrence(Line& line, const Json& of) {
 Result<Line> parse_line(std::string_view text) {
   const Json json = parse_json(text);
   if (!json.is_object()) return fail(Errc::invalid, "it is not a JSON object");
+  // The export could not read all of it, and what is missing would be taken for null.
+  if (json.contains("damage") && json["damage"].is_string()) {
+    return fail(Errc::invalid, fmt::format("the record was damaged when it was exported: {}",
+                                           printable(json["damage"].get<std::string>())));
+  }
   Line line;
   if (!json.contains("topic") || !json["topic"].is_string()) return wrong("topic", "a text");
   line.topic = json["topic"].get<std::string>();
@@ -133,7 +152,7 @@ Result<Line> parse_line(std::string_view text) {
   if (std::string word = line.topic; !is_topic(word).empty())
     return fail(Errc::invalid, is_topic(word));
   if (json.contains("partition") && !json["partition"].is_null()) {
-    if (!json["partition"].is_number_unsigned() || json["partition"] > INT32_MAX)
+    if (!json["partition"].is_number_unsigned() || is_above(json["partition"], INT32_MAX))
       return wrong("partition", "a partition's number");
     line.partition = json["partition"].get<PartitionIndex>();
   }
@@ -221,7 +240,8 @@ class Import {
       if (!text) return std::unexpected(text.error());
       if (!*text || was_interrupted()) return {};
       ++number_;
-      if ((*text)->empty()) continue;
+      // Some editors end lines with a carriage return.
+      if ((*text)->find_first_not_of(" \t\r") == std::string_view::npos) continue;
       const auto line = parse_line(**text);
       // A line that cannot be read ends the import; the lines before it have been sent.
       if (!line) {

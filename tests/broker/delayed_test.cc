@@ -679,6 +679,38 @@ TEST_SUITE("delayed records") {
     CHECK(seen[0].value.size() == size);
   }
 
+  // A delivery has the record twice in one journal record: in the log, and pending again.
+  TEST_CASE("the largest recurring record that is taken is delivered each time") {
+    World world({.shards = 1, .configure = [](BrokerConfig& config) {
+                   config.journal_max_bytes = 40 << 20;
+                   config.journal_file_bytes = 1 << 20;
+                 }});
+    create_topic(world, "t", 1, {{"max.message.bytes", "100000000"}});
+    constexpr std::size_t most = 10 << 20;  // Half the bound of one journal record.
+    std::size_t size = most;
+    for (;; size -= 500) {
+      const auto answer =
+          produce(world, "t", 0,
+                  batch_of(world.clock.wall(),
+                           {{std::string(size, 'x'),
+                             {{"x-every", "1s"}, {"x-count", "2"}, {"x-schedule-id", "large"}}}}));
+      if (answer.error_code == ErrorCode::none) break;
+      REQUIRE(answer.error_code == ErrorCode::message_too_large);
+      REQUIRE(size > most - 20'000);
+    }
+    CHECK(size < most);
+    world.pass(5s);
+    for (const Offset offset : {0, 1}) {
+      CAPTURE(offset);
+      auto fetch = fetch_request("t", 0, offset);
+      const auto response = world.call<protocol::FetchResponse>(fetch, 12);
+      const auto seen = records_in(response);
+      REQUIRE_FALSE(seen.empty());
+      CHECK(seen[0].value.size() == size);
+    }
+    CHECK(world.shard().engine().stats().overdue == 0);
+  }
+
   TEST_CASE("a start is ready when every shard can accept a delayed record, and not before") {
     World world({.shards = 3});
     CHECK(world.ready);

@@ -318,6 +318,32 @@ TEST_SUITE("cron and summer time") {
           "1983-03-27T01:00:00.000Z");
   }
 
+  TEST_CASE("years without a match are passed over, and no hour that comes again with them") {
+    // Sao Paulo, 18 February 2018: 00:00 is followed by 23:00 of the 17th, at 02:00 UTC.
+    CHECK(times("30 * 17 2 *", "2018-02-18T01:00:00Z", 3, "America/Sao_Paulo") ==
+          Times{"02-18 01:30:00", "02-18 02:30:00", "02-17 03:30:00"});
+    CHECK(next("30 * 17 2 *", "2018-02-18T02:30:00Z", "America/Sao_Paulo") ==
+          "2019-02-17T03:30:00.000Z");
+    // The day that Samoa skipped, and the Sundays among the leap days of a century.
+    CHECK(next("0 * 30 12 *", "2010-12-31T12:00:00Z", "Pacific/Apia") ==
+          "2012-12-29T10:00:00.000Z");
+    CHECK(next("* * 29 2 */7", "2088-03-01T00:00:00Z", "America/New_York") ==
+          "2128-02-29T05:00:00.000Z");
+    for (const char* in : {"Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "UTC"}) {
+      CAPTURE(in);
+      const Cron seldom = cron("*/30 * 29 2 */7");
+      std::vector<WallTime> forwards, backwards;
+      std::optional<WallTime> time = moment("1950-01-01T00:00:00Z");
+      while ((time = seldom.next(*time, zone(in))) && *time < moment("2150-01-01T00:00:00Z"))
+        forwards.push_back(*time);
+      time = moment("2150-01-01T00:00:00Z");
+      while ((time = seldom.previous(*time, zone(in))) && *time > moment("1950-01-01T00:00:00Z"))
+        backwards.push_back(*time);
+      CHECK(forwards.size() == 48 * 6);  // 1976, 2004, 2032, 2060, 2088 and 2128.
+      CHECK(std::vector<WallTime>(backwards.rbegin(), backwards.rend()) == forwards);
+    }
+  }
+
   // An expression and the sets that it stands for.
   struct RandomCron {
     std::string text;

@@ -94,6 +94,39 @@ TEST_SUITE("ready queues") {
     CHECK(host.engine->stats().lag_us.total.count() == 2);
   }
 
+  TEST_CASE("a record that was cancelled is not overdue, though its queue has it still") {
+    for (const bool overdue : {false, true}) {
+      CAPTURE(overdue);
+      TestHost host;
+      host.checks_order = false;
+      constexpr int records = 1'000;
+      host.refuses = [](const TopicPartition& of) { return of == orders; };
+      queue_named(host, records);
+      if (overdue) {
+        host.pass(milliseconds{400});
+        CHECK(host.engine->stats().overdue == records);
+      }
+      cancel_backwards(host, records - 1, 2);
+      REQUIRE(host.engine->stats().near == records);  // They stand behind the first ones.
+      CHECK(host.pending().size() == 2);
+      if (!overdue) {
+        CHECK(host.engine->stats().overdue == 0);
+        host.pass(milliseconds{400});
+      }
+      CHECK(host.engine->stats().overdue == 2);
+      // What could not be written leaves the record overdue.
+      host.refuses_commits = true;
+      CHECK(!*host.cancel(orders, "1"));
+      host.refuses_commits = false;
+      CHECK(host.engine->stats().overdue == 2);
+      host.refuses = nullptr;
+      host.pass(milliseconds{2'000});
+      CHECK(host.log(orders).size() == 2);
+      CHECK(host.engine->stats().near == 0);
+      CHECK(host.engine->stats().overdue == 0);
+    }
+  }
+
   TEST_CASE("a removal that is refused while its queue is emptied leaves its record where it was") {
     TestHost host;
     host.checks_order = false;

@@ -244,6 +244,12 @@ TEST_SUITE("missed runs") {
     CHECK(each_second.plan_run(nine, later, once).deliver == later - seconds{1});
     CHECK(each_second.plan_run(nine, later, all(1'000)).deliver == later - seconds{1'000});
     CHECK(each_second.plan_run(nine, later, skip).next == later);
+    // Only these steps back are many, and it says so.
+    CHECK(fast.plan_run(nine, later, all(1'000)).looked_at == 1);
+    CHECK(each_second.plan_run(nine, later, once).looked_at == 1);
+    CHECK(each_second.plan_run(nine, later, all(1'000)).looked_at == 1'000);
+    CHECK(each_second.plan_run(nine, nine + seconds{4}, all(1'000)).looked_at <= 5);
+    CHECK(each_second.plan_run(nine, nine, all(1'000)).looked_at == 0);
   }
 
   TEST_CASE("each policy delivers what a list of all runs says") {

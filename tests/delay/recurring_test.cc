@@ -86,6 +86,27 @@ TEST_SUITE("recurring") {
     }
   }
 
+  TEST_CASE("a turn looks at a bounded number of missed runs, however many records have some") {
+    TestHost host;
+    constexpr std::uint32_t kept = 200;
+    host.topics[orders.topic].missed.runs = MissedRuns::all;
+    host.topics[orders.topic].missed.max = kept;
+    const std::vector<TestRecord> records(40, TestRecord{"v", {{"x-cron", "* * * * *"}}});
+    REQUIRE(host.produce(orders, records).has_value());
+    host.settle();
+    host.crash(0, hours{24});
+    const std::size_t before = host.batch_sizes().size();
+    for (int turns = 0; host.batch_sizes().size() == before; ++turns) {
+      REQUIRE(turns < 50);
+      host.background.run_all();
+      host.turn(1);
+    }
+    // A record counts as more than one, by the runs that were looked at for it.
+    CHECK(host.batch_sizes().size() == before + 1);
+    CHECK(host.batch_sizes().back() > 1);
+    CHECK(host.batch_sizes().back() <= 12);
+  }
+
   TEST_CASE("a cancel and a replacement hold for all runs that are to come, whenever they come") {
     for (const bool in_flight : {false, true}) {
       for (const bool refused : {false, true}) {

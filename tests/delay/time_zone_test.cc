@@ -411,6 +411,39 @@ TEST_SUITE("time zones") {
           "or UTC");
   }
 
+  TEST_CASE("an unknown name is compared with few others, and none of them is passed over") {
+    const auto names = names_of_system();
+    REQUIRE(names.size() > 300);
+    const TimeZones zones("/usr/share/zoneinfo");
+    const auto near_to = [](std::string_view name) {
+      return fmt::format("did you mean {}?", name);
+    };
+    constexpr std::size_t each = 8;  // Of some six hundred.
+    std::uint64_t asked = 0;
+    // One character of a long name is another one, so it is near to this name and hardly to others.
+    for (const auto& name : names) {
+      if (name.size() < 12 || name.size() > 60) continue;
+      std::string wrong = name;
+      wrong[name.size() / 2] = '#';
+      CAPTURE(wrong);
+      const auto found = zones.find(wrong);
+      REQUIRE_FALSE(found.has_value());
+      CHECK(found.error().message.find("did you mean ") != std::string::npos);
+      ++asked;
+    }
+    CHECK(zones.find("Europe/Ber#in").error().message.ends_with(near_to("Europe/Berlin")));
+    CHECK(
+        zones.find("Antarctica/Mc#urdo").error().message.ends_with(near_to("Antarctica/McMurdo")));
+    // The letters of others in another order.
+    for (const char* name :
+         {"Aerica/Ntarctcaoes", "Amerita/Indeana/Pitirsbrug", "Aciremag/Kerri"}) {
+      CHECK(zones.find(name).error().message.ends_with("or UTC"));
+      ++asked;
+    }
+    CHECK(asked > 200);
+    CHECK(zones.compared() < each * asked);
+  }
+
   TEST_CASE("no name leads out of the directory, to a folder, or to a file that is not a zone") {
     for (const char* name :
          {"", "/etc/passwd", "../../../etc/passwd", "Europe", "Europe/", "posix/UTC",

@@ -259,4 +259,7 @@ def _(ctx):
     assert figures["early, of all that the brokers delivered"]["delivered"] == 3_000, done.stdout
     table = run(sys.executable, "-B", ROOT / "bench" / "delay_table.py", values).stdout
     assert sum(line.startswith("| `") for line in table.splitlines()) == len(told["figures"]), table
+    # What the owner of so many records sees stands under it.
+    assert "in `/status` 55 000 pending" in table and any(line.startswith("| disk | hour | ") for line in table.splitlines()), table
+    assert table.count("    20") == 5 and "count --by hour" in table, table
     assert [path.name for path in ctx.directory.iterdir()] == ["figures.json"], "a broker's directory is left"

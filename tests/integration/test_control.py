@@ -262,6 +262,18 @@ def _(ctx):
                        (json.dumps({"topic": topic, "partition": 9, "due_ms": 1}), "no partition 9")]:
         wrong = broker.cli("delayed", "import", stdin=text + "\n", check=False)
         assert wrong.returncode == 1 and word in wrong.stderr and "line 1" in wrong.stderr, (text, wrong.stderr)
+    # A line that says less than its record had, or a number that no time has, becomes no other record.
+    for fields, word in [({"due_ms": 2**64 - 1}, "due_ms is not"), ({"partition": 2**63}, "partition is not"), ({"expires_ms": 2**63}, "expires_ms is not"),
+                         ({"recurrence": {"every": "1h", "until_ms": 2**64 - 1}}, "until_ms is not"),
+                         ({"recurring": True}, "recurrence is missing"), ({"recurrence": {"left": 3}}, "neither every nor cron"),
+                         ({"key": None, "value": None, "damage": "it is truncated"}, "damaged when it was exported: it is truncated")]:
+        line = json.dumps({"topic": topic, "due_ms": int(now_ms()) + HOUR} | fields)
+        wrong = broker.cli("delayed", "import", stdin=line, check=False)
+        assert wrong.returncode == 1 and word in wrong.stderr and "line 1:" in wrong.stderr, (line, wrong.stderr)
+    assert len(broker.pending(topic)) == len(after)
+    # Lines may end with a carriage return, empty ones too.
+    lines = "".join(json.dumps({"topic": topic, "due_ms": int(now_ms()) + HOUR}) + end for end in ("\r\n\r\n", "\r\n \r\n"))
+    assert broker.cli("delayed", "import", stdin=lines).stdout == "2 records accepted\n"
     # What does not fit is told with the limit, and how many did; also where one more record would fit, but not a batch.
     for limit, pending in (("2", 2), ("12", 9)):
         with broker.client() as client:

@@ -1,6 +1,7 @@
 #include "records/batch_builder.h"
 
 #include <limits>
+#include <random>
 
 #include "records/batch_check.h"
 #include "tests/records/golden.h"
@@ -135,6 +136,31 @@ TEST_SUITE("batch_builder") {
       CHECK(checked->batch.is_transactional() == options.transactional);
       CHECK(checked->codec == options.codec);
       CHECK(read_all(checked->batch) == records);
+    }
+  }
+
+  TEST_CASE("a large batch that compression would make larger is not compressed") {
+    std::mt19937 random(1);
+    Buffer noise(3 << 20);
+    for (auto& byte : noise) byte = static_cast<std::uint8_t>(random());
+    const Buffer zeros(3 << 20, 0);
+    for (const Codec codec : {Codec::gzip, Codec::snappy, Codec::lz4, Codec::zstd}) {
+      CAPTURE(static_cast<int>(codec));
+      const auto finished = [codec](Bytes value) {
+        BatchBuilder builder({.codec = codec});
+        builder.append(from_ms(1), std::nullopt, value);
+        const std::size_t plain = builder.size();
+        Buffer bytes = builder.finish();
+        const bool is_small = value.size() < 1000;
+        CHECK((is_small || bytes.size() <= plain));
+        const auto checked = check_produced(bytes, {.max_message_bytes = bytes.size()});
+        REQUIRE(checked.has_value());
+        CHECK(checked->count == 1);
+        return checked->codec;
+      };
+      CHECK(finished(noise) == Codec::none);
+      CHECK(finished(zeros) == codec);
+      CHECK(finished(Bytes(noise).first(100)) == codec);
     }
   }
 
