@@ -424,13 +424,13 @@ Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
 
 // --- Requests
 
-asio::awaitable<protocol::JoinGroupResponse> Groups::join(
-    const protocol::JoinGroupRequest& request, Group::JoinContext context,
-    std::shared_ptr<CancellationToken> token) {
+asio::awaitable<JoinAnswer> Groups::join(const protocol::JoinGroupRequest& request,
+                                         Group::JoinContext context,
+                                         std::shared_ptr<CancellationToken> token) {
   auto refuse = [&](ErrorCode code) {
-    auto response = refusal<protocol::JoinGroupResponse>(code);
-    response.member_id = request.member_id;
-    return response;
+    auto answer = refusal<JoinAnswer>(code);
+    answer.member_id = request.member_id;
+    return answer;
   };
   if (request.group_id.empty() || is_too_long(request.group_id))
     co_return refuse(ErrorCode::invalid_group_id);

@@ -106,9 +106,9 @@ class Groups final : private GroupHost {
 
   // --- Requests.  `request` and what `context` views live until they are answered.
 
-  boost::asio::awaitable<protocol::JoinGroupResponse> join(
-      const protocol::JoinGroupRequest& request, Group::JoinContext context,
-      std::shared_ptr<CancellationToken> token);
+  boost::asio::awaitable<JoinAnswer> join(const protocol::JoinGroupRequest& request,
+                                          Group::JoinContext context,
+                                          std::shared_ptr<CancellationToken> token);
   boost::asio::awaitable<SyncAnswer> sync(const protocol::SyncGroupRequest& request,
                                           GroupAssignments assignments,
                                           std::shared_ptr<CancellationToken> token);
