@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "base/log.h"
 #include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
+#include "broker/groups/delayed_removal.h"
 #include "broker/groups/subscription.h"
 
 namespace tarry::broker {
@@ -177,6 +177,7 @@ Groups::Storing Groups::take_next() {
   Storing next = std::move(storing_.front());
   storing_.pop_front();
   storing_charge_.set(storing_charge_.bytes() - next.bytes);
+  stored_waiters_.advance_to(static_cast<purgatory::Threshold>(++stored_total_));
   return next;
 }
 
@@ -517,34 +518,57 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
   const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) return std::unexpected(group_error(lsn.error()));
   group.die();  // Until then nobody may come in.
+  group.removal = *lsn;
   return *lsn;
 }
 
+// Until the records of those that may be removed are in the journal.
+asio::awaitable<void> Groups::wait_for_records(const std::vector<std::string_view>& ids,
+                                               CancellationToken& token) {
+  if (storing_.empty() || token.cancelled()) co_return;
+  const std::set<std::string_view> asked(ids.begin(), ids.end());
+  std::uint64_t wanted = 0;
+  for (std::size_t i = 0; i < storing_.size(); ++i) {
+    const GroupEntry& group = *storing_[i].group;
+    // They leave in the order of the line.
+    if (group.is(GroupState::empty) && asked.contains(group.id())) wanted = stored_total_ + i + 1;
+  }
+  if (wanted == 0) co_return;
+  DelayedRemoval waiting(stored_total_, wanted);
+  const CancellationToken::Attached attached(token, waiting);
+  co_await waiting.wait(shard_.purgatory(), shard_.tick(),
+                        shard_.tick_after(config().offsets_commit_timeout), stored_waiters_);
+}
+
 asio::awaitable<std::vector<ErrorCode>> Groups::remove(std::vector<std::string_view> ids,
-                                                       std::shared_ptr<CancellationToken> token) {
+                                                       CancellationToken& token) {
+  co_await wait_for_records(ids, token);
   std::vector<ErrorCode> codes(ids.size(), ErrorCode::none);
-  std::set<std::string_view> removed;
-  std::optional<Lsn> last;
+  std::vector<std::size_t> written;  // Their removal is in the journal, by this request or before.
+  written.reserve(ids.size());
+  Lsn last = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     GroupEntry* group = find(ids[i]);
-    if (group == nullptr || removed.contains(ids[i])) {
+    if (group == nullptr) {
       codes[i] = ErrorCode::group_id_not_found;
     } else if (group->is(GroupState::dead)) {
-      codes[i] = ErrorCode::coordinator_not_available;
+      // It is not there for this request, once the other's record is durable.
+      codes[i] = ErrorCode::group_id_not_found;
+      written.push_back(i);
+      last = std::max(last, group->removal);
     } else if (!group->is(GroupState::empty)) {
       codes[i] = ErrorCode::non_empty_group;
-    } else if (const auto written = write_removal(*group); !written) {
-      codes[i] = written.error();
+    } else if (const auto removal = write_removal(*group); !removal) {
+      codes[i] = removal.error();
     } else {
-      removed.insert(ids[i]);
-      last = *written;
+      written.push_back(i);
+      last = std::max(last, *removal);
     }
   }
-  if (!last) co_return codes;
-  const auto waited = co_await wait_for_offsets(shard_, *last, delete_groups_kind, *token);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (codes[i] == ErrorCode::none) codes[i] = waited;
-  }
+  if (written.empty()) co_return codes;
+  const auto waited = co_await wait_for_offsets(shard_, last, delete_groups_kind, token);
+  if (waited == ErrorCode::none) co_return codes;
+  for (const std::size_t i : written) codes[i] = waited;
   co_return codes;
 }
 

@@ -38,6 +38,7 @@
 #include "protocol/messages/join_group.h"
 #include "protocol/messages/leave_group.h"
 #include "protocol/messages/sync_group.h"
+#include "purgatory/watch_list.h"
 #include "storage/offset_store.h"
 #include "timing/timing_wheel.h"
 
@@ -65,6 +66,8 @@ struct GroupEntry final : Group {
   static std::size_t name_bytes(std::string_view id) { return 4 * id.size(); }
 
   GroupOffsets offsets;
+  // The journal's record that removes it, in the state Dead.
+  Lsn removal = 0;
 
   // Nobody is in it and nothing is committed.
   bool is_unused() const { return is(GroupState::empty) && is_vacant() && offsets.empty(); }
@@ -117,12 +120,13 @@ class Groups final : private GroupHost {
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
       std::string_view group_id, std::span<const Group::Leaving> members);
 
-  // Removes groups and their offsets in one round of the journal; answered when that is durable.
-  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; COORDINATOR_NOT_AVAILABLE while a
-  // record of the group waits for its way to the journal, mostly some milliseconds: Kafka's own
-  // tools ask again then, those of librdkafka do not.
-  boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(
-      std::vector<std::string_view> ids, std::shared_ptr<CancellationToken> token);
+  // Removes groups and their offsets in one round of the journal, behind their records that are on
+  // the way there; answered when that is durable.  The result for each: NON_EMPTY_GROUP;
+  // GROUP_ID_NOT_FOUND, as in Kafka also of a group whose removal is under way;
+  // COORDINATOR_NOT_AVAILABLE if the journal is late or refuses it.  Kafka's own tools ask again
+  // then, those of librdkafka do not.
+  boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(std::vector<std::string_view> ids,
+                                                                  CancellationToken& token);
 
   // These visit at most so many groups after `after`, which moves on.  False: there are no more.
   bool topic_deleted(const TopicId& topic, std::string& after, std::size_t groups);
@@ -170,6 +174,8 @@ class Groups final : private GroupHost {
   void make_next_row();
   void row_made(Result<std::shared_ptr<storage::PreparedGroup>> row);
   bool is_storing(const Group& group) const;
+  boost::asio::awaitable<void> wait_for_records(const std::vector<std::string_view>& ids,
+                                                CancellationToken& token);
   void check_unused();
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
@@ -186,6 +192,8 @@ class Groups final : private GroupHost {
   ById groups_;
   std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
   bool is_making_row_ = false;   // Of the first of them.
+  std::uint64_t stored_total_ = 0;       // Those that have left the line.
+  purgatory::WatchList stored_waiters_;  // By stored_total_.
   // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
   // done.
   std::vector<std::string> unused_;

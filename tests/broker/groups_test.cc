@@ -789,7 +789,7 @@ TEST_SUITE("groups") {
     CHECK(status->offsets[1].member == joined.member_id);
   }
 
-  TEST_CASE("a group whose record is on its way to the journal is not deleted before") {
+  TEST_CASE("a group whose record is on its way to the journal is deleted behind it") {
     World world = small_world(1);
     const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
     REQUIRE(joined.error_code == ErrorCode::none);
@@ -812,15 +812,19 @@ TEST_SUITE("groups") {
     CHECK(world.read<LeaveGroupResponse>(*left, 2).error_code == ErrorCode::none);
     protocol::DeleteGroupsRequest remove;
     remove.groups_names = {"wide"};
-    const auto refused = world.begin(remove, 2);
+    const auto removed = world.begin(remove, 2);
+    const auto late = world.begin(remove, 2);
     world.turn();
-    CHECK(world.read<protocol::DeleteGroupsResponse>(*refused, 2).results.at(0).error_code ==
-          ErrorCode::coordinator_not_available);
+    CHECK(count_waiting(world, delete_groups_kind) == 2);
+    CHECK(world.shard().groups().find("wide")->is(GroupState::empty));
     world.runs_at_once = true;
     world.run();
     CHECK(synced->answer.has_value());
-    CHECK(world.call<protocol::DeleteGroupsResponse>(remove, 2).results.at(0).error_code ==
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*removed, 2).results.at(0).error_code ==
           ErrorCode::none);
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*late, 2).results.at(0).error_code ==
+          ErrorCode::group_id_not_found);
+    CHECK(count_waiting(world, delete_groups_kind) == 0);
     world.restart();
     CHECK(world.shard().groups().find("wide") == nullptr);
   }

@@ -1,12 +1,14 @@
 // Requests that name very many things, or one thing very often: nobody else waits for their end.
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
 
+#include "broker/groups/group_offsets.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/table.h"
 #include "protocol/messages/alter_user_scram_credentials.h"
@@ -89,6 +91,52 @@ TEST_SUITE("long requests") {
     const auto removed = world.call<protocol::DeleteGroupsResponse>(remove, 2);
     CHECK(removed.results.at(0).error_code == ErrorCode::none);
     CHECK(removed.results.at(1).error_code == ErrorCode::group_id_not_found);
+  }
+
+  TEST_CASE("a group whose removal is under way is not there for others, once that is durable") {
+    LongWorld world;
+    REQUIRE(world.shard().groups().find_or_make("g", "/127.0.0.1"));
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names = {"g"};
+    world.background_stands_still = true;
+    const auto first = world.begin(remove, 2);
+    const auto second = world.begin(remove, 2);
+    world.run();
+    CHECK_FALSE(first->answer.has_value());
+    CHECK_FALSE(second->answer.has_value());
+    world.background_stands_still = false;
+    world.run();
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*first, 2).results.at(0).error_code ==
+          ErrorCode::none);
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*second, 2).results.at(0).error_code ==
+          ErrorCode::group_id_not_found);
+  }
+
+  TEST_CASE("the groups of all shards are removed at the same time") {
+    World world({.shards = 2});
+    protocol::DeleteGroupsRequest remove;
+    const std::vector<std::string> names{"a", "b", "c", "d", "e", "f", "g", "h"};
+    std::set<const Shard*> shards;
+    for (const auto& name : names) {
+      Shard& shard = world.broker().shard_of_group(name);
+      REQUIRE(shard.groups().find_or_make(name, "/127.0.0.1"));
+      shards.insert(&shard);
+      remove.groups_names.emplace_back(name);
+    }
+    REQUIRE(shards.size() == 2);
+    world.background_stands_still = true;
+    const auto removing = world.begin(remove, 2);
+    world.run();
+    // One journal waits for its disk, and so does the other.
+    CHECK(count_waiting(world, delete_groups_kind) == 2);
+    world.background_stands_still = false;
+    world.run();
+    const auto removed = world.read<protocol::DeleteGroupsResponse>(*removing, 2);
+    REQUIRE(removed.results.size() == names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      CHECK(removed.results[i].group_id == names[i]);
+      CHECK(removed.results[i].error_code == ErrorCode::none);
+    }
   }
 
   TEST_CASE("others have their turn while very many rules are added, told and removed") {
