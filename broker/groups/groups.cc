@@ -27,6 +27,9 @@ namespace {
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
+// Groups that may be unused: to forget one takes a few microseconds.
+constexpr std::size_t looked_at_together = 256;
+
 // A group's record of more bytes is made on the pool, and written, applied and told to its members
 // in turns of their own: each copy of sixteen megabytes takes some milliseconds.
 constexpr std::size_t written_here = std::size_t{1} << 20;
@@ -573,35 +576,53 @@ asio::awaitable<std::vector<ErrorCode>> Groups::remove(std::vector<std::string_v
 }
 
 void Groups::check_unused() {
-  for (const auto& id : std::exchange(unused_, {})) {
+  std::size_t left = looked_at_together;
+  if (unused_.size() > left) {
+    try {
+      asio::post(shard_.executor(), [this] { check_unused(); });
+    } catch (const std::bad_alloc&) {
+      left = unused_.size();  // Nobody would look at the rest.
+    }
+  }
+  for (; left > 0 && !unused_.empty(); --left) {
+    const std::string id = std::move(unused_.front());
+    unused_.pop_front();
     const auto found = groups_.find(id);
     if (found == groups_.end() || !found->second->is_unused()) continue;
     // Nothing of it is stored, so there is nothing to write.
     if (!found->second->was_stored()) {
       groups_.erase(found);
-    } else if (!unused_timer_.armed()) {
-      wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+    } else if (!found->second->awaits_removal) {
+      stored_unused_.push_back(found->second);
+      found->second->awaits_removal = true;
+      if (!unused_timer_.armed())
+        wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
     }
   }
 }
 
 void Groups::remove_unused() {
   bool refused = false;
-  std::size_t written = 0;
-  for (auto& [id, group] : groups_) {
+  bool written = false;
+  for (auto left = std::min(removed_together, stored_unused_.size()); left > 0; --left) {
+    const auto group = stored_unused_.front().lock();
+    stored_unused_.pop_front();
+    if (group == nullptr) continue;  // A client has deleted it.
+    group->awaits_removal = false;
     if (!group->is_unused()) continue;
-    if (written == removed_together) {
-      wheel().schedule(unused_timer_, tick_after(between_removals));
-      return;
-    }
-    // A removal that is refused because the disk is full is tried again.
     if (write_removal(*group)) {
-      ++written;
-    } else {
-      refused = true;
+      written = true;
+      continue;
     }
+    refused = true;
+    stored_unused_.push_back(group);
+    group->awaits_removal = true;
   }
-  if (refused) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+  if (stored_unused_.empty()) return;
+  // A removal that is refused because the disk is full is tried again.
+  const bool is_in_vain = refused && !written;
+  wheel().schedule(unused_timer_, tick_after(is_in_vain ? config().offsets_retention_check
+                                                        : between_removals));
 }
 
 bool Groups::topic_deleted(const TopicId& topic, std::string& after, std::size_t groups) {

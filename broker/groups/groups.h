@@ -68,6 +68,8 @@ struct GroupEntry final : Group {
   GroupOffsets offsets;
   // The journal's record that removes it, in the state Dead.
   Lsn removal = 0;
+  // It was stored, was unused when it was last looked at, and waits in Groups for its removal.
+  bool awaits_removal = false;
 
   // Nobody is in it and nothing is committed.
   bool is_unused() const { return is(GroupState::empty) && is_vacant() && offsets.empty(); }
@@ -194,10 +196,12 @@ class Groups final : private GroupHost {
   bool is_making_row_ = false;   // Of the first of them.
   std::uint64_t stored_total_ = 0;       // Those that have left the line.
   purgatory::WatchList stored_waiters_;  // By stored_total_.
-  // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
-  // done.
-  std::vector<std::string> unused_;
-  timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
+  // Ids of groups that may be unused; looked at in turns of their own, when who changed them is
+  // done.  While there are some a turn is posted.
+  std::deque<std::string> unused_;
+  // Each that awaits_removal, once; no walk through all groups has to look for them.
+  std::deque<std::weak_ptr<GroupEntry>> stored_unused_;
+  timing::CallbackTimer unused_timer_;  // Runs while there are some.
 };
 
 // The client that a new group counts for: its user, or its address if it has not logged in.

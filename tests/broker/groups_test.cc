@@ -829,6 +829,35 @@ TEST_SUITE("groups") {
     CHECK(world.shard().groups().find("wide") == nullptr);
   }
 
+  TEST_CASE("a stored group that is used again before its removal stays, until its next end") {
+    World world = small_world(1);
+    create_topic(world, "t");
+    const auto leave_alone = [&](std::string_view member) {
+      LeaveGroupRequest leave;
+      leave.group_id = "g";
+      leave.member_id = member;
+      REQUIRE(world.call<LeaveGroupResponse>(leave, 2).error_code == ErrorCode::none);
+      world.run();
+    };
+    leave_alone(stable_group(world, "g"));
+    auto& groups = world.shard().groups();
+    REQUIRE(groups.find("g") != nullptr);
+    CHECK(groups.find("g")->awaits_removal);
+    // Somebody is back when its time has come.
+    const auto member = stable_group(world, "g");
+    const auto wait = world.shard().config().offsets_retention_check;
+    for (auto waited = 0ms; waited <= wait; waited += 5s) {
+      world.pass(5s);
+      REQUIRE(heartbeat(world, "g", member, 3) == ErrorCode::none);
+    }
+    REQUIRE(groups.find("g") != nullptr);
+    CHECK_FALSE(groups.find("g")->awaits_removal);
+    leave_alone(member);
+    CHECK(groups.find("g")->awaits_removal);
+    world.pass(wait);
+    CHECK(groups.find("g") == nullptr);
+  }
+
   TEST_CASE("a short record of a group does not wait for the megabytes of another one") {
     World world = small_world(1);
     const auto wide = world.call<JoinGroupResponse>(join_request("wide"), 3);

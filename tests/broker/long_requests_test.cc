@@ -83,6 +83,26 @@ TEST_SUITE("long requests") {
     CHECK(steps.pieces < static_cast<int>(many / 64));
   }
 
+  TEST_CASE("others have their turn while very many groups are found to be unused") {
+    LongWorld world;
+    auto& groups = world.shard().groups();
+    for (const auto& name : world.names) {
+      const auto made = groups.find_or_make(name, "/127.0.0.1");
+      if (!made) FAIL("a group cannot be made");
+      groups.drop_if_unused(**made);
+    }
+    int turns = 0;
+    std::function<void()> another = [&] {
+      if (groups.all().empty()) return;
+      ++turns;
+      boost::asio::post(world.shard().executor(), another);
+    };
+    another();
+    world.run();
+    CHECK(groups.all().empty());
+    CHECK(turns >= static_cast<int>(many / 300));
+  }
+
   TEST_CASE("a group that is named twice is removed once") {
     LongWorld world;
     REQUIRE(world.shard().groups().find_or_make("g", "/127.0.0.1"));
