@@ -197,6 +197,8 @@ void Checkpointer::begin_soon() {
 
 void Checkpointer::begin_if_wanted() {
   if (busy_ || closed_ || !checkpoint_ || shard_.journal().has_failed()) return;
+  waits_for_applied_ = shard_.is_applying();
+  if (waits_for_applied_) return;
   // A stop makes one whatever has gathered, and tries what failed by its own timer.
   if (shard_.stopping()) return begin();
   // It would fail, and end the broker; FreeSpace asks for it when the directory is there again.
@@ -207,12 +209,18 @@ void Checkpointer::begin_if_wanted() {
   begin();
 }
 
+void Checkpointer::all_applied() {
+  if (!std::exchange(waits_for_applied_, false)) return;
+  if (!shard_.failed()) return begin_if_wanted();
+  if (shard_.stopping()) run_ended_();
+}
+
 // --- The run
 
 void Checkpointer::begin() {
   busy_ = true;
   // Everything durable has been applied by now: a round's completions all run in one turn, which
-  // this one is not.
+  // this one is not, and nothing is on its way to a database.
   const auto step = checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono());
   TARRY_ASSERT(step == storage::Checkpoint::Step::save_states,
                "a checkpoint begins with the producers");

@@ -15,7 +15,8 @@
 // Invariants
 //   - One run at a time.  It ends noted, given up (the next try comes with a timer), or failed,
 //     which ends the process.
-//   - A checkpoint is noted only when all earlier journal records are durable elsewhere.
+//   - A checkpoint is noted only when all earlier journal records are durable elsewhere.  So none
+//     begins while one that is durable has not reached its database.
 //   - However many partitions and producers there are, a run lets others have their turn.
 //   - Without space (FreeSpace) or descriptors (ShortageRetry) a run is given up, the journal keeps
 //     what it was for, and nothing is lost.  RocksDB is not asked to flush without room for it:
@@ -76,6 +77,8 @@ class Checkpointer {
   void run_now();
   // Tries work again that waits for a descriptor: the run under way, or else a new one.
   void retry();
+  // ShardContext::all_applied(): a run that waited for that begins, unless the shard has failed.
+  void all_applied();
   // A log has something that its segments do not have.
   void note_dirty(Partition& partition, std::size_t bytes);
   // Its topic is deleted.
@@ -119,6 +122,7 @@ class Checkpointer {
   std::size_t flushing_bytes_ = 0;                   // The bytes of logs in the run under way.
   bool busy_ = false;
   bool posted_ = false;  // begin_if_wanted() is on its way.
+  bool waits_for_applied_ = false;  // all_applied() begins a run.
   bool closed_ = false;
   std::uint64_t checkpoints_total_ = 0;
   MonoTime reclaim_from_{};  // No reclaim begins before this.

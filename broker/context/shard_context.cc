@@ -107,7 +107,7 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
         record_completed();
         arm_idle_note();
       },
-      durability, reserve);
+      durability, reserve, kept->kept());
   if (!lsn) {
     // A checkpoint makes room, so the client's next try may be well.
     if (lsn.error().code == Errc::no_space) on_journal_pressure();
@@ -117,6 +117,21 @@ Result<Lsn> ShardContext::commit(storage::JournalTransaction transaction) {
   kept->tell_appended(*lsn);
   record_appended(*lsn);
   return lsn;
+}
+
+void ShardContext::apply_on_pool(std::move_only_function<Result<>()> apply,
+                                 std::move_only_function<void()> then) {
+  assert_on_shard();
+  auto applied = [this, then = std::move(then)](const Result<>& result) mutable {
+    if (!result) {
+      journal_failed(result.error());
+      return all_applied();
+    }
+    if (--applying_ == 0) all_applied();
+    then();
+  };
+  background().run(std::move(apply), std::move(applied));
+  ++applying_;
 }
 
 void ShardContext::advance_watermarks(Lsn lsn, storage::Durability durability) {

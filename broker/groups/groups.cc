@@ -30,8 +30,8 @@ constexpr milliseconds between_removals{10};
 // Groups that may be unused: to forget one takes a few microseconds.
 constexpr std::size_t looked_at_together = 256;
 
-// A group's record of more bytes is made on the pool, and written, applied and told to its members
-// in turns of their own: each copy of sixteen megabytes takes some milliseconds.
+// A group's record of more bytes is never copied by the shard: each copy of sixteen megabytes takes
+// some milliseconds.
 constexpr std::size_t written_here = std::size_t{1} << 20;
 
 // The most that waits for its turn; a client may give up its connection, and with it what that
@@ -151,7 +151,7 @@ void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   // Behind one of its own that waits it waits too: the journal has a group's records in the order
   // of its states.
   if (bytes <= written_here && !is_storing(group))
-    return write_at_once(std::move(kept), record, std::move(shared_then));
+    return write_at_once(kept, record, std::move(shared_then));
   if (storing_.size() >= max_storing || storing_charge_.bytes() + bytes > max_storing_bytes) {
     shard_.log_not_stored.warn(
         shard_.clock().mono(), "broker",
@@ -168,7 +168,7 @@ void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   storing_.push_back({std::move(kept), std::make_shared<const GroupRecord>(snapshot_of(record)),
                       bytes, std::move(shared_then)});
   try {
-    make_next_row();
+    store_next();
   } catch (const std::bad_alloc&) {
     storing_.pop_back();  // The only one: nobody would ask for its row.
     throw;
@@ -184,14 +184,15 @@ Groups::Storing Groups::take_next() {
   return next;
 }
 
-// The pool encodes a long record, and copies it into its row; what is left for the shard is a copy
-// into the journal's round, and one into the store's memory.
-void Groups::make_next_row() {
-  if (is_making_row_ || storing_.empty()) return;
+// One record after the other, so that a later one of the same group finds the store as the journal
+// has it.  The pool encodes it and copies it into its row; the journal copies the row's bytes where
+// it writes its round, and the pool brings the row into the store's memory.
+void Groups::store_next() {
+  if (is_storing_next_ || storing_.empty()) return;
   auto work =
       [store = shard_.broker_context().offset_store, id = storing_.front().group->id(),
-       record =
-           storing_.front().record]() mutable -> Result<std::shared_ptr<storage::PreparedGroup>> {
+       record = storing_.front().record]() mutable
+      -> Result<std::shared_ptr<storage::PreparedGroup>> {
     const auto encoded = std::exchange(record, nullptr);
     const Buffer value = encode_group(*encoded);
     return store->prepare({id, value});
@@ -199,69 +200,92 @@ void Groups::make_next_row() {
   shard_.background().run(
       std::move(work),
       [this](Result<std::shared_ptr<storage::PreparedGroup>> row) { row_made(std::move(row)); });
-  is_making_row_ = true;
+  storing_.front().record = nullptr;  // The pool frees it.
+  is_storing_next_ = true;
 }
 
 void Groups::row_made(Result<std::shared_ptr<storage::PreparedGroup>> row) {
-  is_making_row_ = false;
-  const Storing next = take_next();
-  if (row) {
-    try {
-      auto* const store = shard_.broker_context().offset_store;
-      // The row stays until the store has copied it, and a disk may be slow.
-      Charge held(shard_.ledger(), nullptr);
-      held.set(next.bytes);
-      write(next.group, (*row)->value(), next.then,
-            [store, made = *row, held = std::move(held)] { return store->apply(*made); });
-    } catch (const std::bad_alloc&) {
-      row = fail(Errc::io, "no memory");
-    }
+  auto code = ErrorCode::coordinator_not_available;
+  try {
+    if (row) code = write_row(std::move(*row));
+  } catch (const std::bad_alloc&) {
+    // Then nothing of it is in the journal.
   }
-  if (!row) (*next.then)(ErrorCode::coordinator_not_available);
-  for (;;) {
+  if (code != ErrorCode::none) next_stored(code);
+}
+
+// NONE: it is in the journal.
+ErrorCode Groups::write_row(std::shared_ptr<storage::PreparedGroup> row) {
+  const std::string& id = storing_.front().group->id();
+  const Bytes value = row->value();
+  storage::JournalTransaction transaction;
+  transaction.add(storage::GroupStored{id, value});
+  transaction.keep(SharedBytes(row, value));
+  transaction.on_durable([this, row = std::move(row)] { apply_row(row); });
+  const auto lsn = shard_.commit(std::move(transaction));
+  if (lsn) return ErrorCode::none;
+  log_refused(id, lsn.error());
+  return group_error(lsn.error());
+}
+
+void Groups::apply_row(const std::shared_ptr<storage::PreparedGroup>& row) {
+  auto* const store = shard_.broker_context().offset_store;
+  auto apply = [store, made = row]() mutable {
+    const auto applied = std::exchange(made, nullptr);  // It is freed there, too.
+    return store->apply(*applied);
+  };
+  try {
+    return shard_.apply_on_pool(std::move(apply), [this] { next_stored(ErrorCode::none); });
+  } catch (const std::bad_alloc&) {
+    // It is durable, so the store gets it in any case.
+  }
+  if (auto applied = store->apply(*row); !applied) return shard_.journal_failed(applied.error());
+  next_stored(ErrorCode::none);
+}
+
+// The first in the line is where it belongs, or was refused.
+void Groups::next_stored(ErrorCode code) {
+  const Storing done = take_next();
+  is_storing_next_ = false;
+  for (bool is_begun = false; !is_begun;) {
     try {
-      return make_next_row();
+      store_next();
+      is_begun = true;
     } catch (const std::bad_alloc&) {
       // Nobody would ask for its row again.
       (*take_next().then)(ErrorCode::coordinator_not_available);
     }
   }
+  (*done.then)(code);
 }
 
-void Groups::write_at_once(std::shared_ptr<GroupEntry> group, const GroupRecordView& record,
+void Groups::write_at_once(const std::shared_ptr<GroupEntry>& group, const GroupRecordView& record,
                            std::shared_ptr<Stored> then) {
-  // The bytes are given to the store when they are durable.
   Buffer value = encode_group(record);
-  const Bytes bytes = value;  // Of memory that moves along with its buffer.
-  auto apply = [store = shard_.broker_context().offset_store, id = group->id(),
-                value = std::move(value)] {
-    return store->apply(storage::GroupStored{id, value});
-  };
-  write(group, bytes, std::move(then), std::move(apply));
-}
-
-void Groups::write(const std::shared_ptr<GroupEntry>& group, Bytes value,
-                   std::shared_ptr<Stored> then, Apply apply) {
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupStored{group->id(), value});
   // The group may have gone while its record was on the way.
   const auto tell = [weak = std::weak_ptr(group), told = std::move(then)](ErrorCode code) {
     if (const auto alive = weak.lock()) (*told)(code);
   };
-  const bool is_long = value.size() > written_here;
-  transaction.on_durable([this, tell, is_long, apply = std::move(apply)]() mutable {
-    if (auto applied = apply(); !applied) return shard_.journal_failed(applied.error());
-    if (!is_long) return tell(ErrorCode::none);
-    // The store has just copied its megabytes, and its members may be many.
-    asio::post(shard_.executor(), [tell] { tell(ErrorCode::none); });
+  // The bytes are given to the store when they are durable.
+  transaction.on_durable([this, tell, id = group->id(), value = std::move(value)] {
+    auto applied =
+        shard_.broker_context().offset_store->apply(storage::GroupStored{id, value});
+    if (!applied) return shard_.journal_failed(applied.error());
+    tell(ErrorCode::none);
   });
   const auto lsn = shard_.commit(std::move(transaction));
   if (lsn) return;
-  shard_.log_not_stored.warn(
-      shard_.clock().mono(), "broker",
-      fmt::format("group {} cannot be stored: {}", printable(group->id()), lsn.error().message));
+  log_refused(group->id(), lsn.error());
   // In a later turn: a group is never called back inside store().
   asio::post(shard_.executor(), [tell, code = group_error(lsn.error())] { tell(code); });
+}
+
+void Groups::log_refused(std::string_view id, const Error& error) {
+  shard_.log_not_stored.warn(
+      shard_.clock().mono(), "broker",
+      fmt::format("group {} cannot be stored: {}", printable(id), error.message));
 }
 
 void Groups::state_changed(Group& group) {

@@ -159,22 +159,22 @@ class Groups final : private GroupHost {
   std::shared_ptr<GroupShare> share_of(std::string_view owner);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);
-  // A record that waits until the pool has made its row.
+  // A record on its way to the journal and the store by the pool.
   struct Storing {
     std::shared_ptr<GroupEntry> group;
-    std::shared_ptr<const GroupRecord> record;
-    std::size_t bytes;  // Of its encoding.
+    std::shared_ptr<const GroupRecord> record;  // Null once the pool has it.
+    std::size_t bytes;                          // Of its encoding.
     std::shared_ptr<Stored> then;
   };
-  // Applies to the store what the journal has; the bytes live as long as this.
-  using Apply = std::move_only_function<Result<>()>;
-  void write_at_once(std::shared_ptr<GroupEntry> group, const GroupRecordView& record,
+  void write_at_once(const std::shared_ptr<GroupEntry>& group, const GroupRecordView& record,
                      std::shared_ptr<Stored> then);
-  void write(const std::shared_ptr<GroupEntry>& group, Bytes value, std::shared_ptr<Stored> then,
-             Apply apply);
   Storing take_next();
-  void make_next_row();
+  void store_next();
   void row_made(Result<std::shared_ptr<storage::PreparedGroup>> row);
+  protocol::ErrorCode write_row(std::shared_ptr<storage::PreparedGroup> row);
+  void apply_row(const std::shared_ptr<storage::PreparedGroup>& row);
+  void next_stored(protocol::ErrorCode code);
+  void log_refused(std::string_view id, const Error& error);
   bool is_storing(const Group& group) const;
   boost::asio::awaitable<void> wait_for_records(const std::vector<std::string_view>& ids,
                                                 CancellationToken& token);
@@ -190,10 +190,11 @@ class Groups final : private GroupHost {
   Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
-  Charge storing_charge_;  // The records that wait in storing_; a row has a charge of its own.
+  Charge storing_charge_;  // The records in storing_, or their rows.
   ById groups_;
-  std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
-  bool is_making_row_ = false;   // Of the first of them.
+  // Groups' long records, and others behind one of the same group, until they are stored.
+  std::deque<Storing> storing_;
+  bool is_storing_next_ = false;         // The first of them is on its way.
   std::uint64_t stored_total_ = 0;       // Those that have left the line.
   purgatory::WatchList stored_waiters_;  // By stored_total_.
   // Ids of groups that may be unused; looked at in turns of their own, when who changed them is

@@ -858,6 +858,55 @@ TEST_SUITE("groups") {
     CHECK(groups.find("g") == nullptr);
   }
 
+  TEST_CASE("the pool stores a group's megabytes, and no checkpoint begins before that is done") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    const auto sync = sync_request("wide", joined, assignment);
+    Shard& shard = world.shard();
+    const auto before = shard.checkpointer().checkpoints_total();
+    world.runs_at_once = false;
+    const auto synced = world.begin(sync, 3);
+    for (int pieces = 0; pieces < 100 && !shard.is_applying(); ++pieces) {
+      if (!world.background().step()) world.turn();
+    }
+    REQUIRE(shard.is_applying());
+    // It is durable, and its members are not told yet.
+    CHECK(shard.groups().find("wide")->is(GroupState::completing_rebalance));
+    shard.checkpointer().run_now();
+    CHECK_FALSE(shard.checkpointer().busy());
+    world.runs_at_once = true;
+    world.run();
+    CHECK_FALSE(shard.is_applying());
+    CHECK(world.read<SyncGroupResponse>(*synced, 3).error_code == ErrorCode::none);
+    CHECK(shard.checkpointer().checkpoints_total() == before + 1);
+    world.restart();  // Nothing of it is in the journal any more.
+    const GroupEntry* const group = world.shard().groups().find("wide");
+    REQUIRE(group != nullptr);
+    CHECK(group->is(GroupState::stable));
+    CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
+  }
+
+  TEST_CASE("a stop waits for the megabytes of a group, and the next start finds them") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    const auto sync = sync_request("wide", joined, assignment);
+    world.runs_at_once = false;
+    const auto synced = world.begin(sync, 3);
+    for (int pieces = 0; pieces < 100 && !world.shard().is_applying(); ++pieces) {
+      if (!world.background().step()) world.turn();
+    }
+    REQUIRE(world.shard().is_applying());
+    world.runs_at_once = true;
+    world.stop();
+    world.restart();
+    REQUIRE(world.shard().groups().find("wide") != nullptr);
+    CHECK(world.shard().groups().find("wide")->is(GroupState::stable));
+  }
+
   TEST_CASE("a short record of a group does not wait for the megabytes of another one") {
     World world = small_world(1);
     const auto wide = world.call<JoinGroupResponse>(join_request("wide"), 3);
