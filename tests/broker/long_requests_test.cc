@@ -1,6 +1,7 @@
 // Requests that name very many things, or one thing very often: nobody else waits for their end.
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@
 #include "protocol/messages/offset_fetch.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/long_world.h"
+#include "tests/broker/offset_requests.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -101,6 +103,32 @@ TEST_SUITE("long requests") {
     world.run();
     CHECK(groups.all().empty());
     CHECK(turns >= static_cast<int>(many / 300));
+  }
+
+  TEST_CASE("others have their turn while very many requests that have waited are answered") {
+    LongWorld world;
+    create_topic(world, "t");
+    world.runs_at_once = false;
+    constexpr std::size_t count = 5000;
+    std::vector<std::shared_ptr<World::Pending>> waiting;
+    for (std::size_t i = 0; i < count; ++i)
+      waiting.push_back(world.begin(commit_request("g", "t", 0, 1), 8));
+    world.turn();
+    REQUIRE(count_waiting(world, offset_commit_kind) == count);
+    REQUIRE(world.background().step());  // The journal's round that has them all.
+    int turns = 0;
+    std::function<void()> another = [&] {
+      if (waiting.back()->answer || turns > 1000) return;
+      ++turns;
+      boost::asio::post(world.shard().executor(), another);
+    };
+    another();
+    world.turn();
+    CHECK(waiting.back()->answer.has_value());
+    CHECK(turns >= 4);  // About a thousand are answered in each.
+    CHECK(turns < 100);
+    world.runs_at_once = true;
+    world.run();
   }
 
   TEST_CASE("a group that is named twice is removed once") {
