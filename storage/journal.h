@@ -145,8 +145,9 @@ class Journal {
 
   // Adds one record, made of `pieces` one after the other; they are copied before it returns, but
   // for long ones that lie in `kept`, which does not change: those are copied with the round's
-  // write on the Background, because to copy megabytes holds the shard.  The LSN is the one that recovery will give with the record.  When it is an error the record is not
-  // there and `completion`, which may be empty, is never called:
+  // write on the Background, because to copy megabytes holds the shard.  The LSN is the one that
+  // recovery will give with the record.  When it is an error the record is not there and
+  // `completion`, which may be empty, is never called:
   //   no_space   full (above); what was appended before is not affected
   //   too_large  more than record_limit()
   //   io ...     the incarnation has failed, with this error

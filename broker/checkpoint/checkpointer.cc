@@ -233,13 +233,12 @@ void Checkpointer::begin() {
 // before the target, and is left to the next checkpoint.
 void Checkpointer::save_some_producers() {
   auto taken = std::make_shared<std::vector<ProducerRows>>();
-  const bool more =
-      partitions_.walk(producers_walk_, producers_a_turn, [&](Partition& partition) {
-        auto rows = partition.producer_changes(checkpoint_->target());
-        const std::size_t count = rows.size();
-        if (count > 0) taken->push_back({partition.id(), std::move(rows)});
-        return count;
-      });
+  const bool more = partitions_.walk(producers_walk_, producers_a_turn, [&](Partition& partition) {
+    auto rows = partition.producer_changes(checkpoint_->target());
+    const std::size_t count = rows.size();
+    if (count > 0) taken->push_back({partition.id(), std::move(rows)});
+    return count;
+  });
   if (!taken->empty()) {
     shard_.background().run(
         [meta = shard_.broker_context().meta, taken]() -> Result<> {

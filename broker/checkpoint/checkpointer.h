@@ -121,7 +121,7 @@ class Checkpointer {
   Partitions::Walk producers_walk_;                  // Of the run under way.
   std::size_t flushing_bytes_ = 0;                   // The bytes of logs in the run under way.
   bool busy_ = false;
-  bool posted_ = false;  // begin_if_wanted() is on its way.
+  bool posted_ = false;             // begin_if_wanted() is on its way.
   bool waits_for_applied_ = false;  // all_applied() begins a run.
   bool closed_ = false;
   std::uint64_t checkpoints_total_ = 0;

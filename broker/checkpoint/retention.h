@@ -115,9 +115,9 @@ class Retention {
   bool shortage_is_told_ = false;        // The last such look ended early, for want of files.
   std::unordered_set<TopicId> changed_;  // Topics whose settings changed since that look began;
   bool all_changed_ = false;             //   or those of all have.
-  Partitions::Walk walk_;    // Through the open ones.
-  bool is_looking_ = false;  // At them.
-  bool look_again_ = false;  // While it is: whether there is a next look.
+  Partitions::Walk walk_;                // Through the open ones.
+  bool is_looking_ = false;              // At them.
+  bool look_again_ = false;              // While it is: whether there is a next look.
   timing::CallbackTimer look_timer_;
   timing::CallbackTimer retry_timer_;
 };

@@ -132,8 +132,8 @@ class ShardContext {
   // When it is durable (or written, if it asks for no more) its callbacks are called, then the
   // requests that wait for its LSN are checked.
   Result<Lsn> commit(storage::JournalTransaction transaction);
-  // For a durable change of megabytes: the pool brings it to its database by `apply`, then `then` is
-  // called here.  If it fails the shard has failed, and `then` is not called.  std::bad_alloc:
+  // For a durable change of megabytes: the pool brings it to its database by `apply`, then `then`
+  // is called here.  If it fails the shard has failed, and `then` is not called.  std::bad_alloc:
   // neither is.
   void apply_on_pool(std::move_only_function<Result<>()> apply,
                      std::move_only_function<void()> then);

@@ -12,8 +12,7 @@ DelayedRemoval::DelayedRemoval(const std::uint64_t& stored, std::uint64_t wanted
 boost::asio::awaitable<void> DelayedRemoval::wait(purgatory::Purgatory& purgatory,
                                                   purgatory::Tick now, purgatory::Tick deadline,
                                                   purgatory::WatchList& told) {
-  const std::array watching{
-      purgatory::Watching{told, static_cast<purgatory::Threshold>(wanted_)}};
+  const std::array watching{purgatory::Watching{told, static_cast<purgatory::Threshold>(wanted_)}};
   start(purgatory, now, deadline, watching);
   if (!answered_.fired()) co_await answered_.wait();
 }

@@ -191,8 +191,8 @@ void Groups::store_next() {
   if (is_storing_next_ || storing_.empty()) return;
   auto work =
       [store = shard_.broker_context().offset_store, id = storing_.front().group->id(),
-       record = storing_.front().record]() mutable
-      -> Result<std::shared_ptr<storage::PreparedGroup>> {
+       record =
+           storing_.front().record]() mutable -> Result<std::shared_ptr<storage::PreparedGroup>> {
     const auto encoded = std::exchange(record, nullptr);
     const Buffer value = encode_group(*encoded);
     return store->prepare({id, value});
@@ -270,8 +270,7 @@ void Groups::write_at_once(const std::shared_ptr<GroupEntry>& group, const Group
   };
   // The bytes are given to the store when they are durable.
   transaction.on_durable([this, tell, id = group->id(), value = std::move(value)] {
-    auto applied =
-        shard_.broker_context().offset_store->apply(storage::GroupStored{id, value});
+    auto applied = shard_.broker_context().offset_store->apply(storage::GroupStored{id, value});
     if (!applied) return shard_.journal_failed(applied.error());
     tell(ErrorCode::none);
   });
@@ -645,8 +644,8 @@ void Groups::remove_unused() {
   if (stored_unused_.empty()) return;
   // A removal that is refused because the disk is full is tried again.
   const bool is_in_vain = refused && !written;
-  wheel().schedule(unused_timer_, tick_after(is_in_vain ? config().offsets_retention_check
-                                                        : between_removals));
+  wheel().schedule(unused_timer_,
+                   tick_after(is_in_vain ? config().offsets_retention_check : between_removals));
 }
 
 bool Groups::topic_deleted(const TopicId& topic, std::string& after, std::size_t groups) {

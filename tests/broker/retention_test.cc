@@ -139,9 +139,8 @@ TEST_SUITE("retention") {
   }
 
   TEST_CASE("others have their turn while retention looks at very many open partitions") {
-    World world({.shards = 1, .configure = [](BrokerConfig& config) {
-                   config.producer_id_expiration = 60s;
-                 }});
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.producer_id_expiration = 60s; }});
     Shard& shard = world.shard();
     std::vector<Partition*> all;
     bool some_were_left = false;
@@ -164,8 +163,7 @@ TEST_SUITE("retention") {
     for (const auto& [tp, partition] : shard.partitions().all()) all.push_back(partition.get());
     REQUIRE(all.size() == count);
     // Their producers are all that expires: a delayed record is in no segment.
-    const Buffer batch =
-        batch_of(world.clock.wall(), {{"v", {{"x-delay", "10h"}}}}, {7, 0, 0});
+    const Buffer batch = batch_of(world.clock.wall(), {{"v", {{"x-delay", "10h"}}}}, {7, 0, 0});
     for (Partition* const partition : all) partition->append(batch, true, [](const auto&) {});
     world.run();
     REQUIRE(std::ranges::all_of(all, [](const Partition* each) { return each->may_expire(); }));
