@@ -13,6 +13,7 @@
 #include "admin/call.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/yield_budget.h"
 #include "broker/views/status.h"
 #include "broker/views/topic_note.h"
 #include "web/json_reply.h"
@@ -25,6 +26,26 @@ using broker::PartitionStatus;
 
 // A page that shows partitions opens so many of them: a log's directory is read for each.
 constexpr std::size_t opened_at_most = 1000;
+
+// A topic or a partition as JSON, with its memory.
+constexpr std::size_t us_per_line = 5;
+// So many partitions are named or summed up in a microsecond.
+constexpr std::size_t partitions_a_microsecond = 100;
+// The text of more lines is made on the pool, and what it is made of freed there.
+constexpr std::size_t lines_made_here = 1000;
+
+std::size_t us_of_partitions(const storage::Topic& topic) {
+  return 1 + static_cast<std::size_t>(topic.partitions) / partitions_a_microsecond;
+}
+
+asio::awaitable<Reply> reply_of(Context& context, Json body, std::size_t lines) {
+  if (lines <= lines_made_here) co_return json_reply(body);
+  auto work = [body = std::move(body)]() mutable {
+    const Json made = std::move(body);
+    return json_reply(made);
+  };
+  co_return co_await context.here.blocking(std::move(work));
+}
 
 Json topic_json(Context& context, const storage::Topic& topic) {
   Json json;
@@ -114,8 +135,10 @@ asio::awaitable<Reply> get_topics(Call& call) {
   auto& context = call.context;
   // A topic that is deleted meanwhile is shown as it was.
   const auto topics = context.here.topics().by_name();
+  broker::YieldBudget budget(context.here, nullptr);
   std::vector<TopicPartition> partitions;
   for (const auto& topic : topics) {
+    if (budget.spend(us_of_partitions(*topic))) co_await budget.yield();
     const auto more = partitions_of(*topic);
     partitions.insert(partitions.end(), more.begin(), more.end());
   }
@@ -125,20 +148,24 @@ asio::awaitable<Reply> get_topics(Call& call) {
   body["topics"] = Json::array();
   std::span<const PartitionStatus> rest = statuses;
   for (const auto& topic : topics) {
+    if (budget.spend(us_per_line + us_of_partitions(*topic))) co_await budget.yield();
     const auto count = static_cast<std::size_t>(topic->partitions);
     Json each = topic_json(context, *topic);
     put_totals(each, rest.first(count));
     rest = rest.subspan(count);
     body["topics"].push_back(std::move(each));
   }
-  co_return json_reply(body);
+  co_return co_await reply_of(context, std::move(body), topics.size());
 }
 
 asio::awaitable<Json> topics_event_json(Context& context, std::size_t limit) {
   const auto all = context.here.topics().by_name();
+  broker::YieldBudget budget(context.here, nullptr);
   std::vector<std::pair<std::uint64_t, broker::TopicPtr>> topics;
-  for (const auto& topic : all)
+  for (const auto& topic : all) {
+    if (budget.spend()) co_await budget.yield();
     topics.emplace_back(context.broker.pending_counts().pending_of(topic->id), topic);
+  }
   const auto shown = std::min(limit, topics.size());
   // The rest stays unsorted: there may be a hundred thousand topics.
   std::ranges::partial_sort(topics, topics.begin() + static_cast<std::ptrdiff_t>(shown),
@@ -191,7 +218,9 @@ asio::awaitable<Reply> get_topic(Call& call) {
   body["dead_letters"] = dead_letters_json(note);
   body["header_slips"] = slips_json(note.slips);
   body["partitions"] = Json::array();
+  broker::YieldBudget budget(context.here, nullptr);
   for (std::size_t i = 0; i < statuses.size(); ++i) {
+    if (budget.spend(us_per_line)) co_await budget.yield();
     const auto& status = statuses[i];
     Json each;
     each["partition"] = i;
@@ -208,7 +237,7 @@ asio::awaitable<Reply> get_topic(Call& call) {
     }
     body["partitions"].push_back(std::move(each));
   }
-  co_return json_reply(body);
+  co_return co_await reply_of(context, std::move(body), statuses.size());
 }
 
 asio::awaitable<Reply> delete_topic(Call& call) {

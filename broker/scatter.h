@@ -34,8 +34,7 @@
 //
 // A Fetch groups its partitions in the same way but goes from one shard to the next by itself: the
 // bytes that one of them returns are taken off the limit of the next.  So do DescribeGroups and
-// OffsetFetch, whose answers have one bound for all shards, and DeleteGroups, which takes a bounded
-// number of groups at a time.
+// OffsetFetch, whose answers have one bound for all shards.
 
 #include <algorithm>
 #include <cstddef>

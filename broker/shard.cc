@@ -106,14 +106,13 @@ asio::awaitable<void> Shard::change_config(std::shared_ptr<const BrokerConfig> c
   free_space_.look();
   retention_.restart_timer();
   if (other_defaults) {
-    // Their ids, because partitions may go while others have their turn.
-    std::vector<TopicPartition> open;
-    open.reserve(partitions_.all().size());
-    for (const auto& [tp, partition] : partitions_.all()) open.push_back(tp);
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      if (i > 0 && i % partitions_a_turn == 0) co_await asio::post(executor(), asio::use_awaitable);
-      refresh_config(open[i]);
-    }
+    Partitions::Walk walk;
+    const auto refresh = [this](Partition& partition) {
+      refresh_config(partition.id());
+      return std::size_t{0};
+    };
+    while (partitions_.walk(walk, partitions_a_turn, refresh))
+      co_await asio::post(executor(), asio::use_awaitable);
     retention_.settings_changed();
   }
   if (!other_retention) co_return;

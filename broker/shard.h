@@ -135,6 +135,7 @@ class Shard final : public ShardContext, private PartitionHost {
     free_space_.appended(lsn);
   }
   void record_completed() override;
+  void all_applied() override { checkpointer_.all_applied(); }
   void on_journal_pressure() override;
   void on_journal_postponed(const Error& error) override { shortage_.later(error); }
 

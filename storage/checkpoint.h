@@ -6,8 +6,8 @@
 //     ^                                                                       v
 //     +------------------------------------------- note_position <------ flush_meta
 //
-//   save_states     ProducerStates::changes(target()) to db/meta; on the shard, in the same turn
-//                   as begin()
+//   save_states     ProducerStates::changes(target()) to db/meta; some partitions after the other,
+//                   from begin() on: what a producer gets meanwhile is not before target()
 //   write_logs      every dirty log's tail up to now to its segment        (Background)
 //   sync_logs       those segments, and the directories of new ones       (Background)
 //   flush_pending   BucketStore::flush(), after what the shard's tails have for it: the pending

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -18,6 +20,13 @@ constexpr std::uint64_t min_file_bytes = 64 << 10;
 constexpr std::uint64_t zeros_bytes =
     1 << 20;  // Written in one piece.  A round may have to wait for one piece.
 constexpr std::string_view spare_extension = ".spare";
+// A piece of fewer bytes is copied at once, also if its memory is kept.
+constexpr std::size_t copied_late = std::size_t{64} << 10;
+
+bool lies_in(Bytes piece, const SharedBytes& kept) {
+  constexpr std::less_equal<const std::uint8_t*> up_to;
+  return up_to(kept.begin(), piece.data()) && up_to(piece.data() + piece.size(), kept.end());
+}
 
 // Preallocates the file's space.  If that fails, the file is removed.
 Result<> make_file(Disk& disk, const std::string& path, std::uint64_t bytes) {
@@ -77,6 +86,12 @@ struct Journal::Round {
   std::shared_ptr<JournalFile> new_file;  // The file itself, as soon as there is one.
   std::vector<Waiter> waiters;
   bool some_wait_for_write = false;
+  // What the Background copies into the buffer before it writes that.
+  struct LatePiece {
+    std::size_t place;
+    SharedBytes bytes;
+  };
+  std::vector<LatePiece> late;
 
   std::uint64_t size() const { return round_up_to_block(buffer.size()); }
   Lsn end() const { return lsn + size(); }
@@ -273,7 +288,7 @@ bool Journal::has_room(std::uint64_t bytes, Reserve reserve) const {
 }
 
 Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion,
-                            Durability durability, Reserve reserve) {
+                            Durability durability, Reserve reserve, const SharedBytes& kept) {
   if (failure_) return std::unexpected(*failure_);
   std::uint64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.size();
@@ -299,7 +314,16 @@ Result<Lsn> Journal::append(std::span<const Bytes> pieces, Completion completion
     auto& round = round_for(bytes);
     const Lsn lsn = round.lsn + round.buffer.size();
     round.buffer.append_be32(static_cast<std::uint32_t>(bytes));
-    for (const auto& piece : pieces) round.buffer.append(piece);
+    for (const auto& piece : pieces) {
+      if (piece.size() < copied_late || !lies_in(piece, kept)) {
+        round.buffer.append(piece);
+        continue;
+      }
+      const std::size_t place = round.buffer.size();
+      round.buffer.resize_for_overwrite(place + piece.size());
+      const auto from = static_cast<std::size_t>(piece.data() - kept.data());
+      round.late.push_back({place, kept.part(from, piece.size())});
+    }
     ++round.records;
     ++stats_.records;
     stats_.bytes += bytes;
@@ -428,8 +452,10 @@ struct Journal::RoundTask {
       header.write(block.span());
       if (auto begun = file->pwrite(0, block.view()); !begun) return begun;
     }
-    // The checksum over the payload is computed here and not on the shard's thread.
     auto& buffer = round->buffer;
+    for (const auto& [at, bytes] : round->late)
+      std::memcpy(buffer.data() + at, bytes.data(), bytes.size());
+    // The checksum over the payload is computed here and not on the shard's thread.
     const auto payload = buffer.view().subspan(round_header_bytes, round->payload_bytes);
     const RoundHeader sealed{.salt = header.salt,
                              .incarnation = header.incarnation,

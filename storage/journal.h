@@ -143,14 +143,17 @@ class Journal {
                                                const RecoveredJournal& recovered);
   ~Journal();
 
-  // Adds one record, made of `pieces` one after the other; they are copied before it returns.  The
-  // LSN is the one that recovery will give with the record.  When it is an error the record is not
-  // there and `completion`, which may be empty, is never called:
+  // Adds one record, made of `pieces` one after the other; they are copied before it returns, but
+  // for long ones that lie in `kept`, which does not change: those are copied with the round's
+  // write on the Background, because to copy megabytes holds the shard.  The LSN is the one that
+  // recovery will give with the record.  When it is an error the record is not there and
+  // `completion`, which may be empty, is never called:
   //   no_space   full (above); what was appended before is not affected
   //   too_large  more than record_limit()
   //   io ...     the incarnation has failed, with this error
   Result<Lsn> append(std::span<const Bytes> pieces, Completion completion,
-                     Durability durability = Durability::fsync, Reserve reserve = Reserve::keep);
+                     Durability durability = Durability::fsync, Reserve reserve = Reserve::keep,
+                     const SharedBytes& kept = {});
   Result<Lsn> append(Bytes record, Completion completion, Durability durability = Durability::fsync,
                      Reserve reserve = Reserve::keep) {
     return append(std::span(&record, 1), std::move(completion), durability, reserve);

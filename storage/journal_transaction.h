@@ -26,7 +26,8 @@
 //   - Each is called in the order in which the parts registered.
 //
 // Everything runs on the shard's thread.  The bytes that the operations view have to live until
-// commit() returns; a part keeps them in what it gives to on_settled().
+// commit() returns; a part keeps them in what it gives to on_settled().  Megabytes are given to
+// keep(), too, and then the shard does not copy them.
 
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,10 @@ class JournalTransaction {
     return place;
   }
 
+  // What some of the operations view: the journal copies it where it writes its round (kept, in
+  // Journal::append()).
+  void keep(SharedBytes viewed) { kept_ = std::move(viewed); }
+
   // RecordBuilder::reserve()
   void reserve(std::size_t bytes) { record_.reserve(bytes); }
 
@@ -78,13 +83,15 @@ class JournalTransaction {
   // --- For the shard, which appends it.
 
   std::vector<Bytes> pieces() const { return record_.pieces(); }
+  const SharedBytes& kept() const { return kept_; }
   Reserve reserve() const { return reserve_; }
   Durability durability() const { return durability_; }
   Lsn lsn() const { return lsn_; }  // Once it is appended.
 
   void tell_appended(Lsn lsn) noexcept {
     lsn_ = lsn;
-    record_ = {};  // The journal has copied it.
+    record_ = {};  // The journal has copied it,
+    kept_ = {};    //   or keeps it itself.
     for (auto& tell : appended_) tell(lsn);
     appended_.clear();
   }
@@ -97,6 +104,7 @@ class JournalTransaction {
   Durability durability_;
   Lsn lsn_ = 0;
   RecordBuilder record_;
+  SharedBytes kept_;
   boost::container::small_vector<Appended, 2> appended_;
   boost::container::small_vector<Settled, 2> settled_;
 };

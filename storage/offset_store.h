@@ -19,8 +19,9 @@
 //   - A group that is removed takes its offsets along.
 //   - Offsets are kept under a topic's id. load() drops the offsets of deleted topics.
 //
-// Threads: any; each group's operations come from one thread at a time.  Writes go to RocksDB's
-// memory and do not wait; load() blocks.
+// Threads: any; each group's operations come one after the other, but for its record, which may
+// be applied while offsets of the group are.  Writes go to RocksDB's memory and do not wait; load()
+// blocks.
 
 #include <functional>
 #include <memory>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,10 @@ constexpr std::uint64_t flush_overhead_bytes = 8 << 20;
 // much is dead: it is work for the disk, and only space waits for it.
 constexpr std::chrono::minutes reclaim_every{10};
 constexpr double garbage_share = 0.5;
+
+// A partition that is asked for its producers, or a row that it gives, takes less than a
+// microsecond.
+constexpr std::size_t producers_a_turn = 1000;
 
 // Ok when so many files can be open at once.
 Result<> files_for_flush(const BrokerContext& broker) {
@@ -101,6 +107,12 @@ Result<> reclaim(const BrokerContext& broker, WallTime now) {
 }
 
 }  // namespace
+
+// The changes of a partition's producers, on their way to db/meta.
+struct Checkpointer::ProducerRows {
+  TopicPartition partition;
+  std::vector<storage::ProducerStates::Row> rows;
+};
 
 Checkpointer::Checkpointer(ShardContext& shard, Partitions& partitions, delay::Engine& engine,
                            FreeSpace& free_space, ShortageRetry& shortage,
@@ -185,6 +197,8 @@ void Checkpointer::begin_soon() {
 
 void Checkpointer::begin_if_wanted() {
   if (busy_ || closed_ || !checkpoint_ || shard_.journal().has_failed()) return;
+  waits_for_applied_ = shard_.is_applying();
+  if (waits_for_applied_) return;
   // A stop makes one whatever has gathered, and tries what failed by its own timer.
   if (shard_.stopping()) return begin();
   // It would fail, and end the broker; FreeSpace asks for it when the directory is there again.
@@ -195,17 +209,75 @@ void Checkpointer::begin_if_wanted() {
   begin();
 }
 
+void Checkpointer::all_applied() {
+  if (!std::exchange(waits_for_applied_, false)) return;
+  if (!shard_.failed()) return begin_if_wanted();
+  if (shard_.stopping()) run_ended_();
+}
+
 // --- The run
 
 void Checkpointer::begin() {
   busy_ = true;
   // Everything durable has been applied by now: a round's completions all run in one turn, which
-  // this one is not.
+  // this one is not, and nothing is on its way to a database.
   const auto step = checkpoint_->begin(shard_.journal().durable_lsn(), shard_.clock().mono());
   TARRY_ASSERT(step == storage::Checkpoint::Step::save_states,
                "a checkpoint begins with the producers");
-  if (auto saved = save_producer_states(); !saved) return give_up(saved.error());
-  checkpoint_->finished({});
+  producers_walk_ = {};
+  save_some_producers();
+}
+
+// A batch of delayed records leaves its log clean and its producer changed, so all partitions are
+// asked: in steps, and the database gets the rows on the pool.  What changes meanwhile is not
+// before the target, and is left to the next checkpoint.
+void Checkpointer::save_some_producers() {
+  auto taken = std::make_shared<std::vector<ProducerRows>>();
+  const bool more = partitions_.walk(producers_walk_, producers_a_turn, [&](Partition& partition) {
+    auto rows = partition.producer_changes(checkpoint_->target());
+    const std::size_t count = rows.size();
+    if (count > 0) taken->push_back({partition.id(), std::move(rows)});
+    return count;
+  });
+  if (!taken->empty()) {
+    shard_.background().run(
+        [meta = shard_.broker_context().meta, taken]() -> Result<> {
+          for (const auto& [partition, rows] : *taken) {
+            if (auto saved = storage::save_producer_states(*meta, partition, rows); !saved)
+              return saved;
+          }
+          return {};
+        },
+        [this, taken, more](const Result<>& saved) { producers_saved(*taken, more, saved); });
+  } else if (more) {
+    boost::asio::post(shard_.executor(), [this] { save_some_producers(); });
+  } else {
+    write_logs();
+  }
+}
+
+void Checkpointer::producers_saved(const std::vector<ProducerRows>& taken, bool more,
+                                   const Result<>& saved) {
+  std::set<TopicId> deleted;
+  for (const auto& [id, rows] : taken) {
+    auto* const partition = partitions_.find(id);
+    // Their changes were taken from the partition; without this the next checkpoint would lack
+    // them.
+    if (!saved && partition != nullptr) partition->producers_not_saved(rows);
+    if (!shard_.topics().find(id.topic)) deleted.insert(id.topic);
+  }
+  // The deletion may have dropped the topic's rows before these came.
+  for (const TopicId& topic : deleted) {
+    auto dropped = storage::drop_producer_states(*shard_.broker_context().meta, topic);
+    if (!dropped) return give_up(dropped.error());
+  }
+  if (!saved) return give_up(saved.error());
+  if (more) return save_some_producers();
+  write_logs();
+}
+
+void Checkpointer::write_logs() {
+  checkpoint_->finished({});  // The producers' states.
   flushing_bytes_ = dirty_logs_.bytes();
   engine_.log_write_begins();
   dirty_logs_.flush([this](Result<> flushed) {
@@ -216,22 +288,6 @@ void Checkpointer::begin() {
     // Changes before the target are in the engine's tails by now.
     engine_.write_all([this] { flush_stores(); });
   });
-}
-
-// A batch of delayed records leaves its log clean and its producer changed, so all partitions are
-// asked.
-Result<> Checkpointer::save_producer_states() {
-  for (auto& [tp, partition] : partitions_.all()) {
-    const auto rows = partition->producer_changes(checkpoint_->target());
-    if (rows.empty()) continue;
-    auto saved = storage::save_producer_states(*shard_.broker_context().meta, tp, rows);
-    if (saved) continue;
-    // Their changes were taken from the partition; without this the next checkpoint would lack
-    // them.
-    partition->producers_not_saved(rows);
-    return saved;
-  }
-  return {};
 }
 
 void Checkpointer::flush_stores() {

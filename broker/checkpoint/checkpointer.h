@@ -15,7 +15,9 @@
 // Invariants
 //   - One run at a time.  It ends noted, given up (the next try comes with a timer), or failed,
 //     which ends the process.
-//   - A checkpoint is noted only when all earlier journal records are durable elsewhere.
+//   - A checkpoint is noted only when all earlier journal records are durable elsewhere.  So none
+//     begins while one that is durable has not reached its database.
+//   - However many partitions and producers there are, a run lets others have their turn.
 //   - Without space (FreeSpace) or descriptors (ShortageRetry) a run is given up, the journal keeps
 //     what it was for, and nothing is lost.  RocksDB is not asked to flush without room for it:
 //     after a flush that failed it would refuse all writes.
@@ -26,12 +28,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "broker/checkpoint/dirty_logs.h"
 #include "broker/checkpoint/heap_trimmer.h"
+#include "broker/partitions/partitions.h"
 #include "storage/checkpoint.h"
 #include "storage/journal_recovery.h"
 #include "timing/timing_wheel.h"
@@ -44,8 +48,6 @@ namespace tarry::broker {
 
 struct BrokerContext;
 class FreeSpace;
-class Partition;
-class Partitions;
 class ShardContext;
 class ShortageRetry;
 
@@ -75,6 +77,8 @@ class Checkpointer {
   void run_now();
   // Tries work again that waits for a descriptor: the run under way, or else a new one.
   void retry();
+  // ShardContext::all_applied(): a run that waited for that begins, unless the shard has failed.
+  void all_applied();
   // A log has something that its segments do not have.
   void note_dirty(Partition& partition, std::size_t bytes);
   // Its topic is deleted.
@@ -95,7 +99,10 @@ class Checkpointer {
   void begin_soon();
   void begin_if_wanted();
   void begin();
-  Result<> save_producer_states();
+  struct ProducerRows;
+  void save_some_producers();
+  void producers_saved(const std::vector<ProducerRows>& taken, bool more, const Result<>& saved);
+  void write_logs();
   void flush_stores();
   void note_position();
   void reclaim_sometimes();
@@ -111,9 +118,11 @@ class Checkpointer {
   HeapTrimmer heap_trimmer_;
   DirtyLogs dirty_logs_;
   std::unique_ptr<storage::Checkpoint> checkpoint_;  // From open() on.
+  Partitions::Walk producers_walk_;                  // Of the run under way.
   std::size_t flushing_bytes_ = 0;                   // The bytes of logs in the run under way.
   bool busy_ = false;
-  bool posted_ = false;  // begin_if_wanted() is on its way.
+  bool posted_ = false;             // begin_if_wanted() is on its way.
+  bool waits_for_applied_ = false;  // all_applied() begins a run.
   bool closed_ = false;
   std::uint64_t checkpoints_total_ = 0;
   MonoTime reclaim_from_{};  // No reclaim begins before this.

@@ -27,6 +27,9 @@ namespace {
 // How soon a removal that failed is tried again.  Nothing waits for it but space on the disk.
 constexpr std::chrono::milliseconds retry_after{10'000};
 
+// A look at a partition, or a producer that is forgotten, takes a microsecond or so.
+constexpr std::size_t work_a_turn = 512;
+
 // Removes what may go of a log that nobody has open, and lets go of it.  When time makes its next
 // segment go.  Blocks.
 Result<WallTime> remove_of_closed(storage::Disk& disk, const std::string& directory,
@@ -55,6 +58,11 @@ Retention::Retention(ShardContext& shard, Partitions& partitions, Checkpointer& 
       retry_timer_([this] { retry(); }) {}
 
 void Retention::look_later() {
+  // The look under way may have passed the partition already.
+  if (is_looking_) {
+    look_again_ = true;
+    return;
+  }
   if (!look_timer_.armed() && !shard_.stopping()) {
     shard_.wheel().schedule(look_timer_, shard_.tick_after(shard_.config().retention_check));
   }
@@ -76,21 +84,31 @@ void Retention::settings_changed() {
 }
 
 void Retention::look() {
-  if (!shard_.lost_directory()) look_at_closed();
+  is_looking_ = true;
   // A directory that is away may come back.
-  bool any = shard_.lost_directory();
+  look_again_ = shard_.lost_directory();
+  if (!shard_.lost_directory()) look_at_closed();
+  walk_ = {};
+  look_at_some();
+}
+
+void Retention::look_at_some() {
+  if (shard_.stopping()) return;
   const WallTime now = shard_.clock().wall();
-  for (auto& [tp, partition] : partitions_.all()) {
+  const bool more = partitions_.walk(walk_, work_a_turn, [&](Partition& partition) {
     // The files of a partition that is out of service are the operator's.
-    if (partition->fenced()) continue;
-    partition->expire_producers(now, shard_.config().producer_id_expiration);
-    const auto next = remove_old_segments(*partition);
-    any = any || next.has_value() || partition->may_expire();
+    if (partition.fenced()) return std::size_t{0};
+    const auto gone = partition.expire_producers(now, shard_.config().producer_id_expiration);
+    const auto next = remove_old_segments(partition);
+    look_again_ = look_again_ || next.has_value() || partition.may_expire();
     // A segment is to be closed before it can go.
-    if (partition->is_dirty()) checkpointer_.note_dirty(*partition, 0);
-  }
+    if (partition.is_dirty()) checkpointer_.note_dirty(partition, 0);
+    return gone;
+  });
+  if (more) return boost::asio::post(shard_.executor(), [this] { look_at_some(); });
+  is_looking_ = false;
   free_space_.look();
-  if (any) look_later();
+  if (look_again_) look_later();
 }
 
 // --- Partitions that nobody has open

@@ -19,6 +19,8 @@
 //     that of the first segment still there.
 //   - One removal of a partition runs at a time.
 //   - A partition whose topic is deleted has none: its directory goes as a whole.
+//   - However many partitions are open, a look goes through them in steps, between which others
+//     have their turn.
 //
 // Belongs to its shard and its thread; files are deleted on the shard's background.
 
@@ -33,6 +35,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "broker/partitions/partitions.h"
 #include "storage/retention.h"
 #include "timing/timing_wheel.h"
 
@@ -45,8 +48,6 @@ namespace tarry::broker {
 struct BrokerContext;
 class Checkpointer;
 class FreeSpace;
-class Partition;
-class Partitions;
 class ShardContext;
 
 class Retention {
@@ -87,6 +88,7 @@ class Retention {
   };
 
   void look();
+  void look_at_some();
   static Result<std::vector<Closed>> find_closed(const BrokerContext& broker,
                                                  const std::string& logs,
                                                  const storage::TopicsImage& topics,
@@ -113,6 +115,9 @@ class Retention {
   bool shortage_is_told_ = false;        // The last such look ended early, for want of files.
   std::unordered_set<TopicId> changed_;  // Topics whose settings changed since that look began;
   bool all_changed_ = false;             //   or those of all have.
+  Partitions::Walk walk_;                // Through the open ones.
+  bool is_looking_ = false;              // At them.
+  bool look_again_ = false;              // While it is: whether there is a next look.
   timing::CallbackTimer look_timer_;
   timing::CallbackTimer retry_timer_;
 };

@@ -33,7 +33,7 @@ void StopDrain::start(std::move_only_function<void()> then) {
 // the next step.
 void StopDrain::go_on() {
   const auto& journal = shard_.journal();
-  if (journal.has_failed() || checkpointer_.has_failed()) return finish();
+  if (shard_.failed() || checkpointer_.has_failed()) return finish();
   if (!journal.is_idle()) {
     shard_.start_journal_round();
     const bool waits = journal.disk_is_full() || journal.is_postponed();

@@ -133,6 +133,17 @@ class ShardContext {
   // When it is durable (or written, if it asks for no more) its callbacks are called, then the
   // requests that wait for its LSN are checked.
   Result<Lsn> commit(storage::JournalTransaction transaction);
+  // For a durable change of megabytes: the pool brings it to its database by `apply`, then `then`
+  // is called here.  If it fails the shard has failed, and `then` is not called.  std::bad_alloc:
+  // neither is.
+  void apply_on_pool(std::move_only_function<Result<>()> apply,
+                     std::move_only_function<void()> then);
+  // Something durable is on its way there, or has not arrived: no checkpoint may begin, because it
+  // would free the journal's files that have it.
+  bool is_applying() const {
+    assert_on_shard();
+    return applying_ > 0;
+  }
   // The requests that wait for the journal, by the LSN that they wait for.
   purgatory::WatchList durable_waiters;
   purgatory::WatchList written_waiters;  // tarry.durability=os
@@ -253,6 +264,7 @@ class ShardContext {
   // Notifies the parts of the shard that watch the journal's records.
   virtual void record_appended(Lsn lsn) noexcept = 0;
   virtual void record_completed() = 0;  // Its completion has run, and those who waited were asked.
+  virtual void all_applied() = 0;  // is_applying() no more, or it will be so for ever: failed().
   virtual void on_journal_pressure() = 0;  // Half full, or it has refused a record.
   virtual void on_journal_postponed(const Error& error) = 0;  // A round, for want of descriptors.
 
@@ -269,6 +281,7 @@ class ShardContext {
   Ledger ledger_;
   StepQueue steps_;
   std::unique_ptr<storage::Journal> journal_;
+  std::size_t applying_ = 0;
   Lsn durable_through_ = 0;
   Lsn written_through_ = 0;
   timing::CallbackTimer completions_timer_;  // In place of a turn for which there was no memory.

@@ -20,14 +20,39 @@
 //
 // It lives in the coroutine of its request, on the thread of the group's shard.
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
 #include "broker/groups/group_reply.h"
-#include "protocol/messages/join_group.h"
+#include "protocol/error_code.h"
 
 namespace tarry::broker {
 
 inline const purgatory::Kind join_kind{"join"};
 
-class DelayedJoin final : public GroupReply<protocol::JoinGroupResponse> {
+// What a member is told.  The leader gets what all members say, which may have megabytes: it is
+// shared with the group, and copied into the response where that holds no shard.
+struct JoinAnswer {
+  struct Member {
+    std::string member_id;
+    std::optional<std::string> group_instance_id;
+    SharedBytes metadata;
+  };
+
+  protocol::ErrorCode error_code = protocol::ErrorCode::none;
+  std::int32_t generation_id = -1;
+  std::optional<std::string> protocol_type;
+  std::optional<std::string> protocol_name;
+  std::string leader;
+  bool skip_assignment = false;
+  std::string member_id;
+  std::vector<Member> members;
+};
+
+class DelayedJoin final : public GroupReply<JoinAnswer> {
  public:
   DelayedJoin() : GroupReply(join_kind) {}
   ~DelayedJoin() override;

@@ -16,7 +16,6 @@ namespace {
 
 using protocol::ErrorCode;
 using protocol::JoinGroupRequest;
-using protocol::JoinGroupResponse;
 using protocol::SyncGroupRequest;
 using std::chrono::milliseconds;
 
@@ -61,7 +60,7 @@ auto most_similar(Pending& pending, std::string_view id) {
 }
 
 void refuse_join(DelayedJoin& reply, const JoinGroupRequest& request, ErrorCode code) {
-  JoinGroupResponse answer;
+  JoinAnswer answer;
   answer.error_code = code;
   answer.member_id = request.member_id;
   reply.give(std::move(answer));
@@ -164,7 +163,7 @@ void Group::join_newcomer(const JoinGroupRequest& request, const JoinContext& co
     return refuse_join(reply, request, ErrorCode::group_max_size_reached);
   std::string id = new_member_id(request.group_instance_id.value_or(context.client_id));
   if (context.needs_known_id && !request.group_instance_id) {
-    JoinGroupResponse answer;
+    JoinAnswer answer;
     answer.error_code = ErrorCode::member_id_required;
     answer.member_id = id;
     // Clients that take ids and do not come back lock nobody out: each takes the place of another,
@@ -332,8 +331,8 @@ void Group::park(GroupMember& member, DelayedJoin& reply) {
                                                  : host_.tick_after(members_.rebalance_timeout()));
 }
 
-JoinGroupResponse Group::join_answer(const GroupMember& member) const {
-  JoinGroupResponse answer;
+JoinAnswer Group::join_answer(const GroupMember& member) const {
+  JoinAnswer answer;
   answer.generation_id = generation_;
   answer.protocol_type = protocol_type_;
   answer.protocol_name = protocol_name_;
@@ -342,12 +341,10 @@ JoinGroupResponse Group::join_answer(const GroupMember& member) const {
   return answer;
 }
 
-void Group::add_members_to(JoinGroupResponse& answer) const {
+void Group::add_members_to(JoinAnswer& answer) const {
   answer.members.reserve(members_.size());
-  for (const auto& [id, member] : members_.all()) {
-    const SharedBytes metadata = metadata_of(member);
-    answer.members.push_back({id, member.instance_id, Buffer(metadata.begin(), metadata.end())});
-  }
+  for (const auto& [id, member] : members_.all())
+    answer.members.push_back({id, member.instance_id, metadata_of(member)});
 }
 
 // --- SyncGroup

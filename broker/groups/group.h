@@ -205,8 +205,8 @@ class Group : public GroupWaits {
   void update(GroupMember& member, const protocol::JoinGroupRequest& request,
               const JoinContext& context, std::vector<GroupProtocol> protocols);
   void park(GroupMember& member, DelayedJoin& reply);
-  protocol::JoinGroupResponse join_answer(const GroupMember& member) const;
-  void add_members_to(protocol::JoinGroupResponse& answer) const;
+  JoinAnswer join_answer(const GroupMember& member) const;
+  void add_members_to(JoinAnswer& answer) const;
   SyncAnswer sync_answer(const GroupMember& member) const;
 
   // --- The state machine

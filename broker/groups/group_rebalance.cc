@@ -16,7 +16,6 @@ namespace tarry::broker {
 namespace {
 
 using protocol::ErrorCode;
-using protocol::JoinGroupResponse;
 using std::chrono::milliseconds;
 
 // How often the group looks whether a member is back, while all are gone and their sessions go on.
@@ -126,7 +125,7 @@ void Group::begin_generation() {
     return release_if_unused();
   }
   // All answers are made before one is given: without memory for them the rebalance goes on.
-  std::vector<JoinGroupResponse> answers;
+  std::vector<JoinAnswer> answers;
   answers.reserve(joined_);
   protocol_name_ = members_.vote(leader_);
   for (const auto& [id, member] : members_.all()) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "base/log.h"
 #include "broker/context/connection.h"
 #include "broker/context/shard_context.h"
+#include "broker/groups/delayed_removal.h"
 #include "broker/groups/subscription.h"
 #include "broker/security/client_address.h"
 
@@ -28,8 +28,11 @@ namespace {
 constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
-// A group's record of more bytes is made on the pool, and written, applied and told to its members
-// in turns of their own: each copy of sixteen megabytes takes some milliseconds.
+// Groups that may be unused: to forget one takes a few microseconds.
+constexpr std::size_t looked_at_together = 256;
+
+// A group's record of more bytes is never copied by the shard: each copy of sixteen megabytes takes
+// some milliseconds.
 constexpr std::size_t written_here = std::size_t{1} << 20;
 
 // The most that waits for its turn; a client may give up its connection, and with it what that
@@ -149,7 +152,7 @@ void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   // Behind one of its own that waits it waits too: the journal has a group's records in the order
   // of its states.
   if (bytes <= written_here && !is_storing(group))
-    return write_at_once(std::move(kept), record, std::move(shared_then));
+    return write_at_once(kept, record, std::move(shared_then));
   if (storing_.size() >= max_storing || storing_charge_.bytes() + bytes > max_storing_bytes) {
     shard_.log_not_stored.warn(
         shard_.clock().mono(), "broker",
@@ -166,7 +169,7 @@ void Groups::store(Group& group, const GroupRecordView& record, Stored then) {
   storing_.push_back({std::move(kept), std::make_shared<const GroupRecord>(snapshot_of(record)),
                       bytes, std::move(shared_then)});
   try {
-    make_next_row();
+    store_next();
   } catch (const std::bad_alloc&) {
     storing_.pop_back();  // The only one: nobody would ask for its row.
     throw;
@@ -178,13 +181,15 @@ Groups::Storing Groups::take_next() {
   Storing next = std::move(storing_.front());
   storing_.pop_front();
   storing_charge_.set(storing_charge_.bytes() - next.bytes);
+  stored_waiters_.advance_to(static_cast<purgatory::Threshold>(++stored_total_));
   return next;
 }
 
-// The pool encodes a long record, and copies it into its row; what is left for the shard is a copy
-// into the journal's round, and one into the store's memory.
-void Groups::make_next_row() {
-  if (is_making_row_ || storing_.empty()) return;
+// One record after the other, so that a later one of the same group finds the store as the journal
+// has it.  The pool encodes it and copies it into its row; the journal copies the row's bytes where
+// it writes its round, and the pool brings the row into the store's memory.
+void Groups::store_next() {
+  if (is_storing_next_ || storing_.empty()) return;
   auto work =
       [store = shard_.broker_context().offset_store, id = storing_.front().group->id(),
        record =
@@ -196,69 +201,91 @@ void Groups::make_next_row() {
   shard_.background().run(
       std::move(work),
       [this](Result<std::shared_ptr<storage::PreparedGroup>> row) { row_made(std::move(row)); });
-  is_making_row_ = true;
+  storing_.front().record = nullptr;  // The pool frees it.
+  is_storing_next_ = true;
 }
 
 void Groups::row_made(Result<std::shared_ptr<storage::PreparedGroup>> row) {
-  is_making_row_ = false;
-  const Storing next = take_next();
-  if (row) {
-    try {
-      auto* const store = shard_.broker_context().offset_store;
-      // The row stays until the store has copied it, and a disk may be slow.
-      Charge held(shard_.ledger(), nullptr);
-      held.set(next.bytes);
-      write(next.group, (*row)->value(), next.then,
-            [store, made = *row, held = std::move(held)] { return store->apply(*made); });
-    } catch (const std::bad_alloc&) {
-      row = fail(Errc::io, "no memory");
-    }
+  auto code = ErrorCode::coordinator_not_available;
+  try {
+    if (row) code = write_row(std::move(*row));
+  } catch (const std::bad_alloc&) {
+    // Then nothing of it is in the journal.
   }
-  if (!row) (*next.then)(ErrorCode::coordinator_not_available);
-  for (;;) {
+  if (code != ErrorCode::none) next_stored(code);
+}
+
+// NONE: it is in the journal.
+ErrorCode Groups::write_row(std::shared_ptr<storage::PreparedGroup> row) {
+  const std::string& id = storing_.front().group->id();
+  const Bytes value = row->value();
+  storage::JournalTransaction transaction;
+  transaction.add(storage::GroupStored{id, value});
+  transaction.keep(SharedBytes(row, value));
+  transaction.on_durable([this, row = std::move(row)] { apply_row(row); });
+  const auto lsn = shard_.commit(std::move(transaction));
+  if (lsn) return ErrorCode::none;
+  log_refused(id, lsn.error());
+  return group_error(lsn.error());
+}
+
+void Groups::apply_row(const std::shared_ptr<storage::PreparedGroup>& row) {
+  auto* const store = shard_.broker_context().offset_store;
+  auto apply = [store, made = row]() mutable {
+    const auto applied = std::exchange(made, nullptr);  // It is freed there, too.
+    return store->apply(*applied);
+  };
+  try {
+    return shard_.apply_on_pool(std::move(apply), [this] { next_stored(ErrorCode::none); });
+  } catch (const std::bad_alloc&) {
+    // It is durable, so the store gets it in any case.
+  }
+  if (auto applied = store->apply(*row); !applied) return shard_.journal_failed(applied.error());
+  next_stored(ErrorCode::none);
+}
+
+// The first in the line is where it belongs, or was refused.
+void Groups::next_stored(ErrorCode code) {
+  const Storing done = take_next();
+  is_storing_next_ = false;
+  for (bool is_begun = false; !is_begun;) {
     try {
-      return make_next_row();
+      store_next();
+      is_begun = true;
     } catch (const std::bad_alloc&) {
       // Nobody would ask for its row again.
       (*take_next().then)(ErrorCode::coordinator_not_available);
     }
   }
+  (*done.then)(code);
 }
 
-void Groups::write_at_once(std::shared_ptr<GroupEntry> group, const GroupRecordView& record,
+void Groups::write_at_once(const std::shared_ptr<GroupEntry>& group, const GroupRecordView& record,
                            std::shared_ptr<Stored> then) {
-  // The bytes are given to the store when they are durable.
   Buffer value = encode_group(record);
-  const Bytes bytes = value;  // Of memory that moves along with its buffer.
-  auto apply = [store = shard_.broker_context().offset_store, id = group->id(),
-                value = std::move(value)] {
-    return store->apply(storage::GroupStored{id, value});
-  };
-  write(group, bytes, std::move(then), std::move(apply));
-}
-
-void Groups::write(const std::shared_ptr<GroupEntry>& group, Bytes value,
-                   std::shared_ptr<Stored> then, Apply apply) {
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupStored{group->id(), value});
   // The group may have gone while its record was on the way.
   const auto tell = [weak = std::weak_ptr(group), told = std::move(then)](ErrorCode code) {
     if (const auto alive = weak.lock()) (*told)(code);
   };
-  const bool is_long = value.size() > written_here;
-  transaction.on_durable([this, tell, is_long, apply = std::move(apply)]() mutable {
-    if (auto applied = apply(); !applied) return shard_.journal_failed(applied.error());
-    if (!is_long) return tell(ErrorCode::none);
-    // The store has just copied its megabytes, and its members may be many.
-    asio::post(shard_.executor(), [tell] { tell(ErrorCode::none); });
+  // The bytes are given to the store when they are durable.
+  transaction.on_durable([this, tell, id = group->id(), value = std::move(value)] {
+    auto applied = shard_.broker_context().offset_store->apply(storage::GroupStored{id, value});
+    if (!applied) return shard_.journal_failed(applied.error());
+    tell(ErrorCode::none);
   });
   const auto lsn = shard_.commit(std::move(transaction));
   if (lsn) return;
-  shard_.log_not_stored.warn(
-      shard_.clock().mono(), "broker",
-      fmt::format("group {} cannot be stored: {}", printable(group->id()), lsn.error().message));
+  log_refused(group->id(), lsn.error());
   // In a later turn: a group is never called back inside store().
   asio::post(shard_.executor(), [tell, code = group_error(lsn.error())] { tell(code); });
+}
+
+void Groups::log_refused(std::string_view id, const Error& error) {
+  shard_.log_not_stored.warn(
+      shard_.clock().mono(), "broker",
+      fmt::format("group {} cannot be stored: {}", printable(id), error.message));
 }
 
 void Groups::state_changed(Group& group) {
@@ -425,13 +452,13 @@ Result<> Groups::restore(const storage::OffsetStore::StoredGroup& stored) {
 
 // --- Requests
 
-asio::awaitable<protocol::JoinGroupResponse> Groups::join(
-    const protocol::JoinGroupRequest& request, Group::JoinContext context,
-    std::shared_ptr<CancellationToken> token) {
+asio::awaitable<JoinAnswer> Groups::join(const protocol::JoinGroupRequest& request,
+                                         Group::JoinContext context,
+                                         std::shared_ptr<CancellationToken> token) {
   auto refuse = [&](ErrorCode code) {
-    auto response = refusal<protocol::JoinGroupResponse>(code);
-    response.member_id = request.member_id;
-    return response;
+    auto answer = refusal<JoinAnswer>(code);
+    answer.member_id = request.member_id;
+    return answer;
   };
   if (request.group_id.empty() || is_too_long(request.group_id))
     co_return refuse(ErrorCode::invalid_group_id);
@@ -518,67 +545,108 @@ std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
   const auto lsn = shard_.commit(std::move(transaction));
   if (!lsn) return std::unexpected(group_error(lsn.error()));
   group.die();  // Until then nobody may come in.
+  group.removal = *lsn;
   return *lsn;
 }
 
+// Until the records of those that may be removed are in the journal.
+asio::awaitable<void> Groups::wait_for_records(const std::vector<std::string_view>& ids,
+                                               CancellationToken& token) {
+  if (storing_.empty() || token.cancelled()) co_return;
+  const std::set<std::string_view> asked(ids.begin(), ids.end());
+  std::uint64_t wanted = 0;
+  for (std::size_t i = 0; i < storing_.size(); ++i) {
+    const GroupEntry& group = *storing_[i].group;
+    // They leave in the order of the line.
+    if (group.is(GroupState::empty) && asked.contains(group.id())) wanted = stored_total_ + i + 1;
+  }
+  if (wanted == 0) co_return;
+  DelayedRemoval waiting(stored_total_, wanted);
+  const CancellationToken::Attached attached(token, waiting);
+  co_await waiting.wait(shard_.purgatory(), shard_.tick(),
+                        shard_.tick_after(config().offsets_commit_timeout), stored_waiters_);
+}
+
 asio::awaitable<std::vector<ErrorCode>> Groups::remove(std::vector<std::string_view> ids,
-                                                       std::shared_ptr<CancellationToken> token) {
+                                                       CancellationToken& token) {
+  co_await wait_for_records(ids, token);
   std::vector<ErrorCode> codes(ids.size(), ErrorCode::none);
-  std::set<std::string_view> removed;
-  std::optional<Lsn> last;
+  std::vector<std::size_t> written;  // Their removal is in the journal, by this request or before.
+  written.reserve(ids.size());
+  Lsn last = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     GroupEntry* group = find(ids[i]);
-    if (group == nullptr || removed.contains(ids[i])) {
+    if (group == nullptr) {
       codes[i] = ErrorCode::group_id_not_found;
     } else if (group->is(GroupState::dead)) {
-      codes[i] = ErrorCode::coordinator_not_available;
+      // It is not there for this request, once the other's record is durable.
+      codes[i] = ErrorCode::group_id_not_found;
+      written.push_back(i);
+      last = std::max(last, group->removal);
     } else if (!group->is(GroupState::empty)) {
       codes[i] = ErrorCode::non_empty_group;
-    } else if (const auto written = write_removal(*group); !written) {
-      codes[i] = written.error();
+    } else if (const auto removal = write_removal(*group); !removal) {
+      codes[i] = removal.error();
     } else {
-      removed.insert(ids[i]);
-      last = *written;
+      written.push_back(i);
+      last = std::max(last, *removal);
     }
   }
-  if (!last) co_return codes;
-  const auto waited = co_await wait_for_offsets(shard_, *last, delete_groups_kind, *token);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (codes[i] == ErrorCode::none) codes[i] = waited;
-  }
+  if (written.empty()) co_return codes;
+  const auto waited = co_await wait_for_offsets(shard_, last, delete_groups_kind, token);
+  if (waited == ErrorCode::none) co_return codes;
+  for (const std::size_t i : written) codes[i] = waited;
   co_return codes;
 }
 
 void Groups::check_unused() {
-  for (const auto& id : std::exchange(unused_, {})) {
+  std::size_t left = looked_at_together;
+  if (unused_.size() > left) {
+    try {
+      asio::post(shard_.executor(), [this] { check_unused(); });
+    } catch (const std::bad_alloc&) {
+      left = unused_.size();  // Nobody would look at the rest.
+    }
+  }
+  for (; left > 0 && !unused_.empty(); --left) {
+    const std::string id = std::move(unused_.front());
+    unused_.pop_front();
     const auto found = groups_.find(id);
     if (found == groups_.end() || !found->second->is_unused()) continue;
     // Nothing of it is stored, so there is nothing to write.
     if (!found->second->was_stored()) {
       groups_.erase(found);
-    } else if (!unused_timer_.armed()) {
-      wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+    } else if (!found->second->awaits_removal) {
+      stored_unused_.push_back(found->second);
+      found->second->awaits_removal = true;
+      if (!unused_timer_.armed())
+        wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
     }
   }
 }
 
 void Groups::remove_unused() {
   bool refused = false;
-  std::size_t written = 0;
-  for (auto& [id, group] : groups_) {
+  bool written = false;
+  for (auto left = std::min(removed_together, stored_unused_.size()); left > 0; --left) {
+    const auto group = stored_unused_.front().lock();
+    stored_unused_.pop_front();
+    if (group == nullptr) continue;  // A client has deleted it.
+    group->awaits_removal = false;
     if (!group->is_unused()) continue;
-    if (written == removed_together) {
-      wheel().schedule(unused_timer_, tick_after(between_removals));
-      return;
-    }
-    // A removal that is refused because the disk is full is tried again.
     if (write_removal(*group)) {
-      ++written;
-    } else {
-      refused = true;
+      written = true;
+      continue;
     }
+    refused = true;
+    stored_unused_.push_back(group);
+    group->awaits_removal = true;
   }
-  if (refused) wheel().schedule(unused_timer_, tick_after(config().offsets_retention_check));
+  if (stored_unused_.empty()) return;
+  // A removal that is refused because the disk is full is tried again.
+  const bool is_in_vain = refused && !written;
+  wheel().schedule(unused_timer_,
+                   tick_after(is_in_vain ? config().offsets_retention_check : between_removals));
 }
 
 bool Groups::topic_deleted(const TopicId& topic, std::string& after, std::size_t groups) {

@@ -38,6 +38,7 @@
 #include "protocol/messages/join_group.h"
 #include "protocol/messages/leave_group.h"
 #include "protocol/messages/sync_group.h"
+#include "purgatory/watch_list.h"
 #include "storage/offset_store.h"
 #include "timing/timing_wheel.h"
 
@@ -65,6 +66,10 @@ struct GroupEntry final : Group {
   static std::size_t name_bytes(std::string_view id) { return 4 * id.size(); }
 
   GroupOffsets offsets;
+  // The journal's record that removes it, in the state Dead.
+  Lsn removal = 0;
+  // It was stored, was unused when it was last looked at, and waits in Groups for its removal.
+  bool awaits_removal = false;
 
   // Nobody is in it and nothing is committed.
   bool is_unused() const { return is(GroupState::empty) && is_vacant() && offsets.empty(); }
@@ -106,9 +111,9 @@ class Groups final : private GroupHost {
 
   // --- Requests.  `request` and what `context` views live until they are answered.
 
-  boost::asio::awaitable<protocol::JoinGroupResponse> join(
-      const protocol::JoinGroupRequest& request, Group::JoinContext context,
-      std::shared_ptr<CancellationToken> token);
+  boost::asio::awaitable<JoinAnswer> join(const protocol::JoinGroupRequest& request,
+                                          Group::JoinContext context,
+                                          std::shared_ptr<CancellationToken> token);
   boost::asio::awaitable<SyncAnswer> sync(const protocol::SyncGroupRequest& request,
                                           GroupAssignments assignments,
                                           std::shared_ptr<CancellationToken> token);
@@ -117,12 +122,13 @@ class Groups final : private GroupHost {
   std::expected<std::vector<protocol::ErrorCode>, protocol::ErrorCode> leave(
       std::string_view group_id, std::span<const Group::Leaving> members);
 
-  // Removes groups and their offsets in one round of the journal; answered when that is durable.
-  // The result for each: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; COORDINATOR_NOT_AVAILABLE while a
-  // record of the group waits for its way to the journal, mostly some milliseconds: Kafka's own
-  // tools ask again then, those of librdkafka do not.
-  boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(
-      std::vector<std::string_view> ids, std::shared_ptr<CancellationToken> token);
+  // Removes groups and their offsets in one round of the journal, behind their records that are on
+  // the way there; answered when that is durable.  The result for each: NON_EMPTY_GROUP;
+  // GROUP_ID_NOT_FOUND, as in Kafka also of a group whose removal is under way;
+  // COORDINATOR_NOT_AVAILABLE if the journal is late or refuses it.  Kafka's own tools ask again
+  // then, those of librdkafka do not.
+  boost::asio::awaitable<std::vector<protocol::ErrorCode>> remove(std::vector<std::string_view> ids,
+                                                                  CancellationToken& token);
 
   // These visit at most so many groups after `after`, which moves on.  False: there are no more.
   bool topic_deleted(const TopicId& topic, std::string& after, std::size_t groups);
@@ -153,23 +159,25 @@ class Groups final : private GroupHost {
   std::shared_ptr<GroupShare> share_of(std::string_view owner);
   bool for_some(std::string& after, std::size_t groups,
                 const std::function<void(GroupEntry&)>& work);
-  // A record that waits until the pool has made its row.
+  // A record on its way to the journal and the store by the pool.
   struct Storing {
     std::shared_ptr<GroupEntry> group;
-    std::shared_ptr<const GroupRecord> record;
-    std::size_t bytes;  // Of its encoding.
+    std::shared_ptr<const GroupRecord> record;  // Null once the pool has it.
+    std::size_t bytes;                          // Of its encoding.
     std::shared_ptr<Stored> then;
   };
-  // Applies to the store what the journal has; the bytes live as long as this.
-  using Apply = std::move_only_function<Result<>()>;
-  void write_at_once(std::shared_ptr<GroupEntry> group, const GroupRecordView& record,
+  void write_at_once(const std::shared_ptr<GroupEntry>& group, const GroupRecordView& record,
                      std::shared_ptr<Stored> then);
-  void write(const std::shared_ptr<GroupEntry>& group, Bytes value, std::shared_ptr<Stored> then,
-             Apply apply);
   Storing take_next();
-  void make_next_row();
+  void store_next();
   void row_made(Result<std::shared_ptr<storage::PreparedGroup>> row);
+  protocol::ErrorCode write_row(std::shared_ptr<storage::PreparedGroup> row);
+  void apply_row(const std::shared_ptr<storage::PreparedGroup>& row);
+  void next_stored(protocol::ErrorCode code);
+  void log_refused(std::string_view id, const Error& error);
   bool is_storing(const Group& group) const;
+  boost::asio::awaitable<void> wait_for_records(const std::vector<std::string_view>& ids,
+                                                CancellationToken& token);
   void check_unused();
   void remove_unused();
   std::expected<Lsn, protocol::ErrorCode> write_removal(GroupEntry& group);
@@ -182,14 +190,19 @@ class Groups final : private GroupHost {
   Charge shares_charge_;         // The memory of shares_, which outlives its clients' connections.
   const std::shared_ptr<GroupShare> nobodys_ = std::make_shared<GroupShare>();
   Charge members_charge_;  // The memory of all groups' members: no connection owes it.
-  Charge storing_charge_;  // The records that wait in storing_; a row has a charge of its own.
+  Charge storing_charge_;  // The records in storing_, or their rows.
   ById groups_;
-  std::deque<Storing> storing_;  // Groups' long records, and others behind one of the same group.
-  bool is_making_row_ = false;   // Of the first of them.
-  // Ids of groups that may be unused; looked at in a turn of its own, when who changed them is
-  // done.
-  std::vector<std::string> unused_;
-  timing::CallbackTimer unused_timer_;  // Runs while a stored group is unused.
+  // Groups' long records, and others behind one of the same group, until they are stored.
+  std::deque<Storing> storing_;
+  bool is_storing_next_ = false;         // The first of them is on its way.
+  std::uint64_t stored_total_ = 0;       // Those that have left the line.
+  purgatory::WatchList stored_waiters_;  // By stored_total_.
+  // Ids of groups that may be unused; looked at in turns of their own, when who changed them is
+  // done.  While there are some a turn is posted.
+  std::deque<std::string> unused_;
+  // Each that awaits_removal, once; no walk through all groups has to look for them.
+  std::deque<std::weak_ptr<GroupEntry>> stored_unused_;
+  timing::CallbackTimer unused_timer_;  // Runs while there are some.
 };
 
 // The client that a new group counts for: its user, or its address if it has not logged in, of

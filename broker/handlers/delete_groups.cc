@@ -2,18 +2,18 @@
 // committed (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND otherwise); answered when that is durable.
 
 #include <algorithm>
-#include <memory>
+#include <cstddef>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "broker/broker.h"
-#include "broker/context/cancel_on_close.h"
+#include "broker/context/cancellation_token.h"
 #include "broker/context/yield_budget.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/all.h"
+#include "broker/handlers/answer_room.h"
 #include "broker/handlers/authorize.h"
 #include "broker/handlers/run.h"
 #include "broker/scatter.h"
@@ -36,17 +36,23 @@ struct Removal {
 };
 
 // On the groups' shard.
-asio::awaitable<std::vector<protocol::ErrorCode>> remove_all(
-    Shard& shard, std::span<const Removal> removals, std::shared_ptr<CancellationToken> token) {
+asio::awaitable<void> remove_all(OnShard<Removal>& there, CancellationToken& token,
+                                 DeleteGroupsResponse& response) {
   std::vector<std::string_view> ids;
-  for (const Removal& removal : removals) ids.push_back(removal.id);
-  co_return co_await shard.groups().remove(std::move(ids), token);
+  ids.reserve(there.items.size());
+  for (const Removal& removal : there.items) ids.push_back(removal.id);
+  const auto codes = co_await there.shard->groups().remove(std::move(ids), token);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    response.results[there.items[i].place].error_code = codes[i];
 }
 
 asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,
                                                     const DeleteGroupsRequest& request) {
   Broker& broker = context.broker;
   DeleteGroupsResponse response;
+  const bool room =
+      co_await reserve_charged(context, request.groups_names.size(), response.results);
+  if (!room) co_return response;
   YieldBudget budget(context.shard, &context.connection);
   std::span<const std::string_view> left = request.groups_names;
   while (!left.empty()) {
@@ -62,16 +68,10 @@ asio::awaitable<DeleteGroupsResponse> delete_groups(RequestContext& context,
         answer.error_code = protocol::ErrorCode::group_authorization_failed;
       }
     }
-    for (const auto& there : removals) {
-      Shard& shard = *there.shard;
-      const CancelOnClose cancel_on_close(context.connection, context.shard, shard);
-      auto work = [&shard, &there, token = cancel_on_close.token()] {
-        return remove_all(shard, there.items, token);
-      };
-      const auto codes = co_await broker.on(context.shard, shard, std::move(work));
-      for (std::size_t i = 0; i < codes.size(); ++i)
-        response.results[there.items[i].place].error_code = codes[i];
-    }
+    const auto work = [&response](OnShard<Removal>& there, CancellationToken& token) {
+      return remove_all(there, token, response);
+    };
+    co_await scatter(context.shard, &context.connection, removals, work);
     if (budget.spend(some.size()) && !co_await budget.yield()) co_return response;
   }
   co_return response;

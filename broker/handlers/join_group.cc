@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "broker/broker.h"
 #include "broker/context/cancel_on_close.h"
 #include "broker/groups/groups.h"
@@ -19,6 +20,24 @@ namespace tarry::broker {
 namespace asio = boost::asio;
 
 namespace {
+
+// Copies what all members say, for their leader.
+protocol::JoinGroupResponse response_of(JoinAnswer told) {
+  protocol::JoinGroupResponse response;
+  response.error_code = told.error_code;
+  response.generation_id = told.generation_id;
+  response.protocol_type = std::move(told.protocol_type);
+  response.protocol_name = std::move(told.protocol_name);
+  response.leader = std::move(told.leader);
+  response.skip_assignment = told.skip_assignment;
+  response.member_id = std::move(told.member_id);
+  response.members.reserve(told.members.size());
+  for (auto& member : told.members) {
+    response.members.push_back({std::move(member.member_id), std::move(member.group_instance_id),
+                                Buffer(member.metadata.begin(), member.metadata.end())});
+  }
+  return response;
+}
 
 asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
                                                         const protocol::JoinGroupRequest& request) {
@@ -49,10 +68,14 @@ asio::awaitable<protocol::JoinGroupResponse> join_group(RequestContext& context,
   auto work = [&there, &request, terms, token = cancel_on_close.token()] {
     return there.groups().join(request, terms, token);
   };
-  auto response = co_await broker.on(context.shard, there, std::move(work));
-  // The leader gets the metadata of all members, perhaps megabytes: they are encoded on the pool.
-  for (const auto& member : response.members) context.answer_bytes += member.metadata.size();
-  co_return response;
+  JoinAnswer told = co_await broker.on(context.shard, there, std::move(work));
+  // The leader gets the metadata of all members, perhaps megabytes: they are copied and encoded on
+  // the pool.
+  for (const auto& member : told.members) context.answer_bytes += member.metadata.size();
+  auto respond = [told = std::move(told)]() mutable { return response_of(std::move(told)); };
+  if (context.answer_bytes > encoded_here)
+    co_return co_await context.shard.blocking(std::move(respond));
+  co_return respond();
 }
 
 }  // namespace

@@ -180,9 +180,10 @@ class Partition {
 
   // The segments that retention removes now; the log has forgotten them.
   storage::RetentionPlan plan_retention(WallTime now);
-  void expire_producers(WallTime now, std::chrono::milliseconds expiration) {
+  // Returns how many it has forgotten.
+  std::size_t expire_producers(WallTime now, std::chrono::milliseconds expiration) {
     shard_.assert_on_shard();
-    producers_.expire(now, expiration);
+    return producers_.expire(now, expiration);
   }
   // Time alone may change what it holds.
   bool may_expire() const {

@@ -195,6 +195,19 @@ Result<Partition*> Partitions::open_now(const TopicPartition& tp) {
   return open_.emplace(tp, std::move(*loaded)).first->second.get();
 }
 
+bool Partitions::walk(Walk& progress, std::size_t work,
+                      const std::function<std::size_t(Partition&)>& look) const {
+  shard_.assert_on_shard();
+  auto& [place, places] = progress;
+  // An element stays in its place of the table until the table grows.
+  if (places != open_.bucket_count()) progress = {0, open_.bucket_count()};
+  for (std::size_t done = 0; done < work && place < places; ++place) {
+    ++done;
+    for (auto at = open_.begin(place); at != open_.end(place); ++at) done += 1 + look(*at->second);
+  }
+  return place < places;
+}
+
 std::vector<Partitions::OutOfService> Partitions::out_of_service(std::size_t most) const {
   shard_.assert_on_shard();
   std::vector<OutOfService> some;

@@ -65,6 +65,17 @@ class Partitions {
     return open_;
   }
 
+  // A walk through the open ones in steps, between which others have their turn.
+  struct Walk {
+    std::size_t place = 0;   // The next one in the map's table,
+    std::size_t places = 0;  //   which has so many; when it grows the walk begins anew.
+  };
+  // Shows the next ones to `look`, which returns how much work it was beside a look, until that is
+  // `work` together.  False: there are no more.  One that is open all the time is shown at least
+  // once.  `look` opens and drops none.
+  bool walk(Walk& progress, std::size_t work,
+            const std::function<std::size_t(Partition&)>& look) const;
+
   // One that cannot be used: damaged, until the next start, or not opened when it was last tried.
   struct OutOfService {
     TopicPartition id;

@@ -23,6 +23,10 @@ using std::chrono::milliseconds;
 
 // Partitions that one step on a shard looks at, so that it does not hold the shard for long.
 constexpr std::size_t partitions_per_step = 1024;
+// Those whose shard is looked up in one.
+constexpr std::size_t placed_per_step = 16'384;
+// The list for the answers about more is made on the pool.
+constexpr std::size_t made_here = 16'384;
 
 // A partition's place in the question and in the answer.
 using Place = std::size_t;
@@ -204,10 +208,19 @@ asio::awaitable<std::vector<ShardStatus>> shard_statuses(Broker& broker, Shard& 
 
 asio::awaitable<std::vector<PartitionStatus>> partition_statuses(
     Broker& broker, Shard& here, std::vector<TopicPartition> partitions, std::size_t open_up_to) {
-  std::vector<PartitionStatus> statuses(partitions.size());
+  std::vector<PartitionStatus> statuses;
+  auto make = [count = partitions.size()] { return std::vector<PartitionStatus>(count); };
+  // The memory of very many takes as long as they do.
+  if (partitions.size() > made_here) {
+    statuses = co_await here.blocking(std::move(make));
+  } else {
+    statuses = make();
+  }
   ByShard<Place> items;
-  for (Place place = 0; place < partitions.size(); ++place)
+  for (Place place = 0; place < partitions.size(); ++place) {
+    if (place > 0 && place % placed_per_step == 0) co_await here.steps().next();
     items.add(broker.shard_of(partitions[place]), place);
+  }
   const auto work = [&](OnShard<Place>& there, CancellationToken&) -> asio::awaitable<void> {
     std::span<const Place> left = there.items;
     while (!left.empty()) {

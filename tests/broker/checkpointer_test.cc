@@ -9,6 +9,8 @@
 
 #include "broker/settings/memory_bounds.h"
 #include "broker/views/status.h"
+#include "protocol/messages/delete_topics.h"
+#include "storage/producer_states.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
 #include "tests/broker/offset_requests.h"
@@ -447,6 +449,49 @@ TEST_SUITE("checkpointer") {
     CHECK(checkpoints(world) > 0);
     world.pass(60s);
     CHECK(values(read_all(world, "t")) == Strings{"late"});
+  }
+
+  TEST_CASE("a checkpoint gives the rows of producers to the database on the pool") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    REQUIRE(produce(world, "t", 0, batch_of(world.clock.wall(), {{"v"}}, {7, 0, 0})).error_code ==
+            ErrorCode::none);
+    const TopicPartition tp = world.shard().partitions().all().begin()->first;
+    storage::Database& meta = *world.shard().broker_context().meta;
+    const auto before = checkpoints(world);
+    world.background_stands_still = true;
+    world.shard().checkpointer().run_now();
+    CHECK(world.background().size() == 1);
+    CHECK(storage::load_producer_states(meta, tp)->empty());
+    world.background_stands_still = false;
+    world.run();
+    CHECK(storage::load_producer_states(meta, tp)->size() == 1);
+    CHECK(checkpoints(world) == before + 1);
+  }
+
+  TEST_CASE("rows of producers that a checkpoint writes after their topic's deletion do not stay") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    REQUIRE(produce(world, "t", 0, batch_of(world.clock.wall(), {{"v"}}, {7, 0, 0})).error_code ==
+            ErrorCode::none);
+    const TopicPartition tp = world.shard().partitions().all().begin()->first;
+    storage::Database& meta = *world.shard().broker_context().meta;
+    world.runs_at_once = false;
+    world.shard().checkpointer().run_now();
+    REQUIRE(world.background().size() == 1);
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"t", {}});
+    request.timeout_ms = 1000;
+    const auto deleting = world.begin(request, 6);
+    for (int i = 0; i < 100 && !deleting->answer; ++i) {
+      world.turn();
+      // The checkpoint's work stays where it is.
+      while (world.background().size() > 1) world.background().step_last();
+    }
+    REQUIRE(deleting->answer.has_value());
+    world.runs_at_once = true;
+    world.run();
+    CHECK(storage::load_producer_states(meta, tp)->empty());
   }
 
   TEST_CASE("a stop that can open no file ends without its checkpoint, in seconds") {

@@ -112,7 +112,12 @@ TEST_SUITE("group") {
     CHECK(b->answer()->leader == a->answer()->member_id);
     CHECK(b->answer()->members.empty());
     std::set<std::string> told;
-    for (const auto& member : a->answer()->members) told.emplace(as_text(member.metadata));
+    for (const auto& member : a->answer()->members) {
+      told.emplace(as_text(member.metadata));
+      // Nothing is copied for the answer, however much all members say together.
+      CHECK(member.metadata.data() ==
+            world.group().members().at(member.member_id).protocols.front().metadata.data());
+    }
     CHECK(told == std::set<std::string>{"meta-a", "meta-b"});
   }
 

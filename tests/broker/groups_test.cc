@@ -715,13 +715,13 @@ TEST_SUITE("groups") {
     request.protocols.front().metadata = as_bytes(says);
     world.runs_at_once = false;
     const auto pending = world.begin(request, 3);
-    // Decoded, copied, and encoded for the answer.
+    // Decoded and copied; copied for the answer, and encoded.
     std::size_t pieces = 0;
     for (int turns = 0; turns < 10 && !pending->answer; ++turns) {
       if (world.background().step()) ++pieces;
       world.turn();
     }
-    CHECK(pieces == 3);
+    CHECK(pieces == 4);
     world.runs_at_once = true;
     world.run();
     const auto joined = world.read<JoinGroupResponse>(*pending, 3);
@@ -806,7 +806,7 @@ TEST_SUITE("groups") {
     CHECK(status->offsets[1].member == joined.member_id);
   }
 
-  TEST_CASE("a group whose record is on its way to the journal is not deleted before") {
+  TEST_CASE("a group whose record is on its way to the journal is deleted behind it") {
     World world = small_world(1);
     const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
     REQUIRE(joined.error_code == ErrorCode::none);
@@ -829,17 +829,99 @@ TEST_SUITE("groups") {
     CHECK(world.read<LeaveGroupResponse>(*left, 2).error_code == ErrorCode::none);
     protocol::DeleteGroupsRequest remove;
     remove.groups_names = {"wide"};
-    const auto refused = world.begin(remove, 2);
+    const auto removed = world.begin(remove, 2);
+    const auto late = world.begin(remove, 2);
     world.turn();
-    CHECK(world.read<protocol::DeleteGroupsResponse>(*refused, 2).results.at(0).error_code ==
-          ErrorCode::coordinator_not_available);
+    CHECK(count_waiting(world, delete_groups_kind) == 2);
+    CHECK(world.shard().groups().find("wide")->is(GroupState::empty));
     world.runs_at_once = true;
     world.run();
     CHECK(synced->answer.has_value());
-    CHECK(world.call<protocol::DeleteGroupsResponse>(remove, 2).results.at(0).error_code ==
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*removed, 2).results.at(0).error_code ==
           ErrorCode::none);
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*late, 2).results.at(0).error_code ==
+          ErrorCode::group_id_not_found);
+    CHECK(count_waiting(world, delete_groups_kind) == 0);
     world.restart();
     CHECK(world.shard().groups().find("wide") == nullptr);
+  }
+
+  TEST_CASE("a stored group that is used again before its removal stays, until its next end") {
+    World world = small_world(1);
+    create_topic(world, "t");
+    const auto leave_alone = [&](std::string_view member) {
+      LeaveGroupRequest leave;
+      leave.group_id = "g";
+      leave.member_id = member;
+      REQUIRE(world.call<LeaveGroupResponse>(leave, 2).error_code == ErrorCode::none);
+      world.run();
+    };
+    leave_alone(stable_group(world, "g"));
+    auto& groups = world.shard().groups();
+    REQUIRE(groups.find("g") != nullptr);
+    CHECK(groups.find("g")->awaits_removal);
+    // Somebody is back when its time has come.
+    const auto member = stable_group(world, "g");
+    const auto wait = world.shard().config().offsets_retention_check;
+    for (auto waited = 0ms; waited <= wait; waited += 5s) {
+      world.pass(5s);
+      REQUIRE(heartbeat(world, "g", member, 3) == ErrorCode::none);
+    }
+    REQUIRE(groups.find("g") != nullptr);
+    CHECK_FALSE(groups.find("g")->awaits_removal);
+    leave_alone(member);
+    CHECK(groups.find("g")->awaits_removal);
+    world.pass(wait);
+    CHECK(groups.find("g") == nullptr);
+  }
+
+  TEST_CASE("the pool stores a group's megabytes, and no checkpoint begins before that is done") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    const auto sync = sync_request("wide", joined, assignment);
+    Shard& shard = world.shard();
+    const auto before = shard.checkpointer().checkpoints_total();
+    world.runs_at_once = false;
+    const auto synced = world.begin(sync, 3);
+    for (int pieces = 0; pieces < 100 && !shard.is_applying(); ++pieces) {
+      if (!world.background().step()) world.turn();
+    }
+    REQUIRE(shard.is_applying());
+    // It is durable, and its members are not told yet.
+    CHECK(shard.groups().find("wide")->is(GroupState::completing_rebalance));
+    shard.checkpointer().run_now();
+    CHECK_FALSE(shard.checkpointer().busy());
+    world.runs_at_once = true;
+    world.run();
+    CHECK_FALSE(shard.is_applying());
+    CHECK(world.read<SyncGroupResponse>(*synced, 3).error_code == ErrorCode::none);
+    CHECK(shard.checkpointer().checkpoints_total() == before + 1);
+    world.restart();  // Nothing of it is in the journal any more.
+    const GroupEntry* const group = world.shard().groups().find("wide");
+    REQUIRE(group != nullptr);
+    CHECK(group->is(GroupState::stable));
+    CHECK(group->members().at(joined.member_id).assignment.size() == assignment.size());
+  }
+
+  TEST_CASE("a stop waits for the megabytes of a group, and the next start finds them") {
+    World world = small_world(1);
+    const auto joined = world.call<JoinGroupResponse>(join_request("wide"), 3);
+    REQUIRE(joined.error_code == ErrorCode::none);
+    const std::string assignment(3 << 20, 'a');
+    const auto sync = sync_request("wide", joined, assignment);
+    world.runs_at_once = false;
+    const auto synced = world.begin(sync, 3);
+    for (int pieces = 0; pieces < 100 && !world.shard().is_applying(); ++pieces) {
+      if (!world.background().step()) world.turn();
+    }
+    REQUIRE(world.shard().is_applying());
+    world.runs_at_once = true;
+    world.stop();
+    world.restart();
+    REQUIRE(world.shard().groups().find("wide") != nullptr);
+    CHECK(world.shard().groups().find("wide")->is(GroupState::stable));
   }
 
   TEST_CASE("a short record of a group does not wait for the megabytes of another one") {

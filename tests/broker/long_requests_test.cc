@@ -1,12 +1,15 @@
 // Requests that name very many things, or one thing very often: nobody else waits for their end.
 
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
 
+#include "broker/groups/group_offsets.h"
 #include "broker/groups/groups.h"
 #include "broker/handlers/table.h"
 #include "protocol/messages/alter_user_scram_credentials.h"
@@ -29,6 +32,7 @@
 #include "protocol/messages/offset_fetch.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/long_world.h"
+#include "tests/broker/offset_requests.h"
 
 namespace tarry::broker::test {
 namespace {
@@ -81,6 +85,52 @@ TEST_SUITE("long requests") {
     CHECK(steps.pieces < static_cast<int>(many / 64));
   }
 
+  TEST_CASE("others have their turn while very many groups are found to be unused") {
+    LongWorld world;
+    auto& groups = world.shard().groups();
+    for (const auto& name : world.names) {
+      const auto made = groups.find_or_make(name, "/127.0.0.1");
+      if (!made) FAIL("a group cannot be made");
+      groups.drop_if_unused(**made);
+    }
+    int turns = 0;
+    std::function<void()> another = [&] {
+      if (groups.all().empty()) return;
+      ++turns;
+      boost::asio::post(world.shard().executor(), another);
+    };
+    another();
+    world.run();
+    CHECK(groups.all().empty());
+    CHECK(turns >= static_cast<int>(many / 300));
+  }
+
+  TEST_CASE("others have their turn while very many requests that have waited are answered") {
+    LongWorld world;
+    create_topic(world, "t");
+    world.runs_at_once = false;
+    constexpr std::size_t count = 5000;
+    std::vector<std::shared_ptr<World::Pending>> waiting;
+    for (std::size_t i = 0; i < count; ++i)
+      waiting.push_back(world.begin(commit_request("g", "t", 0, 1), 8));
+    world.turn();
+    REQUIRE(count_waiting(world, offset_commit_kind) == count);
+    REQUIRE(world.background().step());  // The journal's round that has them all.
+    int turns = 0;
+    std::function<void()> another = [&] {
+      if (waiting.back()->answer || turns > 1000) return;
+      ++turns;
+      boost::asio::post(world.shard().executor(), another);
+    };
+    another();
+    world.turn();
+    CHECK(waiting.back()->answer.has_value());
+    CHECK(turns >= 4);  // About a thousand are answered in each.
+    CHECK(turns < 100);
+    world.runs_at_once = true;
+    world.run();
+  }
+
   TEST_CASE("a group that is named twice is removed once") {
     LongWorld world;
     REQUIRE(world.shard().groups().find_or_make("g", "/127.0.0.1"));
@@ -89,6 +139,52 @@ TEST_SUITE("long requests") {
     const auto removed = world.call<protocol::DeleteGroupsResponse>(remove, 2);
     CHECK(removed.results.at(0).error_code == ErrorCode::none);
     CHECK(removed.results.at(1).error_code == ErrorCode::group_id_not_found);
+  }
+
+  TEST_CASE("a group whose removal is under way is not there for others, once that is durable") {
+    LongWorld world;
+    REQUIRE(world.shard().groups().find_or_make("g", "/127.0.0.1"));
+    protocol::DeleteGroupsRequest remove;
+    remove.groups_names = {"g"};
+    world.background_stands_still = true;
+    const auto first = world.begin(remove, 2);
+    const auto second = world.begin(remove, 2);
+    world.run();
+    CHECK_FALSE(first->answer.has_value());
+    CHECK_FALSE(second->answer.has_value());
+    world.background_stands_still = false;
+    world.run();
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*first, 2).results.at(0).error_code ==
+          ErrorCode::none);
+    CHECK(world.read<protocol::DeleteGroupsResponse>(*second, 2).results.at(0).error_code ==
+          ErrorCode::group_id_not_found);
+  }
+
+  TEST_CASE("the groups of all shards are removed at the same time") {
+    World world({.shards = 2});
+    protocol::DeleteGroupsRequest remove;
+    const std::vector<std::string> names{"a", "b", "c", "d", "e", "f", "g", "h"};
+    std::set<const Shard*> shards;
+    for (const auto& name : names) {
+      Shard& shard = world.broker().shard_of_group(name);
+      REQUIRE(shard.groups().find_or_make(name, "/127.0.0.1"));
+      shards.insert(&shard);
+      remove.groups_names.emplace_back(name);
+    }
+    REQUIRE(shards.size() == 2);
+    world.background_stands_still = true;
+    const auto removing = world.begin(remove, 2);
+    world.run();
+    // One journal waits for its disk, and so does the other.
+    CHECK(count_waiting(world, delete_groups_kind) == 2);
+    world.background_stands_still = false;
+    world.run();
+    const auto removed = world.read<protocol::DeleteGroupsResponse>(*removing, 2);
+    REQUIRE(removed.results.size() == names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      CHECK(removed.results[i].group_id == names[i]);
+      CHECK(removed.results[i].error_code == ErrorCode::none);
+    }
   }
 
   TEST_CASE("others have their turn while very many rules are added, told and removed") {

@@ -77,6 +77,11 @@ TEST_SUITE("ownership") {
         {"Ledger::is_full", [&](Shard&) { ledger.is_full(); }},
         {"SharedViews", [&](Shard&) { SharedViews views(ledger, {}); }},
         {"Partitions::all", [&](Shard&) { partitions.all(); }},
+        {"Partitions::walk",
+         [&](Shard&) {
+           Partitions::Walk walk;
+           partitions.walk(walk, 1, [](const Partition&) { return std::size_t{0}; });
+         }},
         {"Partitions::out_of_service", [&](Shard&) { partitions.out_of_service(1); }},
         {"Partitions::remove_retired", [&](Shard&) { partitions.remove_retired(); }},
         {"Partitions::find", [&](Shard&) { partitions.find({}); }},

@@ -8,6 +8,11 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include <boost/asio/post.hpp>
 
 #include "protocol/messages/delete_topics.h"
 #include "protocol/messages/incremental_alter_configs.h"
@@ -93,6 +98,80 @@ struct Small {
 };
 
 TEST_SUITE("retention") {
+  TEST_CASE("a walk through open partitions shows some in each step, and all of them at its end") {
+    World world({.shards = 1});
+    create_topic(world, "t", 60);
+    auto& partitions = world.shard().partitions();
+    const TopicId topic = world.shard().topics().find("t")->id;
+    const auto open = [&](PartitionIndex from, PartitionIndex until) {
+      for (PartitionIndex p = from; p < until; ++p) partitions.with({topic, p}, [](const auto&) {});
+      world.run();
+    };
+    open(0, 20);
+    std::set<PartitionIndex> seen;
+    std::size_t shown = 0;
+    std::size_t work = 0;
+    const auto look = [&](Partition& partition) {
+      ++shown;
+      seen.insert(partition.id().partition);
+      return work;
+    };
+    Partitions::Walk walk;
+    bool more = true;
+    for (int steps = 0; more; ++steps) {
+      REQUIRE(steps < 100);
+      shown = 0;
+      more = partitions.walk(walk, 8, look);
+      CHECK(shown < 16);
+    }
+    CHECK(seen.size() == 20);
+    // Those that make work are fewer in a step, and the map may grow while others have their turn.
+    work = 8;
+    seen.clear();
+    walk = {};
+    shown = 0;
+    CHECK(partitions.walk(walk, 8, look));
+    CHECK(shown < 8);
+    open(20, 60);
+    while (partitions.walk(walk, 8, look)) {
+    }
+    for (PartitionIndex p = 0; p < 20; ++p) CHECK(seen.contains(p));
+  }
+
+  TEST_CASE("others have their turn while retention looks at very many open partitions") {
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.producer_id_expiration = 60s; }});
+    Shard& shard = world.shard();
+    std::vector<Partition*> all;
+    bool some_were_left = false;
+    int turns = 0;
+    std::function<void()> watch = [&] {
+      const auto left = static_cast<std::size_t>(
+          std::ranges::count_if(all, [](const Partition* each) { return each->may_expire(); }));
+      some_were_left = some_were_left || (left > 0 && left < all.size());
+      if (left > 0 && ++turns < 100) boost::asio::post(shard.executor(), watch);
+    };
+    // In the same advance of the wheel as retention's own timer, which runs since the start.
+    timing::CallbackTimer beside([&] { watch(); });
+    shard.wheel().schedule(beside, shard.tick_after(shard.config().retention_check));
+    constexpr PartitionIndex count = 600;
+    create_topic(world, "t", count);
+    const TopicId topic = shard.topics().find("t")->id;
+    for (PartitionIndex p = 0; p < count; ++p)
+      shard.partitions().with({topic, p}, [](const auto&) {});
+    world.run();
+    for (const auto& [tp, partition] : shard.partitions().all()) all.push_back(partition.get());
+    REQUIRE(all.size() == count);
+    // Their producers are all that expires: a delayed record is in no segment.
+    const Buffer batch = batch_of(world.clock.wall(), {{"v", {{"x-delay", "10h"}}}}, {7, 0, 0});
+    for (Partition* const partition : all) partition->append(batch, true, [](const auto&) {});
+    world.run();
+    REQUIRE(std::ranges::all_of(all, [](const Partition* each) { return each->may_expire(); }));
+    world.pass(400s);
+    CHECK(some_were_left);
+    CHECK(std::ranges::none_of(all, [](const Partition* each) { return each->may_expire(); }));
+  }
+
   TEST_CASE("a partition that was empty when retention looked still loses its old segments") {
     Small small;
     CHECK(read_all(small.world, "t").empty());  // Opens it.
