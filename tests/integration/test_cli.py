@@ -80,6 +80,13 @@ def _(ctx):
     assert broker.cli("consume", topic, "--from", "3", "-n", "1", "--format", "%k\n").stdout == "file\n"
     assert broker.cli("consume", topic, "--from", f"@{int(now_ms()) - 60_000}", "-n", "1", "--format", "%o\n").stdout == "0\n"
     assert broker.cli("consume", topic, "--from", "end", "--idle", "200ms").stdout == ""
+    # A file may be standard input: its lines among those of files, or the whole as one record.
+    lines, mixed = ctx.directory / "lines", ctx.topic()
+    lines.write_text("one\n")
+    broker.cli("topic", "create", mixed)
+    assert broker.cli("produce", mixed, lines, "-", stdin="two\nthree\n").stdout == "3 records accepted\n"
+    broker.cli("produce", mixed, "--whole", "-", stdin="four\nfive\n")
+    assert [row["value"] for row in json_lines(broker.cli("consume", mixed, "--until-end", "--json"))] == ["one", "two", "three", "four\nfive\n"]
 
 
 @case("the command line reports a failure in one line with status 1, and an unknown word with status 2")
@@ -117,6 +124,31 @@ def _(ctx):
                   ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"], ["--frobnicate"]):
         one_line(wrong(*words), 2, words[-1] if len(words) == 1 else "")
     one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1ms"), 1, topic, "x-every", "1ms")
+
+
+@case("what is printed, logged or read through a closed standard descriptor goes into no file, and waits for no input", alone=True)
+def _(ctx):
+    broker, topic = ctx.broker(start=False), ctx.topic()
+
+    def closed(redirections, *words, **how):
+        # What opens a file gets the lowest number that is free.
+        return run("sh", "-c", f'exec "$0" "$@" {redirections}', broker.binary, *words, check=False, within=30, **how)
+
+    with subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- 2>&-', *broker.command()], stdout=subprocess.PIPE) as quiet:
+        ready = quiet.stdout.readline().decode()
+        held = [os.readlink(f"/proc/{quiet.pid}/fd/{number}") for number in (0, 2)]
+        quiet.send_signal(signal.SIGTERM)
+        assert quiet.wait(30) == 0 and ready.startswith("tarry ready "), ready
+    assert held == ["/dev/null"] * 2, held
+    written = [path for path in broker.data.rglob("*") if path.is_file() and b"is ready" in path.read_bytes()]
+    assert not written, f"the log went into {written}"
+    broker.start()
+    broker.cli("topic", "create", topic)
+    at = ("-b", broker.brokers)
+    one_line(closed("<&-", "produce", topic, *at), 1, "standard input: Bad file descriptor")
+    one_line(closed(">&-", "topic", "list", *at), 1, "standard output: Bad file descriptor")
+    for word in ("--version", "--help"):
+        one_line(closed(">/dev/full", word), 1, "standard output: No space left on device")
 
 
 @case("the command line says why the broker refuses a record, in the broker's own words, with any acks and in JSON too")
