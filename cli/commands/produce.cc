@@ -443,7 +443,8 @@ void add_produce(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("produce", "Sends records, for delivery now or later");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to send to")->required()->check(is_topic);
-  command->add_option("FILE", options->files, "Files with one record per line, - is stdin (default: stdin)");
+  command->add_option("FILE", options->files,
+                      "Files with one record per line, - is stdin (default: stdin)");
   add_repeated(*command, "-v,--value", options->values,
                "Sends one record with this value; may be repeated")
       ->option_text("VALUE");
