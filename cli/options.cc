@@ -200,6 +200,15 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
       ->check(validator([](std::string_view word) { return error_of(check_property(word)); }));
 }
 
+void take_broker_options(CLI::App& command) {
+  for (const char* names : {"-b,--brokers", "--admin", "--admin-ca", "--timeout", "-X"}) {
+    // Without a group it is hidden.
+    command.add_option_function<std::string>(names, [](const std::string&) {})
+        ->take_last()
+        ->group("");
+  }
+}
+
 void add_data_option(CLI::App& command, BrokerOptions& options) {
   command
       .add_option("--data", options.data,

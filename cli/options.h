@@ -35,6 +35,10 @@ struct BrokerOptions {
 // -b, --admin, --admin-ca, --json, --timeout, -X.  `options` must live as long as `command`.
 void add_broker_options(CLI::App& command, BrokerOptions& options);
 
+// The same flags, but for --json, for a command that asks no broker: not in its help, and without
+// effect.  A script may give them to all commands alike.
+void take_broker_options(CLI::App& command);
+
 // The flags that name the broker, as in " -b HOST:PORT --admin HOST:PORT", for a command that is
 // printed for the user.  Those that only repeat a variable or a default are left out.
 std::string broker_flags(const BrokerOptions& options);

@@ -126,6 +126,22 @@ def _(ctx):
     one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1ms"), 1, topic, "x-every", "1ms")
 
 
+@case("a command that asks no broker takes the flags that name one, so that a script can give all commands the same")
+def _(ctx):
+    broker = ctx.broker(start=False)
+
+    def cli(*words, **how):
+        return broker.cli(*words, "-b", "127.0.0.1:1", "--admin", "127.0.0.1:1", "--timeout", "1s", "-X", "linger.ms=5", "-X", "acks=1", **how)
+
+    assert json_lines(cli("explain", "x-delay=1h", "--json"))[0]["in_ms"] == 3_600_000
+    assert cli("dump", "message", stdin="18 q 0 -\n").stdout == "{}\t-\n"
+    assert broker.cli("version").stdout == f"tarry {json_lines(cli('version', '--json'))[0]['version']}\n"
+    one_line(cli("repair", ctx.directory / "none", "--dry-run", check=False), 1, "none")
+    one_line(cli("import-log", ctx.directory / "none", check=False), 1, "none")
+    one_line(cli("explain", "x-delay=1h", "--brokrs", "x", check=False), 2, "--brokrs")
+    assert "--brokers" not in broker.cli("explain", "--help").stdout, "it has no effect there"
+
+
 @case("what is printed, logged or read through a closed standard descriptor goes into no file, and waits for no input", alone=True)
 def _(ctx):
     broker, topic = ctx.broker(start=False), ctx.topic()
