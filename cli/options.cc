@@ -100,6 +100,18 @@ const CLI::Validator is_count = validator([](std::string_view word) {
 });
 const CLI::Validator is_host_port =
     validator([](std::string_view word) { return error_of(parse_host_port(word)); });
+CLI::Validator is_size(std::uint64_t min, std::uint64_t max) {
+  return CLI::Validator(
+      [min, max](std::string& word) -> std::string {
+        const auto size = parse_size(word);
+        if (!size) return size.error().message;
+        if (*size < min || *size > max)
+          return fmt::format("{} is not a size from {} to {} bytes", printable(word), min, max);
+        word = std::to_string(*size);
+        return {};
+      },
+      "");
+}
 const CLI::Validator is_acks = validator([](std::string_view word) -> std::string {
   // -1 is what Kafka's protocol has for "all", and what older configurations say.
   if (word == "all" || word == "-1" || word == "1" || word == "0") return {};

@@ -4,6 +4,7 @@
 // word that is not allowed ends the program with status 2 and one line that has the word.
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,8 @@ extern const CLI::Validator is_schedule_id;
 extern const CLI::Validator is_partition;
 extern const CLI::Validator is_count;  // 1 or more.
 extern const CLI::Validator is_host_port;
+// A size from `min` to `max` bytes, as in 64KiB; it becomes the number of bytes.
+CLI::Validator is_size(std::uint64_t min, std::uint64_t max);
 extern const CLI::Validator is_acks;
 extern const CLI::Validator is_topic;
 extern const CLI::Validator is_group;

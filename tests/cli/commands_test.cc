@@ -121,6 +121,9 @@ TEST_CASE("a wrong word of tarry bench is status 2, and the error names it") {
   check_refused({"bench", "produce", "--rate", "1", "--duration", "500ms"}, "--duration");
   check_refused({"bench", "produce", "--duration", "9s", "--count", "9"}, "--count");
   check_refused({"bench", "produce", "--bytes", "15"}, "15");
+  check_refused({"bench", "produce", "--size", "1MiB"},
+                "1MiB is not a size from 16 to 1000000 bytes");
+  check_refused({"bench", "produce", "--size", "1kb"}, "64KiB");
   check_refused({"bench", "produce", "--acks", "two"}, "two");
   check_refused({"bench", "e2e", "--rate", "0"}, "--rate");
   check_refused({"bench", "consume"}, "--topic");
