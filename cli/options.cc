@@ -48,6 +48,7 @@ std::string check_key_value(std::string_view word) {
 
 // librdkafka would read any other port as 0, and try it until the timeout.
 std::string check_brokers(std::string_view word) {
+  if (word.empty()) return "the address is empty; give HOST:PORT, as in 127.0.0.1:9092";
   for (std::string_view rest = word; !rest.empty();) {
     const auto end = std::min(rest.find(','), rest.size());
     std::string_view one = rest.substr(0, end);

@@ -88,6 +88,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic", "--brokers=host:1", "list"}, "--brokers: options follow the command");
   check_refused({"topic", "--frobnicate", "list"}, "--frobnicate: there is no such option");
   check_refused({"topic", "list", "more"}, "more");
+  check_refused({"topic", "list", "-b", ""}, "--brokers: the address is empty");
   check_refused({"topic", "list", "--frobnicate"}, "--frobnicate");
   check_refused({"topic", "list", "--timeout", "0"}, "--timeout");
   check_refused({"topic", "create"}, "NAME");
