@@ -142,7 +142,7 @@ def _(ctx):
     assert "--brokers" not in broker.cli("explain", "--help").stdout, "it has no effect there"
 
 
-@case("what is printed, logged or read through a closed standard descriptor goes into no file, and waits for no input", alone=True)
+@case("what is printed, logged or read through a closed standard descriptor goes into no file, and waits for no input")
 def _(ctx):
     broker, topic = ctx.broker(start=False), ctx.topic()
 
@@ -150,11 +150,15 @@ def _(ctx):
         # What opens a file gets the lowest number that is free.
         return run("sh", "-c", f'exec "$0" "$@" {redirections}', broker.binary, *words, check=False, within=30, **how)
 
-    with subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- 2>&-', *broker.command()], stdout=subprocess.PIPE) as quiet:
+    quiet = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- 2>&-', *broker.command()], stdout=subprocess.PIPE)
+    try:
         ready = quiet.stdout.readline().decode()
         held = [os.readlink(f"/proc/{quiet.pid}/fd/{number}") for number in (0, 2)]
         quiet.send_signal(signal.SIGTERM)
         assert quiet.wait(30) == 0 and ready.startswith("tarry ready "), ready
+    finally:
+        quiet.kill()
+        quiet.communicate()
     assert held == ["/dev/null"] * 2, held
     written = [path for path in broker.data.rglob("*") if path.is_file() and b"is ready" in path.read_bytes()]
     assert not written, f"the log went into {written}"
