@@ -105,7 +105,9 @@ def _(ctx):
     one_line(wrong("topic", "create", ctx.topic(), "--replication-factor", "3"), 1, "INVALID_REPLICATION_FACTOR")
     one_line(wrong("hlep"), 2, "hlep", "did you mean help?")
     assert wrong("topic", "ls").stdout == wrong("topic", "list").stdout != ""
-    one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many")
+    one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many", "as in 90s and 7d")
+    one_line(wrong("config", "set", "--topic", topic, "retention.ms=many"), 1, "many", "as in 90s and 7d")
+    one_line(wrong("topic", "create", ctx.topic(), "--config", "segment.bytes=1MB"), 1, "1MB", "as in 64KiB and 1GiB")
     one_line(wrong("consume", "nowhere", "--until-end"), 1, "nowhere")
     one_line(wrong("consume", topic, "--from", "77"), 1, topic, "begins at 0")
     one_line(wrong("consume", topic, "-p", "9"), 1, topic, "9")
