@@ -107,8 +107,9 @@ broker::DelayedQuery query_of(Call& call) {
   if (const auto* recurring = call.parameter("recurring"))
     query.recurring = flag_given("recurring", *recurring);
   if (const auto* limit = call.parameter("limit"))
-    query.limit = number_given("limit", *limit, 1, max_page_records);
-  if (const auto* after = call.parameter("after")) {
+    query.limit = page_size_given(*limit, max_page_records);
+  // Empty: the first page, for a loop that has no `next` yet.
+  if (const auto* after = call.parameter("after"); after != nullptr && !after->empty()) {
     if (!broker::is_delayed_cursor(*after)) {
       throw Refused{400, fmt::format("after={}: give the `next` of the previous page, as in "
                                      "after=@7Rk1D2b1",

@@ -30,4 +30,16 @@ ConfigList config_list(const std::vector<std::string>& words) {
   return list;
 }
 
+std::string with_example(std::string refusal, const std::vector<std::string>& words) {
+  if (refusal.contains(" as in ")) return refusal;
+  for (const auto& word : words) {
+    const auto key = word.substr(0, word.find('='));
+    // The words in which Tarry and Kafka refuse a value.
+    if (!refusal.contains("for configuration " + key)) continue;
+    if (key.ends_with(".ms")) return refusal + ", or as in 90s and 7d";
+    if (key.ends_with(".bytes")) return refusal + ", or as in 64KiB and 1GiB";
+  }
+  return refusal;
+}
+
 }  // namespace tarry::cli

@@ -14,4 +14,8 @@ namespace tarry::cli {
 // broker refuses it by name.
 ConfigList config_list(const std::vector<std::string>& words);
 
+// A broker's refusal of one of these words, with how its value may be written here: the broker
+// knows only that it has to be a whole number.
+std::string with_example(std::string refusal, const std::vector<std::string>& words);
+
 }  // namespace tarry::cli

@@ -48,6 +48,7 @@ std::string check_key_value(std::string_view word) {
 
 // librdkafka would read any other port as 0, and try it until the timeout.
 std::string check_brokers(std::string_view word) {
+  if (word.empty()) return "the address is empty; give HOST:PORT, as in 127.0.0.1:9092";
   for (std::string_view rest = word; !rest.empty();) {
     const auto end = std::min(rest.find(','), rest.size());
     std::string_view one = rest.substr(0, end);
@@ -100,6 +101,18 @@ const CLI::Validator is_count = validator([](std::string_view word) {
 });
 const CLI::Validator is_host_port =
     validator([](std::string_view word) { return error_of(parse_host_port(word)); });
+CLI::Validator is_size(std::uint64_t min, std::uint64_t max) {
+  return CLI::Validator(
+      [min, max](std::string& word) -> std::string {
+        const auto size = parse_size(word);
+        if (!size) return size.error().message;
+        if (*size < min || *size > max)
+          return fmt::format("{} is not a size from {} to {} bytes", printable(word), min, max);
+        word = std::to_string(*size);
+        return {};
+      },
+      "");
+}
 const CLI::Validator is_acks = validator([](std::string_view word) -> std::string {
   // -1 is what Kafka's protocol has for "all", and what older configurations say.
   if (word == "all" || word == "-1" || word == "1" || word == "0") return {};
@@ -198,6 +211,15 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
         return is_properties_file(word) ? std::string() : check_key_value(word);
       }))
       ->check(validator([](std::string_view word) { return error_of(check_property(word)); }));
+}
+
+void take_broker_options(CLI::App& command) {
+  for (const char* names : {"-b,--brokers", "--admin", "--admin-ca", "--timeout", "-X"}) {
+    // Without a group it is hidden.
+    command.add_option_function<std::string>(names, [](const std::string&) {})
+        ->take_last()
+        ->group("");
+  }
 }
 
 void add_data_option(CLI::App& command, BrokerOptions& options) {

@@ -4,6 +4,7 @@
 // word that is not allowed ends the program with status 2 and one line that has the word.
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,10 @@ struct BrokerOptions {
 
 // -b, --admin, --admin-ca, --json, --timeout, -X.  `options` must live as long as `command`.
 void add_broker_options(CLI::App& command, BrokerOptions& options);
+
+// The same flags, but for --json, for a command that asks no broker: not in its help, and without
+// effect.  A script may give them to all commands alike.
+void take_broker_options(CLI::App& command);
 
 // The flags that name the broker, as in " -b HOST:PORT --admin HOST:PORT", for a command that is
 // printed for the user.  Those that only repeat a variable or a default are left out.
@@ -75,6 +80,8 @@ extern const CLI::Validator is_schedule_id;
 extern const CLI::Validator is_partition;
 extern const CLI::Validator is_count;  // 1 or more.
 extern const CLI::Validator is_host_port;
+// A size from `min` to `max` bytes, as in 64KiB; it becomes the number of bytes.
+CLI::Validator is_size(std::uint64_t min, std::uint64_t max);
 extern const CLI::Validator is_acks;
 extern const CLI::Validator is_topic;
 extern const CLI::Validator is_group;

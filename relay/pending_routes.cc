@@ -25,8 +25,8 @@ using boost::asio::awaitable;
 using delay::ControlOutcome;
 using web::json_reply;
 using web::new_due_in;
-using web::number_given;
 using web::object_in;
+using web::page_size_given;
 using web::read_filter;
 using web::Refused;
 using web::Reply;
@@ -177,17 +177,18 @@ PendingQuery PendingRoutes::query_of(const Call& call) const {
 }
 
 awaitable<void> PendingRoutes::look(const Call& call) {
-  if (call.parameter("after") != nullptr) co_return;  // The first page has waited.
+  const auto* after = call.parameter("after");
+  if (after != nullptr && !after->empty()) co_return;  // The first page has waited.
   co_await orders_.look(query_of(call));
 }
 
 Json PendingRoutes::list_here(const Call& call) const {
   const PendingQuery query = query_of(call);
   const auto* given = call.parameter("limit");
-  const std::size_t limit =
-      given == nullptr ? default_listed : number_given("limit", *given, 1, max_listed);
+  const std::size_t limit = given == nullptr ? default_listed : page_size_given(*given, max_listed);
   std::optional<PendingPlace> after;
-  if (const auto* text = call.parameter("after")) {
+  // Empty: the first page, for a loop that has no `next` yet.
+  if (const auto* text = call.parameter("after"); text != nullptr && !text->empty()) {
     after = parse_place(*text);
     if (!after)
       throw Refused{

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <limits>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -46,6 +48,10 @@ std::size_t number_given(const char* name, const std::string& text, std::size_t 
                                    printable(text), min, max, name, min)};
   }
   return value;
+}
+
+std::size_t page_size_given(const std::string& limit, std::size_t max) {
+  return std::min(number_given("limit", limit, 1, std::numeric_limits<std::int32_t>::max()), max);
 }
 
 WallTime time_given(const char* name, const std::string& text, WallTime now) {

@@ -23,6 +23,10 @@ namespace tarry::web {
 std::size_t number_given(const char* name, const std::string& text, std::size_t min,
                          std::size_t max);
 
+// The records of a page: as many as `limit` says, but `max` at most.  A page may be shorter than
+// its limit, so a larger one is no mistake.
+std::size_t page_size_given(const std::string& limit, std::size_t max);
+
 // Takes now, +1h and -10m too, from `now`.
 WallTime time_given(const char* name, const std::string& text, WallTime now);
 

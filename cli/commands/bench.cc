@@ -131,6 +131,7 @@ void add_bench(CLI::App& program, Chosen& chosen) {
       ->option_text("N")
       ->take_last();
   command->add_flag("--json", options->json, "Prints only the line of JSON");
+  take_broker_options(*command);
   command->callback(
       [options, &chosen] { chosen.run = [options] { return run_timers(*options); }; });
   add_examples(*command,

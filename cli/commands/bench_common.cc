@@ -108,9 +108,11 @@ LoadLength add_load_options(CLI::App& command, LoadOptions& options, const char*
                     ->check(CLI::Range(std::uint64_t{1}, max_bench_records))
                     ->take_last()
                     ->excludes(duration);
-  command.add_option("--size,--bytes", options.size, "Bytes in a record's value (default 100)")
+  command
+      .add_option("--size,--bytes", options.size,
+                  "Bytes in a record's value, as in 1KiB (default 100)")
       ->option_text("BYTES")
-      ->check(CLI::Range(min_record_size, max_size))
+      ->transform(is_size(min_record_size, max_size))
       ->take_last();
   command.add_option("--clients", options.clients, "The number of producers (default 1)")
       ->option_text("N")

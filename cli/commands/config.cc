@@ -108,7 +108,7 @@ int set(const ConfigOptions& options) {
   if (options.topic) {
     of["topic"] = *options.topic;
     const auto altered = admin->alter(*options.topic, changes, options.unset);
-    if (!altered) return failure(altered.error().message);
+    if (!altered) return failure(with_example(altered.error().message, options.words));
   } else {
     const auto id = broker_of(options, *admin);
     if (!id) return failure(id.error().message);

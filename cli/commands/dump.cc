@@ -178,6 +178,8 @@ void add_dump(CLI::App& program, Chosen& chosen) {
     add_examples(*command,
                  {"tarry dump message < messages.txt", "echo '18 q 0 -' | tarry dump message"});
   }
+  for (auto* command : group->get_subcommands([](CLI::App*) { return true; }))
+    take_broker_options(*command);
   add_examples(*group, {"tarry dump segment tarry-data/logs/orders-0/*.log",
                         "tarry dump message < messages.txt"});
 }

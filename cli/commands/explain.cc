@@ -132,6 +132,7 @@ void add_explain(CLI::App& program, Chosen& chosen) {
       ->check(is_time_word)
       ->take_last();
   command->add_flag("--json", options->json, "Prints JSON");
+  take_broker_options(*command);
   add_examples(*command, {"tarry explain x-delay=30m",
                           "tarry explain x-cron='0 9 * * MON-FRI' x-cron-tz=Europe/Berlin"});
   command->callback(

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "cli/command_tree.h"
 #include "cli/io/exit_status.h"
+#include "cli/io/json.h"
 #include "cli/io/output.h"
+#include "cli/options.h"
 #include "cli/wrong_words.h"
 
 namespace tarry::cli {
@@ -26,9 +28,11 @@ int print_help(const CLI::App& program, const std::vector<std::string>& words) {
   return out.end(done);
 }
 
-int print_version(const CLI::App& program) {
+int print_version(const CLI::App& program, bool json) {
   Output out;
-  out.line(program.version());
+  const std::string text = program.version();
+  // It begins with the program's name.
+  out.line(json ? text_of(Json{{"version", text.substr(text.rfind(' ') + 1)}}) : text);
   return out.end(done);
 }
 
@@ -45,8 +49,12 @@ void add_help(CLI::App& program, Chosen& chosen) {
   add_examples(*help, {"tarry help", "tarry help topic create"});
 
   auto* version = program.add_subcommand("version", "Shows the version");
-  version->callback(
-      [&program, &chosen] { chosen.run = [&program] { return print_version(program); }; });
+  auto json = std::make_shared<bool>(false);
+  version->add_flag("--json", *json, "Prints JSON");
+  take_broker_options(*version);
+  version->callback([json, &program, &chosen] {
+    chosen.run = [json, &program] { return print_version(program, *json); };
+  });
   add_examples(*version, {"tarry version", "tarry --version"});
 }
 

@@ -439,6 +439,7 @@ void add_import_log(CLI::App& program, Chosen& chosen) {
   command->add_flag("--dry-run", options->dry_run,
                     "Checks everything and shows what would be imported; changes nothing");
   command->add_flag("--json", options->json, "Prints JSON, one object per line");
+  take_broker_options(*command);
   command->callback(
       [options, &chosen] { chosen.run = [options] { return import_log(*options); }; });
   add_examples(*command,

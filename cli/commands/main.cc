@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@
 #include "cli/commands/topic.h"
 #include "cli/commands/user.h"
 #include "cli/io/exit_status.h"
+#include "cli/io/output.h"
+#include "cli/io/standard_descriptors.h"
 #include "cli/wrong_words.h"
 
 namespace tarry::cli {
@@ -86,7 +89,13 @@ int run(int count, char** words) {
   try {
     program.parse(count, words);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream text;
+      program.exit(error, text, text);
+      Output out;
+      out.write(text.str());
+      return out.end(done);
+    }
     return usage_error(one_line(parse_error_text(program, error)));
   }
   // A command says in one line what is wrong, and the log would say it again; `serve` sets its own.
@@ -102,6 +111,7 @@ extern "C" const char* malloc_conf;
 const char* malloc_conf = "narenas:4";
 
 int main(int count, char** words) {
+  tarry::cli::hold_standard_descriptors();
   try {
     return tarry::cli::run(count, words);
   } catch (const std::exception& error) {

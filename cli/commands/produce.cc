@@ -120,10 +120,20 @@ std::string wrong_schedule(const ProduceOptions& options) {
   return {};
 }
 
+// FILE may be standard input, as for other programs.
+bool is_standard_input(const std::string& path) {
+  return path == "-";
+}
+
+std::string name_of(const std::string& path) {
+  return is_standard_input(path) ? "standard input" : cell(path);
+}
+
 class Descriptor {
  public:
   explicit Descriptor(const std::string& path)
-      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+      : number_(is_standard_input(path) ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                        : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
   ~Descriptor() {
     if (number_ >= 0) ::close(number_);
   }
@@ -137,7 +147,7 @@ class Descriptor {
 
 Error error_of_file(const std::string& path) {
   const int error = errno;
-  return {Errc::io, fmt::format("{}: {}", cell(path), std::generic_category().message(error))};
+  return {Errc::io, fmt::format("{}: {}", name_of(path), std::generic_category().message(error))};
 }
 
 // One run of the command.
@@ -220,7 +230,7 @@ class Production {
       const Descriptor file(path);
       if (file.number() < 0) return std::unexpected(error_of_file(path));
       if (auto sent = options_.whole ? send_whole(file.number(), path)
-                                     : send_lines(file.number(), cell(path));
+                                     : send_lines(file.number(), name_of(path));
           !sent) {
         return sent;
       }
@@ -258,7 +268,7 @@ class Production {
       const std::size_t size = value.size();
       // A device or a pipe may have no end, so the limit is checked while it is read.
       if (size > LineReader::max_line_bytes) {
-        return fail(Errc::too_large, fmt::format("{}: longer than {} bytes", cell(path),
+        return fail(Errc::too_large, fmt::format("{}: longer than {} bytes", name_of(path),
                                                  LineReader::max_line_bytes));
       }
       value.resize(size + (256 << 10));
@@ -433,7 +443,8 @@ void add_produce(CLI::App& program, Chosen& chosen) {
   auto* command = program.add_subcommand("produce", "Sends records, for delivery now or later");
   add_broker_options(*command, options->broker);
   command->add_option("TOPIC", options->topic, "The topic to send to")->required()->check(is_topic);
-  command->add_option("FILE", options->files, "Files with one record per line (default: stdin)");
+  command->add_option("FILE", options->files,
+                      "Files with one record per line, - is stdin (default: stdin)");
   add_repeated(*command, "-v,--value", options->values,
                "Sends one record with this value; may be repeated")
       ->option_text("VALUE");

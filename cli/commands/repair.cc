@@ -18,6 +18,7 @@
 #include "cli/io/output.h"
 #include "cli/io/progress.h"
 #include "cli/io/text.h"
+#include "cli/options.h"
 #include "storage/data_directory.h"
 #include "storage/directory_lock.h"
 #include "storage/file.h"
@@ -172,6 +173,7 @@ void add_repair(CLI::App& program, Chosen& chosen) {
                    "The directory of the partitions, if log.dirs is set [default: DIR/logs]")
       ->option_text("DIR");
   command->add_flag("--json", options->json, "Prints JSON, one object per line");
+  take_broker_options(*command);
   command->callback([options, &chosen] { chosen.run = [options] { return repair(*options); }; });
   add_examples(*command, {"tarry repair tarry-data --dry-run",
                           "tarry repair /var/lib/tarry --truncate --json"});

@@ -63,7 +63,7 @@ int create(const TopicOptions& options) {
   if (!admin) return failure(admin.error().message);
   const auto created = admin->create(options.name, options.partitions, config_list(options.configs),
                                      options.replicas);
-  if (!created) return failure(created.error().message);
+  if (!created) return failure(with_example(created.error().message, options.configs));
   return print_result(options, "created");
 }
 
@@ -189,7 +189,7 @@ int alter(const TopicOptions& options) {
   }
   if (!options.configs.empty()) {
     const auto altered = admin->alter(options.name, config_list(options.configs));
-    if (!altered) return failure(altered.error().message);
+    if (!altered) return failure(with_example(altered.error().message, options.configs));
   }
   return print_result(options, "altered");
 }

@@ -64,6 +64,29 @@ Error with_meant(Error error, const std::vector<ConfigEntry>& current, const Con
   return error;
 }
 
+// Left out of what is written, they could not be refused by the broker.
+Result<> check_unset(const std::vector<ConfigEntry>& current,
+                     const std::vector<std::string>& unset) {
+  for (const auto& name : unset) {
+    const auto entry = std::ranges::find(current, name, &ConfigEntry::name);
+    // Of the keys of a listener, only those that are set are told.
+    if (entry == current.end() && name.starts_with("listener.name.")) continue;
+    if (entry == current.end()) {
+      const auto meant = nearest_config(current, name);
+      return fail(Errc::not_found,
+                  fmt::format("{}: there is no such config{}", name_text(name),
+                              meant.empty() ? std::string()
+                                            : fmt::format("; did you mean {}?", name_text(meant))));
+    }
+    if (entry->is_read_only) {
+      return fail(Errc::invalid, fmt::format("{} cannot be changed while the broker runs: it needs "
+                                             "a restart",
+                                             name_text(name)));
+    }
+  }
+  return {};
+}
+
 // These configs are all that is set then.
 Result<> write_configs(KafkaConnection& connection, rd_kafka_ResourceType_t type,
                        const std::string& name, const ConfigList& configs) {
@@ -164,6 +187,7 @@ Result<> KafkaAdmin::alter(const std::string& topic, const ConfigList& set,
                            const std::vector<std::string>& unset) {
   const auto current = configs(topic);
   if (!current) return std::unexpected(current.error());
+  if (auto checked = check_unset(*current, unset); !checked) return checked;
   ConfigList all;
   // librdkafka 2.0.2 can only replace all configs of a topic, so those that were set before are
   // sent again.
@@ -212,6 +236,7 @@ Result<> KafkaAdmin::alter_broker(std::int32_t broker, const ConfigList& set,
                                   const std::vector<std::string>& unset) {
   const auto current = broker_configs(broker);
   if (!current) return std::unexpected(current.error());
+  if (auto checked = check_unset(*current, unset); !checked) return checked;
   ConfigList all;
   for (const auto& entry : *current) {
     if (entry.source != "broker" || std::ranges::count(unset, entry.name) > 0) continue;

@@ -221,6 +221,10 @@ TEST_SUITE("delayed routes") {
     REQUIRE(listed["records"].size() == page);
     CHECK(listed["records"][page - 1]["id"] == "id-999");
     CHECK(listed["next"].is_string());
+    // A page may be shorter than its limit: a larger one is no mistake.
+    const auto larger = admin.get_json("/delayed?topic=t&limit=1000000&after=");
+    CHECK(larger["records"].size() == page);
+    CHECK(larger["next"].get<std::string>() == listed["next"].get<std::string>());
   }
 
   TEST_CASE("a preview by topics and times alone counts by hours, and reads only what it shows") {
@@ -489,12 +493,13 @@ TEST_SUITE("delayed routes") {
     CHECK(admin.get_json("/delayed?from=2026-11-21T00:00:00+01:00")["records"].size() == 11);
     CHECK(admin.get_json("/delayed?to=2026-11-21T00:00:00%2B01:00")["records"].empty());
     Ids all;
+    // Nothing after `after=` is the first page.
     for (std::string after;;) {
-      const auto page = admin.get_json("/delayed?topic=t&limit=3" + after);
+      const auto page = admin.get_json("/delayed?topic=t&limit=3&after=" + after);
       CHECK(page["records"].size() <= 3);
       for (const auto& id : ids_of(page)) all.push_back(id);
       if (page["next"].is_null()) break;
-      after = "&after=" + page["next"].get<std::string>();
+      after = page["next"].get<std::string>();
     }
     CHECK(all ==
           Ids{"id-0", "id-1", "id-2", "id-3", "id-4", "id-5", "id-6", "id-7", "id-8", "id-9"});
@@ -511,7 +516,6 @@ TEST_SUITE("delayed routes") {
     };
     refused("topics=t", "'topics'");
     refused("limit=0", "limit=0");
-    refused("limit=1001", "1001");
     refused("limit=ten", "ten");
     refused("limit=", "limit=");
     refused("limit=99999999999999999999", "limit");

@@ -88,6 +88,7 @@ TEST_CASE("a wrong word is status 2, and the error names it") {
   check_refused({"topic", "--brokers=host:1", "list"}, "--brokers: options follow the command");
   check_refused({"topic", "--frobnicate", "list"}, "--frobnicate: there is no such option");
   check_refused({"topic", "list", "more"}, "more");
+  check_refused({"topic", "list", "-b", ""}, "--brokers: the address is empty");
   check_refused({"topic", "list", "--frobnicate"}, "--frobnicate");
   check_refused({"topic", "list", "--timeout", "0"}, "--timeout");
   check_refused({"topic", "create"}, "NAME");
@@ -121,6 +122,9 @@ TEST_CASE("a wrong word of tarry bench is status 2, and the error names it") {
   check_refused({"bench", "produce", "--rate", "1", "--duration", "500ms"}, "--duration");
   check_refused({"bench", "produce", "--duration", "9s", "--count", "9"}, "--count");
   check_refused({"bench", "produce", "--bytes", "15"}, "15");
+  check_refused({"bench", "produce", "--size", "1MiB"},
+                "1MiB is not a size from 16 to 1000000 bytes");
+  check_refused({"bench", "produce", "--size", "1kb"}, "64KiB");
   check_refused({"bench", "produce", "--acks", "two"}, "two");
   check_refused({"bench", "e2e", "--rate", "0"}, "--rate");
   check_refused({"bench", "consume"}, "--topic");

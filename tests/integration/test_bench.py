@@ -31,8 +31,8 @@ def _(ctx):
     assert names[:2] == ["records accepted", "accepted a second"] and {"lag, p50", "p99.9", "early", "lost", "twice", "refused"} <= set(names), names
     assert all(len(row.split("\t")) == 3 for row in rows), rows
     assert broker.cli("topic", "list").stdout == "", "its topic is left"
-    alone = json_lines(broker.cli(*words, "--floor", "0", "--json", "--id", "--size", "1000"))
-    assert len(alone) == 1 and alone[0]["floor"] is None and alone[0]["ids"] and alone[0]["delivered"] == 2000, alone
+    alone = json_lines(broker.cli(*words, "--floor", "0", "--json", "--id", "--size", "1KiB"))
+    assert len(alone) == 1 and alone[0]["floor"] is None and alone[0]["ids"] and alone[0]["delivered"] == 2000 and alone[0]["size"] == 1024, alone
     assert alone[0].keys() == told.keys()
 
 

@@ -80,6 +80,13 @@ def _(ctx):
     assert broker.cli("consume", topic, "--from", "3", "-n", "1", "--format", "%k\n").stdout == "file\n"
     assert broker.cli("consume", topic, "--from", f"@{int(now_ms()) - 60_000}", "-n", "1", "--format", "%o\n").stdout == "0\n"
     assert broker.cli("consume", topic, "--from", "end", "--idle", "200ms").stdout == ""
+    # A file may be standard input: its lines among those of files, or the whole as one record.
+    lines, mixed = ctx.directory / "lines", ctx.topic()
+    lines.write_text("one\n")
+    broker.cli("topic", "create", mixed)
+    assert broker.cli("produce", mixed, lines, "-", stdin="two\nthree\n").stdout == "3 records accepted\n"
+    broker.cli("produce", mixed, "--whole", "-", stdin="four\nfive\n")
+    assert [row["value"] for row in json_lines(broker.cli("consume", mixed, "--until-end", "--json"))] == ["one", "two", "three", "four\nfive\n"]
 
 
 @case("the command line reports a failure in one line with status 1, and an unknown word with status 2")
@@ -98,7 +105,9 @@ def _(ctx):
     one_line(wrong("topic", "create", ctx.topic(), "--replication-factor", "3"), 1, "INVALID_REPLICATION_FACTOR")
     one_line(wrong("hlep"), 2, "hlep", "did you mean help?")
     assert wrong("topic", "ls").stdout == wrong("topic", "list").stdout != ""
-    one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many")
+    one_line(wrong("topic", "alter", topic, "--config", "retention.ms=many"), 1, "many", "as in 90s and 7d")
+    one_line(wrong("config", "set", "--topic", topic, "retention.ms=many"), 1, "many", "as in 90s and 7d")
+    one_line(wrong("topic", "create", ctx.topic(), "--config", "segment.bytes=1MB"), 1, "1MB", "as in 64KiB and 1GiB")
     one_line(wrong("consume", "nowhere", "--until-end"), 1, "nowhere")
     one_line(wrong("consume", topic, "--from", "77"), 1, topic, "begins at 0")
     one_line(wrong("consume", topic, "-p", "9"), 1, topic, "9")
@@ -117,6 +126,51 @@ def _(ctx):
                   ["topic", "list", "-X", "no.such.key=1"], ["frobnicate"], ["--frobnicate"]):
         one_line(wrong(*words), 2, words[-1] if len(words) == 1 else "")
     one_line(wrong("produce", topic, "-v", "x", "-H", "x-every=1ms"), 1, topic, "x-every", "1ms")
+
+
+@case("a command that asks no broker takes the flags that name one, so that a script can give all commands the same")
+def _(ctx):
+    broker = ctx.broker(start=False)
+
+    def cli(*words, **how):
+        return broker.cli(*words, "-b", "127.0.0.1:1", "--admin", "127.0.0.1:1", "--timeout", "1s", "-X", "linger.ms=5", "-X", "acks=1", **how)
+
+    assert json_lines(cli("explain", "x-delay=1h", "--json"))[0]["in_ms"] == 3_600_000
+    assert cli("dump", "message", stdin="18 q 0 -\n").stdout == "{}\t-\n"
+    assert broker.cli("version").stdout == f"tarry {json_lines(cli('version', '--json'))[0]['version']}\n"
+    one_line(cli("repair", ctx.directory / "none", "--dry-run", check=False), 1, "none")
+    one_line(cli("import-log", ctx.directory / "none", check=False), 1, "none")
+    one_line(cli("explain", "x-delay=1h", "--brokrs", "x", check=False), 2, "--brokrs")
+    assert "--brokers" not in broker.cli("explain", "--help").stdout, "it has no effect there"
+
+
+@case("what is printed, logged or read through a closed standard descriptor goes into no file, and waits for no input")
+def _(ctx):
+    broker, topic = ctx.broker(start=False), ctx.topic()
+
+    def closed(redirections, *words, **how):
+        # What opens a file gets the lowest number that is free.
+        return run("sh", "-c", f'exec "$0" "$@" {redirections}', broker.binary, *words, check=False, within=30, **how)
+
+    quiet = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- 2>&-', *broker.command()], stdout=subprocess.PIPE)
+    try:
+        ready = quiet.stdout.readline().decode()
+        held = [os.readlink(f"/proc/{quiet.pid}/fd/{number}") for number in (0, 2)]
+        quiet.send_signal(signal.SIGTERM)
+        assert quiet.wait(30) == 0 and ready.startswith("tarry ready "), ready
+    finally:
+        quiet.kill()
+        quiet.communicate()
+    assert held == ["/dev/null"] * 2, held
+    written = [path for path in broker.data.rglob("*") if path.is_file() and b"is ready" in path.read_bytes()]
+    assert not written, f"the log went into {written}"
+    broker.start()
+    broker.cli("topic", "create", topic)
+    at = ("-b", broker.brokers)
+    one_line(closed("<&-", "produce", topic, *at), 1, "standard input: Bad file descriptor")
+    one_line(closed(">&-", "topic", "list", *at), 1, "standard output: Bad file descriptor")
+    for word in ("--version", "--help"):
+        one_line(closed(">/dev/full", word), 1, "standard output: No space left on device")
 
 
 @case("the command line says why the broker refuses a record, in the broker's own words, with any acks and in JSON too")

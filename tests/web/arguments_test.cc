@@ -70,6 +70,17 @@ TEST_CASE("a number outside its range is refused with the range and the value") 
   }
 }
 
+TEST_CASE("a page has no more records than its limit, nor than a page may have") {
+  CHECK(page_size_given("7", 1000) == 7);
+  CHECK(page_size_given("1000", 1000) == 1000);
+  CHECK(page_size_given("2147483647", 1000) == 1000);
+  for (const char* text : {"0", "-1", "1e3", "", "2147483648"}) {
+    CAPTURE(text);
+    const auto why = refused_by([&] { return page_size_given(text, 1000); });
+    CHECK(why.contains("a number from 1 to 2147483647 is expected, as in limit=1"));
+  }
+}
+
 TEST_CASE("an empty pattern is refused: a variable that is not set would mean everything") {
   CHECK(pattern_given("id", "a*") == "a*");
   CHECK(refused_by([] { return pattern_given("id", ""); }).starts_with("id is empty"));
