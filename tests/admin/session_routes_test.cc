@@ -103,7 +103,7 @@ TEST_SUITE("sessions") {
       const auto answer =
           admin.ask(method, path, {{"Authorization", "Bearer " + admin.token()}}, body);
       CHECK(answer.status == 413);
-      CHECK(answer.body.find("the limit for") != std::string::npos);
+      CHECK(answer.body.contains("the limit for"));
     }
     CHECK(admin.ask("POST", "/login", {}, body).status == 413);
     // Blanks count, and the limit itself is allowed.
