@@ -65,7 +65,7 @@ class Partitions {
     return open_;
   }
 
-  // One that cannot be used: damaged, until the next start, or not opened when it was last tried.
+  // Those that cannot be used: damaged, until the next start, or not opened when it was last tried.
   struct OutOfService {
     TopicPartition id;
     std::string reason;
