@@ -9,9 +9,11 @@
 // Every request carries the token if there is one, because the admin may want it for reading too,
 // and takes a request without it for a stranger's.  Where there is none, or the other side does not
 // know it, a request that only reads is sent without.  The token is the one in `data`, or
-// $TARRY_ADMIN_TOKEN, or the one in the default data directory; the other side has no influence on
-// the choice.  It is sent only after the other side has proved, on the same connection, that it
-// knows the token (base/token_proof.h): a program that has merely taken the port does not get it.
+// $TARRY_ADMIN_TOKEN, or the one in the default data directory; for a change where there is none of
+// these, the one in the directory that the /status of an admin on loopback names, if that file is
+// this user's own.  It is sent only after the other side has proved, on the same connection, that
+// it knows the token (base/token_proof.h): a program that has merely taken the port does not get
+// it.
 // Over TLS the admin's certificate has to be signed by an authority, and for the host that was
 // asked, too.
 //
@@ -92,6 +94,11 @@ class AdminClient {
   Result<std::string> body_of(Result<Answer> answer) const;
   std::unexpected<Error> stranger_error() const;
   Result<std::string> token();
+  // Whether the caller has said where the token is.
+  bool place_is_given() const;
+  // Sets token_ to the one in the data directory that an answer of /status names; false: there is
+  // none that may be used.
+  bool find_token_by(const Answer& status);
   // The timeout, or what is left of it until the deadline.
   std::chrono::milliseconds time_left() const;
 

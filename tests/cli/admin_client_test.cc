@@ -268,6 +268,39 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("DELETE") == std::string::npos);
   }
 
+  TEST_CASE(
+      "a change asks the admin where its data is if nobody has said it, and wants the proof") {
+    const Data data;
+    const auto status = ok(fmt::format(R"({{"data": "{}"}})", data.path));
+    Server* self = nullptr;
+    Server broker([&](const std::string& request) {
+      return request.starts_with("GET /status ") ? status : admin_at(self->address())(request);
+    });
+    self = &broker;
+    AdminClient admin({broker.address(), 5s});
+    CHECK(admin.remove("/delayed/t/id").has_value());
+    CHECK(broker.received().contains("Authorization: Bearer " + token));
+
+    Server impostor([&](const std::string& request) {
+      return request.starts_with("GET /status ") ? status : ok(R"({"proof": ""})");
+    });
+    AdminClient fooled({impostor.address(), 5s});
+    CHECK_FALSE(fooled.remove("/delayed/t/id").has_value());
+    const auto received = impostor.received();
+    CHECK(received.contains("GET /proof?nonce="));
+    CHECK_FALSE(received.contains(token));
+    CHECK_FALSE(received.contains("DELETE"));
+
+    // A file that is none.
+    std::filesystem::remove(data.path + "/admin.token");
+    std::filesystem::create_directory(data.path + "/admin.token");
+    Server empty([&](const std::string&) { return status; });
+    AdminClient without({empty.address(), 5s});
+    const auto removed = without.remove("/delayed/t/id");
+    REQUIRE_FALSE(removed.has_value());
+    CHECK(removed.error().message.contains("needs the admin's token"));
+  }
+
   TEST_CASE("a port that ends the connection without an answer may be Kafka's, as the error says") {
     const Data data;
     std::uint16_t port = 0;

@@ -603,7 +603,7 @@ class Impostor:
                     connection.sendall(reply)
 
 
-@case("a program that holds the admin's port is not sent the token, nor does it say where the token is")
+@case("a program that holds the admin's port is not sent the token, although it says where the token is; the broker itself is")
 def _(ctx):
     broker, topic = ctx.broker(), ctx.topic()
     broker.cli("topic", "create", topic)
@@ -616,18 +616,28 @@ def _(ctx):
         for words, env in ((("--data", broker.data), nobody), ((), {**nobody, "TARRY_ADMIN_TOKEN": token.decode()})):
             one_line(run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, *words, check=False, env=env),
                      1, admin, "was not sent the token")
-        # Without either there is no token to send: what /status names is nobody's business.
-        run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, check=False, env=nobody)
+        # Without either it is looked for where /status says, and not sent either.
+        one_line(run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, check=False, env=nobody), 1, admin)
         impostor.close()
         assert b"/proof?nonce=" in impostor.received and token not in impostor.received, impostor.received
         assert b"DELETE" not in impostor.received
     assert len(broker.pending(topic)) == 1
-    # Nor is the broker itself asked where its token is, although it could prove that it knows it.
+    # A pipe where the token should be is not waited for, and nothing has to be proved.
     (ctx.directory / "elsewhere").mkdir()
-    done = subprocess.run([broker.binary, "delayed", "cancel", topic, "mine", "--admin", "%s:%d" % broker.admin],
-                          cwd=ctx.directory / "elsewhere", env={**os.environ, **nobody}, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 1 and "this needs the admin's token" in done.stderr, done
+    decoy = ctx.directory / "decoy"
+    decoy.mkdir()
+    os.mkfifo(decoy / "admin.token")
+    impostor = Impostor(("127.0.0.1", 0), decoy)
+    words = [broker.binary, "delayed", "cancel", topic, "mine", "--admin"]
+    how = {"cwd": ctx.directory / "elsewhere", "env": {**os.environ, **nobody}, "capture_output": True, "text": True, "timeout": 30}
+    done = subprocess.run([*words, "127.0.0.1:%d" % impostor.socket.getsockname()[1]], **how)
+    impostor.close()
+    assert done.returncode == 1 and "this needs the admin's token" in done.stderr and b"/proof" not in impostor.received, done
     assert len(broker.pending(topic)) == 1
+    # The broker itself says where its data is, proves that it knows the token in it, and gets it.
+    done = subprocess.run([*words, "%s:%d" % broker.admin], **how)
+    assert done.returncode == 0 and not broker.pending(topic), done
+    broker.cli("produce", topic, "-v", "x", "--delay", "1h", "--id", "mine")
     # The broker itself is sent it, whichever way it is given; the default is ./tarry-data.
     (ctx.directory / "here").mkdir()
     (ctx.directory / "here" / "tarry-data").symlink_to(broker.data)
