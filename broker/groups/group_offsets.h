@@ -132,7 +132,8 @@ class GroupOffsets {
   // None, and none on its way.
   bool empty() const;
 
-  void topic_deleted(const TopicId& topic);
+  // Forgets those of a deleted topic, at most `most`; how many.
+  std::size_t topic_deleted(const TopicId& topic, std::size_t most);
 
   // The share that the group is counted in.
   const GroupShare& share() const;
@@ -152,6 +153,7 @@ class GroupOffsets {
                                  const CommittedOffset& offset) const;
   void arm(std::optional<WallTime> due);
   void arm_for_all();
+  void arm_for_some();
   void expire();
   static void erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone);
 
@@ -160,6 +162,11 @@ class GroupOffsets {
   const std::shared_ptr<State> state_;
   OffsetExpiry expiry_;
   std::optional<WallTime> next_expiry_;  // The time that the timer is armed for.
+  // A client may commit hundreds of thousands, so both walks through them are made in steps.
+  std::optional<TopicPartition> armed_up_to_;   // The last one that arm_for_some() has seen.
+  bool is_arming_ = false;                      // Its next step is posted.
+  std::optional<TopicPartition> looked_up_to_;  // The last one that expire() has seen; empty: none.
+  std::optional<WallTime> later_;               // The first due time of those that it left.
   timing::CallbackTimer timer_;
 };
 
