@@ -303,6 +303,7 @@ void GroupOffsets::arm(std::optional<WallTime> due) {
 void GroupOffsets::arm_for_all() {
   timer_.cancel();
   next_expiry_.reset();
+  has_turn_ = false;
   looked_up_to_.reset();
   later_.reset();
   armed_up_to_.reset();
@@ -356,6 +357,12 @@ void GroupOffsets::expire() {
   if (shard_.stopping()) return;
   const WallTime now = shard_.clock().wall();
   if (state_->pending > 0) return arm(now + wait_for_commits);
+  if (!std::exchange(has_turn_, false)) {
+    const timing::Tick tick = shard_.tick();
+    const timing::Tick turn = budget_.next_turn(tick);
+    has_turn_ = turn > tick;
+    if (has_turn_) return arm(now + milliseconds{turn - tick});
+  }
   const auto& offsets = state_->offsets;
   std::vector<TopicPartition> gone;
   auto at = looked_up_to_ ? offsets.upper_bound(*looked_up_to_) : offsets.begin();

@@ -1,5 +1,9 @@
 // The committed offsets of one group, below the protocol: durable, in order, bounded, expiring.
 
+#include <algorithm>
+#include <memory>
+#include <vector>
+
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
@@ -307,6 +311,31 @@ TEST_SUITE("offsets") {
     CHECK(f.offsets->empty());
     CHECK(f.on_empty == 1);
     CHECK(stored(f.world, "g").empty());
+  }
+
+  TEST_CASE("offsets of very many groups that expire together do so some groups at a time") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1min; });
+    constexpr std::size_t count = 200;
+    std::vector<std::unique_ptr<GroupOffsets>> groups;
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& group = *groups.emplace_back(
+          std::make_unique<GroupOffsets>(f.world.shard(), f.budget, fmt::format("g{}", i), [] {}));
+      GroupOffsets::Commits commits;
+      commits.emplace_back(place(f.world, "a"), at(f.world, 1));
+      REQUIRE(group.commit(std::move(commits)).has_value());
+    }
+    f.world.run();
+    const auto left = [&] {
+      return static_cast<std::size_t>(
+          std::ranges::count_if(groups, [](const auto& group) { return !group->empty(); }));
+    };
+    REQUIRE(left() == count);
+    f.world.pass(1min);
+    CHECK(left() == count - OffsetBudget::expire_together);
+    f.world.pass(10ms);
+    CHECK(left() == count - 2 * OffsetBudget::expire_together);
+    f.world.pass(20ms);
+    CHECK(left() == 0);
   }
 
   TEST_CASE("which of very many offsets expires first is looked for in steps") {
