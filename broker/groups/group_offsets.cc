@@ -1,8 +1,11 @@
 #include "broker/groups/group_offsets.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include <fmt/core.h>
+#include <boost/asio/post.hpp>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -18,6 +21,11 @@ namespace {
 
 // Commits on their way keep an expiry from telling old from new; they are there for a round.
 constexpr milliseconds wait_for_commits{1000};
+
+// In one turn: offsets of which it is only asked when they expire, and those that are removed.
+constexpr std::size_t asked_a_turn = 4096;
+constexpr std::size_t expired_a_turn = 1000;
+constexpr milliseconds between_expiries{10};
 
 // The memory of one offset, with its place in the map.
 std::size_t bytes_of(const CommittedOffset& offset) {
@@ -254,15 +262,16 @@ void GroupOffsets::erase(const std::shared_ptr<State>& held, std::span<const Top
   if (state->owner->empty()) state->on_empty();
 }
 
-void GroupOffsets::topic_deleted(const TopicId& topic) {
+std::size_t GroupOffsets::topic_deleted(const TopicId& topic, std::size_t most) {
   shard_.assert_on_shard();
   std::vector<TopicPartition> gone;
-  const auto first = state_->offsets.lower_bound({topic, 0});
-  for (auto at = first; at != state_->offsets.end() && at->first.topic == topic; ++at)
+  auto at = state_->offsets.lower_bound({topic, 0});
+  for (; gone.size() < most && at != state_->offsets.end() && at->first.topic == topic; ++at)
     gone.push_back(at->first);
   // No journal record: that the topic is deleted says it already, and the next start removes what
   // a crash leaves of this.
   if (!gone.empty()) erase(state_, gone);
+  return gone.size();
 }
 
 // --- Expiry
@@ -294,11 +303,37 @@ void GroupOffsets::arm(std::optional<WallTime> due) {
 void GroupOffsets::arm_for_all() {
   timer_.cancel();
   next_expiry_.reset();
-  std::optional<WallTime> due;
-  for (const auto& [partition, offset] : state_->offsets) {
-    if (const auto when = due_of(partition, offset)) due = std::min(due.value_or(*when), *when);
+  has_turn_ = false;
+  looked_up_to_.reset();
+  later_.reset();
+  armed_up_to_.reset();
+  arm_for_some();
+}
+
+void GroupOffsets::arm_for_some() {
+  const auto& offsets = state_->offsets;
+  while (expiry_.since != OffsetExpiry::Since::never) {
+    auto at = armed_up_to_ ? offsets.upper_bound(*armed_up_to_) : offsets.begin();
+    std::optional<WallTime> due;
+    for (auto left = asked_a_turn; left > 0 && at != offsets.end(); --left, ++at) {
+      armed_up_to_ = at->first;
+      const auto when = due_of(at->first, at->second);
+      if (when) due = std::min(due.value_or(*when), *when);
+    }
+    arm(due);
+    if (at == offsets.end() || is_arming_) return;
+    try {
+      boost::asio::post(shard_.executor(), [state = state_] {
+        if (state->owner == nullptr) return;
+        state->owner->is_arming_ = false;
+        state->owner->arm_for_some();
+      });
+      is_arming_ = true;
+      return;
+    } catch (const std::bad_alloc&) {
+      // Then the rest goes on at once.
+    }
   }
-  arm(due);
 }
 
 void GroupOffsets::retention_changed() {
@@ -322,26 +357,39 @@ void GroupOffsets::expire() {
   if (shard_.stopping()) return;
   const WallTime now = shard_.clock().wall();
   if (state_->pending > 0) return arm(now + wait_for_commits);
+  if (!std::exchange(has_turn_, false)) {
+    const timing::Tick tick = shard_.tick();
+    const timing::Tick turn = budget_.next_turn(tick);
+    has_turn_ = turn > tick;
+    if (has_turn_) return arm(now + milliseconds{turn - tick});
+  }
+  const auto& offsets = state_->offsets;
   std::vector<TopicPartition> gone;
-  std::optional<WallTime> later;
-  for (const auto& [partition, offset] : state_->offsets) {
-    const auto due = due_of(partition, offset);
+  auto at = looked_up_to_ ? offsets.upper_bound(*looked_up_to_) : offsets.begin();
+  for (auto left = asked_a_turn; left > 0 && gone.size() < expired_a_turn && at != offsets.end();
+       --left, ++at) {
+    looked_up_to_ = at->first;
+    const auto due = due_of(at->first, at->second);
     if (!due) continue;
     if (*due <= now) {
-      gone.push_back(partition);
+      gone.push_back(at->first);
     } else {
-      later = std::min(later.value_or(*due), *due);
+      later_ = std::min(later_.value_or(*due), *due);
     }
   }
+  const bool has_seen_all = at == offsets.end();
   // Not one by one: what falls due within the interval goes at its end.
   const WallTime next_look = now + shard_.config().offsets_retention_check;
-  if (later) arm(std::max(*later, next_look));
-  if (gone.empty()) return;
-  budget_.expiries.info(shard_.clock().mono(), "broker",
-                        fmt::format("group {}: {} committed offsets have expired",
-                                    printable(state_->group), gone.size()));
-  // A removal that the journal refuses is tried again at the next look.
-  if (!remove(std::move(gone))) arm(next_look);
+  if (!gone.empty()) {
+    budget_.expiries.info(shard_.clock().mono(), "broker",
+                          fmt::format("group {}: {} committed offsets have expired",
+                                      printable(state_->group), gone.size()));
+    // A removal that the journal refuses is tried again at the next look.
+    if (!remove(std::move(gone))) later_ = next_look;
+  }
+  if (!has_seen_all) return arm(now + between_expiries);
+  looked_up_to_.reset();
+  if (const auto later = std::exchange(later_, std::nullopt)) arm(std::max(*later, next_look));
 }
 
 boost::asio::awaitable<ErrorCode> wait_for_offsets(ShardContext& shard, Lsn lsn,

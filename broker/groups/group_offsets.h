@@ -83,6 +83,25 @@ struct OffsetBudget {
   // Offsets that expire, of as many groups as clients have made.
   LogThrottle expiries{20};
 
+  // Groups in which offsets expire take turns, because those of very many may be due at once, after
+  // a long stop: so many groups in each of these intervals.
+  static constexpr std::size_t expire_together = 64;
+  static constexpr timing::Tick between_turns = 10;
+  timing::Tick turn_at = 0;    // The last turn that was given.
+  std::size_t turn_taken = 0;  // Groups that have it.
+  // The tick from which on the next group has its turn.
+  timing::Tick next_turn(timing::Tick now) {
+    if (turn_at < now) {
+      turn_at = now;
+      turn_taken = 0;
+    } else if (turn_taken == expire_together) {
+      turn_at += between_turns;
+      turn_taken = 0;
+    }
+    ++turn_taken;
+    return turn_at;
+  }
+
   // The bytes that new offsets may take; the rest is kept for repeated commits.
   static std::size_t for_new(std::size_t limit) { return limit - limit / 8; }
   // The bytes by which the offsets of the client of `share` may grow.
@@ -132,7 +151,8 @@ class GroupOffsets {
   // None, and none on its way.
   bool empty() const;
 
-  void topic_deleted(const TopicId& topic);
+  // Forgets those of a deleted topic, at most `most`; how many.
+  std::size_t topic_deleted(const TopicId& topic, std::size_t most);
 
   // The share that the group is counted in.
   const GroupShare& share() const;
@@ -152,6 +172,7 @@ class GroupOffsets {
                                  const CommittedOffset& offset) const;
   void arm(std::optional<WallTime> due);
   void arm_for_all();
+  void arm_for_some();
   void expire();
   static void erase(const std::shared_ptr<State>& held, std::span<const TopicPartition> gone);
 
@@ -160,6 +181,12 @@ class GroupOffsets {
   const std::shared_ptr<State> state_;
   OffsetExpiry expiry_;
   std::optional<WallTime> next_expiry_;  // The time that the timer is armed for.
+  bool has_turn_ = false;                // expire() has waited for its turn.
+  // A client may commit hundreds of thousands, so both walks through them are made in steps.
+  std::optional<TopicPartition> armed_up_to_;   // The last one that arm_for_some() has seen.
+  bool is_arming_ = false;                      // Its next step is posted.
+  std::optional<TopicPartition> looked_up_to_;  // The last one that expire() has seen; empty: none.
+  std::optional<WallTime> later_;               // The first due time of those that it left.
   timing::CallbackTimer timer_;
 };
 

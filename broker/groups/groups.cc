@@ -31,6 +31,9 @@ constexpr milliseconds between_removals{10};
 // Groups that may be unused: to forget one takes a few microseconds.
 constexpr std::size_t looked_at_together = 256;
 
+// Those of a deleted topic that go in one turn: each is a row of the store.
+constexpr std::size_t offsets_a_turn = 1000;
+
 // A group's record of more bytes is never copied by the shard: each copy of sixteen megabytes takes
 // some milliseconds.
 constexpr std::size_t written_here = std::size_t{1} << 20;
@@ -651,7 +654,14 @@ void Groups::remove_unused() {
 
 bool Groups::topic_deleted(const TopicId& topic, std::string& after, std::size_t groups) {
   shard_.assert_on_shard();
-  return for_some(after, groups, [&](GroupEntry& group) { group.offsets.topic_deleted(topic); });
+  std::size_t left = offsets_a_turn;
+  auto at = after.empty() ? groups_.begin() : groups_.upper_bound(after);
+  for (; groups > 0 && at != groups_.end(); ++at, --groups) {
+    left -= at->second->offsets.topic_deleted(topic, left);
+    if (left == 0) return true;  // The group may have more, and is the next one.
+    after = at->first;
+  }
+  return at != groups_.end();
 }
 
 bool Groups::retention_changed(std::string& after, std::size_t groups) {

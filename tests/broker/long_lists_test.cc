@@ -132,6 +132,29 @@ TEST_SUITE("long lists") {
     CHECK(again.error_code == ErrorCode::group_id_not_found);
   }
 
+  TEST_CASE("very many offsets of a deleted topic are forgotten in steps, however few groups") {
+    LongWorld world;
+    constexpr std::int32_t partitions = 2500;
+    create_topic(world, "wide", partitions);
+    LongWorld::Steps steps;
+    for (const std::string_view group : {"g", "h"})
+      world.change<protocol::OffsetCommitResponse>(commit_of(group, "wide", partitions), 8, steps);
+    auto& groups = world.shard().groups();
+    REQUIRE(groups.find("h") != nullptr);
+    const TopicId topic = world.shard().topics().find("wide")->id;
+    const auto left = [&] {
+      return groups.find("g")->offsets.all().size() + groups.find("h")->offsets.all().size();
+    };
+    std::string after;
+    for (std::size_t expected = 4000; expected > 0; expected -= 1000) {
+      CHECK(groups.topic_deleted(topic, after, 256));
+      CHECK(left() == expected);
+    }
+    CHECK(groups.topic_deleted(topic, after, 256));
+    CHECK(left() == 0);
+    CHECK_FALSE(groups.topic_deleted(topic, after, 256));
+  }
+
   TEST_CASE("if a group has nothing left after a piece, the rest of its offsets are deleted too") {
     LongWorld world;
     create_topic(world, "wide", 5000);

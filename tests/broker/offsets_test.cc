@@ -1,5 +1,9 @@
 // The committed offsets of one group, below the protocol: durable, in order, bounded, expiring.
 
+#include <algorithm>
+#include <memory>
+#include <vector>
+
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
@@ -58,6 +62,16 @@ struct Fixture {
   int on_empty = 0;
   std::optional<GroupOffsets> offsets;
 };
+
+// Of partitions of the topic "a", in one record.
+void commit_many(Fixture& f, PartitionIndex count) {
+  GroupOffsets::Commits commits;
+  for (PartitionIndex p = 0; p < count; ++p)
+    commits.emplace_back(place(f.world, "a", p), at(f.world, p));
+  REQUIRE(f.offsets->commit(std::move(commits)).has_value());
+  f.world.run();
+  REQUIRE(f.offsets->all().size() == static_cast<std::size_t>(count));
+}
 
 TEST_SUITE("offsets") {
   TEST_CASE("an offset is shown when it is durable and not before, and is kept as it was given") {
@@ -130,7 +144,7 @@ TEST_SUITE("offsets") {
       if (topic->name != "a") rest.push_back(topic);
     REQUIRE(f.offsets->commit(std::move(late)).has_value());
     f.world.shard().set_topics(std::make_shared<const storage::TopicsImage>(rest));
-    f.offsets->topic_deleted(a0.topic);
+    f.offsets->topic_deleted(a0.topic, 100);
     f.world.run();
     CHECK(f.offsets->find(a0) == nullptr);
     CHECK(f.offsets->all().size() == 1);
@@ -145,7 +159,7 @@ TEST_SUITE("offsets") {
     commits.emplace_back(a0, at(f.world, 1));
     REQUIRE(f.offsets->commit(std::move(commits)).has_value());
     f.world.shard().set_topics(std::make_shared<const storage::TopicsImage>());
-    f.offsets->topic_deleted(a0.topic);
+    f.offsets->topic_deleted(a0.topic, 100);
     CHECK(f.on_empty == 0);
     f.world.run();
     CHECK(f.offsets->empty());
@@ -284,6 +298,80 @@ TEST_SUITE("offsets") {
     CHECK(f.offsets->all().size() == 2);
     f.world.pass(1ms);
     CHECK(f.offsets->empty());
+  }
+
+  TEST_CASE("very many offsets that expire together go in pieces, and others have their turn") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1min; });
+    commit_many(f, 5000);
+    f.world.pass(1min - 1ms);
+    CHECK(f.offsets->all().size() == 5000);
+    f.world.pass(1ms);
+    CHECK(f.offsets->all().size() == 4000);
+    f.world.pass(10s);
+    CHECK(f.offsets->empty());
+    CHECK(f.on_empty == 1);
+    CHECK(stored(f.world, "g").empty());
+  }
+
+  TEST_CASE("offsets of very many groups that expire together do so some groups at a time") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1min; });
+    constexpr std::size_t count = 200;
+    std::vector<std::unique_ptr<GroupOffsets>> groups;
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& group = *groups.emplace_back(
+          std::make_unique<GroupOffsets>(f.world.shard(), f.budget, fmt::format("g{}", i), [] {}));
+      GroupOffsets::Commits commits;
+      commits.emplace_back(place(f.world, "a"), at(f.world, 1));
+      REQUIRE(group.commit(std::move(commits)).has_value());
+    }
+    f.world.run();
+    const auto left = [&] {
+      return static_cast<std::size_t>(
+          std::ranges::count_if(groups, [](const auto& group) { return !group->empty(); }));
+    };
+    REQUIRE(left() == count);
+    f.world.pass(1min);
+    CHECK(left() == count - OffsetBudget::expire_together);
+    f.world.pass(10ms);
+    CHECK(left() == count - 2 * OffsetBudget::expire_together);
+    f.world.pass(20ms);
+    CHECK(left() == 0);
+  }
+
+  TEST_CASE("which of very many offsets expires first is looked for in steps") {
+    Fixture f([](BrokerConfig& config) { config.offsets_retention = 1h; });
+    commit_many(f, 5000);
+    auto early = at(f.world, 1);
+    early.expires = f.world.clock.wall() + 5s;
+    const auto last = place(f.world, "a", 4999);
+    commit(f.world, *f.offsets, last, early);
+    f.offsets->retention_changed();
+    // Of the first ones alone.
+    CHECK(f.offsets->next_expiry() == f.world.clock.wall() + 1h);
+    f.world.turn();
+    CHECK(f.offsets->next_expiry() == f.world.clock.wall() + 5s);
+    // Meanwhile the state changes: nothing of it expires any more.
+    f.offsets->retention_changed();
+    f.offsets->set_expiry({OffsetExpiry::Since::never, {}, {}});
+    f.world.turn();
+    CHECK_FALSE(f.offsets->next_expiry().has_value());
+    // Or the group goes.
+    f.offsets->set_expiry({});
+    f.offsets.reset();
+    f.world.turn();
+  }
+
+  TEST_CASE("the offsets of a deleted topic go in pieces, and the last one tells the group") {
+    Fixture f;
+    commit_many(f, 5);
+    const TopicId topic = place(f.world, "a").topic;
+    CHECK(f.offsets->topic_deleted(topic, 3) == 3);
+    CHECK(f.offsets->all().size() == 2);
+    CHECK(f.on_empty == 0);
+    CHECK(f.offsets->topic_deleted(topic, 3) == 2);
+    CHECK(f.on_empty == 1);
+    CHECK(f.offsets->topic_deleted(topic, 3) == 0);
+    CHECK(stored(f.world, "g").empty());
   }
 
   TEST_CASE("a commit that is made while an old one expires is kept") {

@@ -105,7 +105,7 @@ TEST_SUITE("ownership") {
         {"Groups::offset_bytes", [&](Shard&) { groups.offset_bytes(); }},
         {"GroupOffsets::all", [&](Shard&) { group->offsets.all(); }},
         {"GroupOffsets::remove", [&](Shard&) { (void)group->offsets.remove({}); }},
-        {"GroupOffsets::topic_deleted", [&](Shard&) { group->offsets.topic_deleted({}); }},
+        {"GroupOffsets::topic_deleted", [&](Shard&) { group->offsets.topic_deleted({}, 1); }},
         {"Engine::believed", [&](Shard&) { engine.believed({}); }},
         {"Engine::arriving_of", [&](Shard&) { engine.arriving_of({}); }},
         {"Engine::stats", [&](Shard&) { (void)engine.stats(); }},
