@@ -53,6 +53,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.is_taken_over = false;
   assigned.waits = assigned.bad_source;
   assigned.bad_row.clear();
+  assigned.open.reset();
 }
 
 void TakeOver::refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono) {

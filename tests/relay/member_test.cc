@@ -118,6 +118,19 @@ class RefusingCluster final : public ModelCluster {
     if (std::exchange(sends_carefully, false)) largest_careful = records.size();
     return ModelCluster::send(records);
   }
+  Sending sending() override {
+    Sending sending = ModelCluster::sending();
+    sending.has_failed = sending.has_failed || under_way_fails;
+    return sending;
+  }
+  SendResult end_send() override {
+    SendResult result = ModelCluster::end_send();
+    if (std::exchange(under_way_fails, false)) {
+      result.done.outcome = Outcome::aborted;
+      result.done.error = "some are not there";
+    }
+    return result;
+  }
   TransactionResult transact(const Transaction& transaction) override {
     kafka_.now += answer_takes;
     if (inside_transaction) inside_transaction();
@@ -206,6 +219,7 @@ class RefusingCluster final : public ModelCluster {
   std::function<void()> inside_transaction, behind_fetch;
   bool first_is_careful = false, is_careful = false;
   bool first_send_is_careful = false, sends_carefully = false;
+  bool under_way_fails = false;  // All of it is there, and nobody knows it.
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets, failing_topics;
   std::set<std::string> silent_rows;  // State topics.
@@ -1427,6 +1441,100 @@ TEST_CASE(
   one.send({"o.delayed", 0}, "b");
   one.steps(20);
   CHECK(one.in("o") == "a a a b");
+}
+
+namespace {
+
+// Its targets are prepared, and four records are due from 300 ms on, 20 ms from each other.
+class AheadOfCommit : public OneMember {
+ public:
+  AheadOfCommit()
+      : OneMember({{"o.delayed", 0}}, Limits{}.pending_bytes, nullptr, nullptr, 1,
+                  Delivery::at_least_once) {
+    send(source, "first");
+    steps(30);
+    for (int i = 0; i < 4; ++i)
+      send(source, std::to_string(i),
+           {{"x-delay", std::to_string(300 + 20 * i)}, {"x-schedule-id", "i" + std::to_string(i)}});
+    steps(12);
+  }
+  void step_until(const std::string& delivered) {
+    for (int i = 0; i < 20 && in("o") != delivered; ++i) step();
+    CHECK(in("o") == delivered);
+  }
+  std::size_t pending() const { return member.status().partitions.front().pending; }
+
+  const Source source{"o.delayed", 0};
+};
+
+}  // namespace
+
+TEST_CASE("with at-least-once records leave as they become due, and are forgotten together") {
+  AheadOfCommit one;
+  one.step_until("first 0");
+  const auto before = one.member.status().transactions;
+  one.step_until("first 0 1 2 3");
+  CHECK(one.member.status().transactions == before);
+  CHECK(one.pending() == 4);
+  one.steps(10);
+  CHECK(one.member.status().transactions == before + 1);
+  CHECK(one.pending() == 0);
+  CHECK(one.in("g-pending-o.delayed").ends_with("null null null null"));
+  CHECK(one.in("o") == "first 0 1 2 3");
+  // They are counted as late as they were confirmed, and not as late as they were forgotten.
+  CHECK(one.member.status().lag.total.max() <= 60);
+}
+
+TEST_CASE("with at-least-once a record that was sent ahead cannot be cancelled any more") {
+  AheadOfCommit one;
+  one.step_until("first 0");
+  CHECK(one.order(one.source, {Order::Kind::cancel, "i0"}) == "already delivered");
+  CHECK(one.order(one.source, {Order::Kind::cancel, "i3"}) == "done");
+  one.steps(20);
+  CHECK(one.in("o") == "first 0 1 2");
+}
+
+TEST_CASE("with at-least-once all that is open is sent again in its order when some is not there") {
+  AheadOfCommit one;
+  one.step_until("first 0 1");
+  one.cluster.under_way_fails = true;
+  one.steps(40);
+  CHECK(one.in("o") == "first 0 1 0 1 2 3");
+  CHECK(one.pending() == 0);
+  CHECK(one.member.status().stalled.empty());
+}
+
+TEST_CASE("with at-least-once nothing is sent again when the transaction behind it is aborted") {
+  AheadOfCommit one;
+  one.step_until("first 0 1");
+  one.cluster.refuses_all = true;
+  one.steps(30);
+  CHECK(one.pending() == 4);
+  one.cluster.refuses_all = false;
+  one.steps(100);
+  CHECK(one.in("o") == "first 0 1 2 3");
+  CHECK(one.pending() == 0);
+}
+
+TEST_CASE("with at-least-once what was sent ahead is committed before a member stops") {
+  AheadOfCommit one;
+  one.step_until("first 0 1 2 3");
+  CHECK(one.pending() == 4);
+  one.member.finish();
+  CHECK(one.pending() == 0);
+  CHECK(one.in("g-pending-o.delayed").ends_with("null null null null"));
+}
+
+TEST_CASE("with at-least-once a target that cannot be made has nothing else sent twice") {
+  AheadOfCommit one;
+  one.cluster.bad_targets = {"forbidden"};
+  one.send(one.source, "x", {{"x-delay", "110"}, {"x-deliver-to", "forbidden"}});
+  one.send(one.source, "y", {{"x-delay", "130"}, {"x-deliver-to", "other"}});
+  one.steps(60);
+  CHECK(one.in("o") == "first 0 1 2 3");
+  CHECK(one.in("o.delayed.invalid") == "x");
+  CHECK(one.in("other") == "y");
+  CHECK(one.pending() == 0);
 }
 
 TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
