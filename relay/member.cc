@@ -580,6 +580,7 @@ bool Member::run_ahead(const std::vector<PartitionWork>& works) {
     const auto ready = std::ranges::stable_partition(work.records, [](const auto& record) {
       return record.kind != ProducerRecord::Kind::target;
     });
+    for (const auto& record : ready) assigned->partition.note_sent(record.offset);
     targets.insert(targets.end(), std::make_move_iterator(ready.begin()),
                    std::make_move_iterator(ready.end()));
     work.records.erase(ready.begin(), ready.end());
@@ -747,6 +748,8 @@ bool Member::send_first(Transaction& transaction, const std::vector<PartitionWor
   if (!is_confirmed_) return false;
   for (const auto& [assigned, asked] : works)
     WaitingOrders::note_sent(asked, assigned->open->answers);
+  for (const auto& record : targets)
+    assignment_.at(record.source).partition.note_sent(record.offset);
   sent = questions_.send(targets);
   sends_carefully_ = sent.is_careful || (sends_carefully_ && sent.outcome != Outcome::committed);
   if (sent.outcome == Outcome::committed) return true;

@@ -171,6 +171,7 @@ void Partition::begin(Offset next, WallTime now) {
   std::erase_if(refused_, [&](const auto& each) {
     return each.first < next && !pending_.contains(each.first);
   });
+  std::erase_if(sent_, [&](Offset each) { return each < next && !pending_.contains(each); });
 }
 
 // A small record takes most of its memory for other things than its body.
@@ -379,6 +380,7 @@ void Partition::obey(const Order& order, PlanState& planning) const {
       changed != planning.work.changes.end() ? *changed->second.record : *pending_.find(*offset);
   if (order.kind != Order::Kind::cancel) {
     answer.told = move(*offset, record, order, planning, answer.from);
+    if (order.kind == Order::Kind::move && answer.told) doubt_if_sent(*offset, answer.told);
     return;
   }
   planning.work.changes[*offset].record.reset();
@@ -386,6 +388,14 @@ void Partition::obey(const Order& order, PlanState& planning) const {
   planning.work.bytes += tombstone_bytes;
   ++planning.work.counts.cancelled;
   answer.told->outcome = ControlOutcome::done;
+  doubt_if_sent(*offset, answer.told);
+}
+
+void Partition::doubt_if_sent(Offset offset, OrderResult& told) const {
+  if (sent_.contains(offset))
+    told = fail(Errc::io,
+                "the record was sent to its target before, and may have arrived there; "
+                "it is not known whether it was done");
 }
 
 OrderResult Partition::move(Offset offset, const PendingRecord& record, const Order& order,
@@ -650,6 +660,7 @@ void Partition::add_rows(Work& work, std::vector<ProducerRecord>& rows) const {
 void Partition::apply(Work&& work, Offset rows_end) {
   for (std::size_t i = 0; i < work.taken; ++i) {
     refused_.erase(arrived_.front().record.offset);
+    sent_.erase(arrived_.front().record.offset);
     arrived_bytes_ -= arrived_.front().bytes();
     arrived_.pop_front();
   }
@@ -659,6 +670,7 @@ void Partition::apply(Work&& work, Offset rows_end) {
   running_since_ = std::min(running_since_, work.earliest);
   for (auto& [offset, change] : work.changes) {
     refused_.erase(offset);
+    sent_.erase(offset);
     // Removed first, because a new record may have its id.
     if (!change.record) pending_.erase(offset);
   }

@@ -36,6 +36,7 @@
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
 //   - What a Work holds already is not planned again when it grows: a record that it delivers is
 //     sent once, and an order that comes later finds it gone.
+//   - No order is told that it has cancelled or moved a record that may be at its target.
 //   - Orders come after what has arrived and before what is due.  Orders for which the bound of a
 //     transaction has no room are left for the next Work.
 //   - A target that takes nothing now holds what is due behind a record for it, and nothing else.
@@ -197,6 +198,10 @@ class Partition {
   // refused too, nothing.
   void refuse_invalid(Offset offset, std::string reason);
 
+  // The record is sent ahead of the transaction that forgets it.  If that fails, nobody knows
+  // whether it has arrived, and no order is told that it was cancelled or moved.
+  void note_sent(Offset offset) { sent_.insert(offset); }
+
   // No more ids of delivered records than `max` are kept.
   void limit_delivered(std::size_t max) { delivered_.limit(max); }
 
@@ -235,6 +240,7 @@ class Partition {
   void take(const SourceRecord& source, PlanState& planning) const;
   void take_id(const std::string& id, PlanState& planning, std::uint64_t& count) const;
   void obey(const Order& order, PlanState& planning) const;
+  void doubt_if_sent(Offset offset, OrderResult& told) const;
   OrderResult move(Offset offset, const PendingRecord& record, const Order& order,
                    PlanState& planning, Offset& delivered) const;
   bool is_held(Offset offset, const PendingRecord& record, const PlanState& planning) const;
@@ -257,6 +263,7 @@ class Partition {
   // For missed runs of recurring records; earlier when the clock was set back since.
   WallTime running_since_{};
   std::map<Offset, Refusal> refused_;
+  std::set<Offset> sent_;  // Pending, and may be at their targets.
   DeliveredIds delivered_;
 };
 

@@ -59,6 +59,12 @@ class RefusingCluster final : public ModelCluster {
     auto all = ModelCluster::committed(sources);
     if (offsets_come_late)
       for (auto& each : *all) each.is_stable = each.is_open = false;
+    if (offsets_stay_open)
+      for (auto& each : *all) {
+        each.is_stable = false;
+        each.is_open = true;
+        each.owner = "g-last";
+      }
     if (old_offset)
       for (auto& each : *all) each.next = old_offset;
     return all;
@@ -233,6 +239,7 @@ class RefusingCluster final : public ModelCluster {
   bool rows_have_no_end = false;  // Yet, because there are so many.
   std::set<Source> rows_away;     // Their state partitions have no leader.
   Offset end_is_ahead_by = 0;
+  bool offsets_stay_open = false;     // Whoever is fenced.
   bool offsets_come_late = false;     // So that nobody knows whether they are stable.
   std::optional<Offset> earlier_end;  // Of o.delayed-0: it was made again, and has few records.
   std::optional<Offset> old_offset;   // The coordinator has the state of an earlier time.
@@ -1504,6 +1511,17 @@ TEST_CASE("with at-least-once all that is open is sent again in its order when s
   CHECK(one.member.status().stalled.empty());
 }
 
+TEST_CASE("with at-least-once no order is told that it cancelled a record that may be there") {
+  AheadOfCommit one;
+  one.step_until("first 0");
+  one.cluster.under_way_fails = true;
+  one.step();
+  CHECK(one.order(one.source, {Order::Kind::cancel, "i0"}).contains("may have arrived"));
+  CHECK(one.order(one.source, {Order::Kind::cancel, "i3"}) == "done");
+  one.steps(40);
+  CHECK(one.in("o") == "first 0 1 2");
+}
+
 TEST_CASE("with at-least-once nothing is sent again when the transaction behind it is aborted") {
   AheadOfCommit one;
   one.step_until("first 0 1");
@@ -1547,6 +1565,21 @@ TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is st
   one.cluster.offsets_come_late = false;
   one.steps(20);
   CHECK(one.cluster.settled == 0);
+  CHECK(one.member.is_ready());
+}
+
+TEST_CASE("a member whose transaction stays open is fenced twice, and then more and more seldom") {
+  OneMember one;
+  one.cluster.offsets_stay_open = true;
+  one.steps(400);
+  CHECK(one.cluster.settled == 2);
+  CHECK(one.member.status().stalled.contains("stays open though its producers were fenced"));
+  one.steps(1'100);
+  CHECK(one.cluster.settled == 3);
+  one.steps(1'500);
+  CHECK(one.cluster.settled == 4);
+  one.cluster.offsets_stay_open = false;
+  one.steps(100);
   CHECK(one.member.is_ready());
 }
 

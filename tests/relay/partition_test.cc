@@ -324,6 +324,29 @@ TEST_CASE("a work that grows is bounded as a whole in arrivals, and by its part 
   CHECK_FALSE(work.is_cut_short);
 }
 
+TEST_CASE("no order is told that it cancelled or moved a record that may be at its target") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "10"}, {"x-schedule-id", "b"}}, "b"));
+  one.commit(after(0));
+  one.partition.note_sent(0);
+  const Order order{Order::Kind::cancel, "a"};
+  const Order other{Order::Kind::cancel, "b"};
+  const std::vector<const Order*> orders{&order, &other};
+  Work work = one.partition.plan(after(5), true, one.limits, orders);
+  CHECK(summary(work) == "gone:0 gone:1");
+  REQUIRE(work.answers.size() == 2);
+  REQUIRE_FALSE(work.answers[0].told);
+  CHECK(work.answers[0].told.error().code == Errc::io);
+  CHECK(work.answers[1].told);
+  // Behind the commit nothing is in doubt.
+  one.partition.note_sent(1);
+  one.partition.apply(std::move(work));
+  one.partition.arrive(source_record(2, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.commit(after(0));
+  CHECK(one.partition.plan(after(5), true, one.limits, orders).answers[0].told);
+}
+
 TEST_CASE("a record for a target that is not prepared cuts a work short, with all behind it") {
   OnePartition one({"relay", "*", false});
   one.partition.arrive(source_record(0, {{"x-delay", "10"}}, "a"));
