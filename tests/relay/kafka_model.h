@@ -42,9 +42,9 @@ struct Controls {
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
   bool rows_before_send = false;      // At least once: records go behind the transaction.
   bool sends_fail = false;            // The same: now and then Kafka takes a part of them alone.
-  bool sends_slowly = false;   // The same: few of those that are under way are taken at once.
-  bool crowded = false;        // Polls leave records behind, and few may have arrived.
-  bool says_complete = false;  // The same, and no poll says so.
+  bool sends_slowly = false;          // The same: what is under way is taken one by one.
+  bool crowded = false;               // Polls leave records behind, and few may have arrived.
+  bool says_complete = false;         // The same, and no poll says so.
 };
 
 struct ModelEntry {
@@ -385,8 +385,8 @@ class ModelCluster : public Cluster {
   // Kafka takes what is under way in its order, while the member does other things.
   Result<> begin_send(std::vector<ProducerRecord> records) override {
     if (generation_ < 0) return fail(Errc::io, "not in the group");
-    for (auto& record : records) under_way_.push_back({std::move(record), polled_at_});
     most_under_way = std::max(most_under_way, under_way_.size() - taken_);
+    for (auto& record : records) under_way_.push_back({std::move(record), polled_at_});
     stand_still();
     return {};
   }
@@ -428,7 +428,7 @@ class ModelCluster : public Cluster {
   }
 
   std::map<Source, Offset> rows_from;  // Where the rows were begun last.
-  std::size_t most_under_way = 0;
+  std::size_t most_under_way = 0;      // When others were begun.
 
  private:
   struct Sent {
@@ -444,7 +444,9 @@ class ModelCluster : public Cluster {
   }
   void go_on_sending() {
     if (kafka_.controls.rows_before_send) return;
-    const std::size_t most = kafka_.controls.sends_slowly ? taken_ + 2 : under_way_.size();
+    // Two looks of a member in three find nothing new.
+    if (kafka_.controls.sends_slowly && ++looks_ % 3 != 0) return;
+    const std::size_t most = kafka_.controls.sends_slowly ? taken_ + 1 : under_way_.size();
     while (taken_ < std::min(most, under_way_.size()) && !send_failed_ && !chance_(30)) {
       send_failed_ = kafka_.controls.sends_fail && chance_(3);
       if (!send_failed_) take_under_way(taken_ + 1);
@@ -535,6 +537,7 @@ class ModelCluster : public Cluster {
   std::vector<Sent> under_way_;  // Since the last end_send().
   std::size_t taken_ = 0;        // Kafka has so many of them.
   bool send_failed_ = false;
+  std::size_t looks_ = 0;
   bool was_told_ = false;                              // It was told of an assignment.
   bool stood_still_ = false;                           // Since the last poll.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.

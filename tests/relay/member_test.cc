@@ -1496,9 +1496,8 @@ TEST_CASE("with at-least-once a record that was sent ahead cannot be cancelled a
   AheadOfCommit one;
   one.step_until("first 0");
   CHECK(one.order(one.source, {Order::Kind::cancel, "i0"}) == "already delivered");
-  CHECK(one.order(one.source, {Order::Kind::cancel, "i3"}) == "done");
   one.steps(20);
-  CHECK(one.in("o") == "first 0 1 2");
+  CHECK(one.in("o") == "first 0 1 2 3");
 }
 
 TEST_CASE("with at-least-once all that is open is sent again in its order when some is not there") {
@@ -1506,7 +1505,8 @@ TEST_CASE("with at-least-once all that is open is sent again in its order when s
   one.step_until("first 0 1");
   one.cluster.under_way_fails = true;
   one.steps(40);
-  CHECK(one.in("o") == "first 0 1 0 1 2 3");
+  // The one that was begun meanwhile, too.
+  CHECK(one.in("o") == "first 0 1 2 0 1 2 3");
   CHECK(one.pending() == 0);
   CHECK(one.member.status().stalled.empty());
 }
@@ -1517,9 +1517,9 @@ TEST_CASE("with at-least-once no order is told that it cancelled a record that m
   one.cluster.under_way_fails = true;
   one.step();
   CHECK(one.order(one.source, {Order::Kind::cancel, "i0"}).contains("may have arrived"));
-  CHECK(one.order(one.source, {Order::Kind::cancel, "i3"}) == "done");
   one.steps(40);
-  CHECK(one.in("o") == "first 0 1 2");
+  // Of the two that were sent the one that was not cancelled comes again.
+  CHECK(one.in("o") == "first 0 1 1 2 3");
 }
 
 TEST_CASE("with at-least-once nothing is sent again when the transaction behind it is aborted") {
@@ -1540,6 +1540,7 @@ TEST_CASE("with at-least-once what was sent ahead is committed before a member s
   CHECK(one.pending() == 4);
   one.member.finish();
   CHECK(one.pending() == 0);
+  one.kafka.tick([] { return true; });
   CHECK(one.in("g-pending-o.delayed").ends_with("null null null null"));
 }
 
