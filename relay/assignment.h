@@ -73,6 +73,9 @@ struct AssignedPartition {
   MonoTime rests_since{};
   // Its rows were not confirmed in time, and none was since.
   bool was_silent = false;
+  // What is planned and not committed; empty between two steps, but with at-least-once.  It goes
+  // with the stage in which it was made: whoever takes the partition over anew plans anew.
+  std::optional<Work> open;
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.
   std::string ends_error;

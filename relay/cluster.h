@@ -150,6 +150,17 @@ struct TransactionResult {
   }
 };
 
+// How far the records of begin_send() are.
+struct Sending {
+  std::size_t confirmed = 0;  // So many of all since the last end_send(), from the first one on.
+  bool has_failed = false;    // One of them is not there; end_send() says why.
+};
+
+struct SendResult {
+  TransactionResult done;               // `refused` counts by these:
+  std::vector<ProducerRecord> records;  // All that were begun.
+};
+
 class Cluster {
  public:
   virtual ~Cluster() = default;
@@ -193,6 +204,13 @@ class Cluster {
   // Without a transaction: `aborted` if some are not there; those that are may be there twice
   // later.
   virtual TransactionResult send(std::span<const ProducerRecord> records) = 0;
+  // The same without waiting, behind those that were begun before and in their order, until
+  // end_send().  When poll() gives a partition to the group, those that are under way are waited
+  // for, or given up.  The error: nothing of these is sent.
+  virtual Result<> begin_send(std::vector<ProducerRecord> records) = 0;
+  virtual Sending sending() = 0;
+  // Waits for all of them, or gives them up.
+  virtual SendResult end_send() = 0;
 
   // Ends the open transactions of these producers, whose member may be dead.
   virtual Result<> settle(const std::string& owner) = 0;

@@ -39,6 +39,8 @@ constexpr milliseconds fetch_wait{25};
 constexpr milliseconds max_block{1'000};
 // For the request itself, and for threads that have to wait for a processor.
 constexpr milliseconds first_fetch_margin{200};
+// For records that are under way when the group takes a partition: it waits for this member.
+constexpr milliseconds drain_limit{1'000};
 // The work of a member between two polls takes less (member.h), unless librdkafka hangs.
 constexpr auto longest_poll_interval = 30s;
 // librdkafka counts from the middle of a poll, and looks once in a second.
@@ -311,6 +313,8 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     rd_kafka_resume_partitions(group_.get(), partitions);
     for (const auto& source : sources) paused_.erase(source);
   } else {
+    // Before another member has them, and sends what is due there: the order is kept.
+    producers_.drain(drain_limit);
     error.reset(rd_kafka_incremental_unassign(group_.get(), partitions));
     const auto is_lost = [&](const Source& source) {
       return std::ranges::count(sources, source) > 0;
@@ -661,6 +665,12 @@ TransactionResult KafkaCluster::send(std::span<const ProducerRecord> records) {
   // The transaction that follows would fail, and all would be sent again.
   if (generation_ < 0) return not_in_group();
   return producers_.send(records);
+}
+
+Result<> KafkaCluster::begin_send(std::vector<ProducerRecord> records) {
+  if (generation_ < 0) return fail(Errc::io, not_in_group().error);
+  producers_.begin_send(std::move(records));
+  return {};
 }
 
 }  // namespace tarry::relay

@@ -90,6 +90,9 @@ class KafkaCluster final : public Cluster {
   void stop_rows(const Source& source) override;
   TransactionResult transact(const Transaction& transaction) override;
   TransactionResult send(std::span<const ProducerRecord> records) override;
+  Result<> begin_send(std::vector<ProducerRecord> records) override;
+  Sending sending() override { return producers_.sending(); }
+  SendResult end_send() override { return producers_.end_send(); }
   Result<> settle(const std::string& owner) override { return producers_.settle(owner); }
   const std::string& owner() const override { return options_.owner; }
   Result<> renew() override { return producers_.renew(options_.renewal_limit); }

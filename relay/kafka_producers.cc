@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -157,6 +158,14 @@ struct KafkaProducers::Reports {
   }
 };
 
+// They are a round of their own, however many are begun.
+struct KafkaProducers::UnderWay {
+  std::vector<ProducerRecord> records;
+  Reports reports{};
+  std::uintptr_t round = 0;
+  std::size_t confirmed = 0;  // From the first one on.
+};
+
 // The end of several calls together: repeating one does not begin its time anew.
 class KafkaProducers::Deadline {
  public:
@@ -240,6 +249,8 @@ Result<> KafkaProducers::renew(milliseconds limit) {
     producers_[i] = std::move(*opened);
   }
   if (!options_.has_sender) return {};
+  // A member ends them first.
+  if (under_way_) under_way_->reports.failed = "the producer was replaced";
   give_up(std::move(sender_));
   auto opened = open_producer("");
   if (!opened) return std::unexpected(opened.error());
@@ -266,8 +277,15 @@ KafkaPartitions KafkaProducers::offsets_of(const Transaction& transaction) const
 // its round is over.
 void KafkaProducers::on_report(const rd_kafka_message_t& message) {
   const auto tag = reinterpret_cast<std::uintptr_t>(message._private);
-  if (reports_ != nullptr && tag >> index_bits == round_)
-    reports_->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err, message.offset);
+  const std::uintptr_t round = tag >> index_bits;
+  Reports* reports = nullptr;
+  if (under_way_ && round == under_way_->round) {
+    reports = &under_way_->reports;
+  } else if (round == round_) {
+    reports = reports_;
+  }
+  if (reports != nullptr)
+    reports->add(tag & ((std::uintptr_t{1} << index_bits) - 1), message.err, message.offset);
 }
 
 // librdkafka looks for the leaders of a topic that is new to a producer when its timer of a second
@@ -294,11 +312,7 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const ProducerRecor
   reports.records = records;
   ++round_;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
-    while ((error = produce_one(producer, records[i], round_ << index_bits | i)) ==
-               RD_KAFKA_RESP_ERR__QUEUE_FULL &&
-           !deadline.is_over())
-      rd_kafka_poll(producer, 10);
+    const auto error = hand_over(producer, records[i], round_ << index_bits | i, deadline);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
       reports.add(i, error);
       // Those before it have filled the queue until now.
@@ -313,6 +327,16 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const ProducerRecor
     if (!reports.is_fine()) return false;
   }
   return true;
+}
+
+// Waits while librdkafka's queue is full.
+rd_kafka_resp_err_t KafkaProducers::hand_over(rd_kafka_t* producer, const ProducerRecord& record,
+                                              std::uintptr_t tag, Deadline deadline) {
+  while (true) {
+    const auto error = produce_one(producer, record, tag);
+    if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL || deadline.is_over()) return error;
+    rd_kafka_poll(producer, 10);
+  }
 }
 
 rd_kafka_resp_err_t KafkaProducers::produce_one(rd_kafka_t* producer, const ProducerRecord& record,
@@ -545,13 +569,66 @@ Result<std::string> KafkaProducers::try_record(rd_kafka_t* producer, const Produ
 }
 
 TransactionResult KafkaProducers::send(std::span<const ProducerRecord> records) {
-  TransactionResult done;
   Reports reports;
-  constexpr auto kind = RefusalSearch::Kind::sending;
   const Deadline deadline(options_.transaction_limit);
   learn_topics(sender_.get(), records, deadline);
-  const bool is_produced =
-      produce(sender_.get(), records, reports, deadline, search_.is_careful(kind));
+  const bool is_produced = produce(sender_.get(), records, reports, deadline,
+                                   search_.is_careful(RefusalSearch::Kind::sending));
+  auto done = end_sending(reports, is_produced, deadline);
+  reports_ = nullptr;
+  return done;
+}
+
+void KafkaProducers::begin_send(std::vector<ProducerRecord> records) {
+  if (!under_way_) {
+    under_way_ = std::make_unique<UnderWay>();
+    under_way_->round = ++round_;
+  }
+  UnderWay& all = *under_way_;
+  const Deadline deadline(options_.transaction_limit);
+  learn_topics(sender_.get(), records, deadline);
+  std::size_t next = all.records.size();
+  std::ranges::move(records, std::back_inserter(all.records));
+  all.reports.records = all.records;
+  // Behind one that has failed nothing is sent, or it would come before it.
+  for (; next < all.records.size() && all.reports.is_fine(); ++next) {
+    const auto error =
+        hand_over(sender_.get(), all.records[next], all.round << index_bits | next, deadline);
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) all.reports.add(next, error);
+  }
+}
+
+Sending KafkaProducers::sending() {
+  if (!under_way_) return {};
+  rd_kafka_poll(sender_.get(), 0);
+  UnderWay& all = *under_way_;
+  const auto& is_there = all.reports.is_there;
+  while (all.confirmed < is_there.size() && is_there[all.confirmed]) ++all.confirmed;
+  return {all.confirmed, !all.reports.is_fine()};
+}
+
+SendResult KafkaProducers::end_send() {
+  SendResult result;
+  if (!under_way_) return result;
+  const bool is_whole = under_way_->reports.is_fine();
+  result.done = end_sending(under_way_->reports, is_whole, Deadline(options_.transaction_limit));
+  result.records = std::move(under_way_->records);
+  under_way_.reset();
+  return result;
+}
+
+void KafkaProducers::drain(milliseconds limit) {
+  if (!under_way_ || rd_kafka_flush(sender_.get(), in_ms(limit)) == RD_KAFKA_RESP_ERR_NO_ERROR)
+    return;
+  rd_kafka_purge(sender_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+  rd_kafka_flush(sender_.get(), in_ms(limit));
+}
+
+// Waits for the sender's records.  `is_produced`: it has got all of them.
+TransactionResult KafkaProducers::end_sending(Reports& reports, bool is_produced,
+                                              Deadline deadline) {
+  TransactionResult done;
+  constexpr auto kind = RefusalSearch::Kind::sending;
   if (rd_kafka_flush(sender_.get(), deadline.left_ms()) != 0) {
     // Otherwise they could arrive later, out of their order.
     // Unless Kafka as a whole is silent.
@@ -565,7 +642,6 @@ TransactionResult KafkaProducers::send(std::span<const ProducerRecord> records) 
     rd_kafka_flush(sender_.get(), in_ms(options_.abort_limit));
     reports.failed = "Kafka does not answer";
   }
-  reports_ = nullptr;
   done.is_careful = search_.ended(kind, !reports.refused.empty());
   done.placed = std::move(reports.placed);
   if (is_produced && reports.is_fine()) return done;

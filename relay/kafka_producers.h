@@ -4,7 +4,9 @@
 //
 //   transactional  two with a transactional.id each, which alternate: a producer that begins again
 //                  at once waits for the markers of its last transaction
-//   sender         for --delivery at-least-once: idempotent, without transactions
+//   sender         for --delivery at-least-once: idempotent, without transactions.  What it is
+//   given
+//                  is waited for (send()), or is under way until end_send()
 //
 //   begin --> offsets --> records --> commit --> committed
 //                '-----------'-----------'-----> abort --> aborted
@@ -32,9 +34,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <librdkafka/rdkafka.h>
 
@@ -73,12 +77,19 @@ class KafkaProducers {
   // `group`: the member and its generation.
   TransactionResult transact(const Transaction& transaction,
                              const rd_kafka_consumer_group_metadata_t* group);
+  // Not while others are under way.
   TransactionResult send(std::span<const ProducerRecord> records);
+  void begin_send(std::vector<ProducerRecord> records);
+  Sending sending();
+  SendResult end_send();
+  // Nothing is under way any more: it is confirmed, or given up, which sending() says.
+  void drain(std::chrono::milliseconds limit);
   Result<> settle(const std::string& owner);
   Result<> renew(std::chrono::milliseconds limit);
 
  private:
-  struct Reports;  // The outcome of each record of one transaction.
+  struct Reports;   // The outcome of each record of one transaction.
+  struct UnderWay;  // The records between begin_send() and end_send().
   class Deadline;
 
   Result<KafkaClient> open_producer(const std::string& transactional_id);
@@ -88,6 +99,9 @@ class KafkaProducers {
                     Deadline deadline);
   bool produce(rd_kafka_t* producer, std::span<const ProducerRecord> records, Reports& reports,
                Deadline deadline, bool is_careful);
+  rd_kafka_resp_err_t hand_over(rd_kafka_t* producer, const ProducerRecord& record,
+                                std::uintptr_t tag, Deadline deadline);
+  TransactionResult end_sending(Reports& reports, bool is_produced, Deadline deadline);
   rd_kafka_resp_err_t produce_one(rd_kafka_t* producer, const ProducerRecord& record,
                                   std::uintptr_t tag);
   TransactionResult abort(rd_kafka_t* producer, TransactionResult done, Deadline deadline);
@@ -109,7 +123,8 @@ class KafkaProducers {
   // The topics whose leaders a producer knows.
   std::map<rd_kafka_t*, std::map<std::string, KafkaTopic>> known_topics_;
   std::size_t turn_ = 0;        // The producer of the next transaction.
-  Reports* reports_ = nullptr;  // The reports of the round that is under way.
+  Reports* reports_ = nullptr;  // The reports of the round that is waited for.
+  std::unique_ptr<UnderWay> under_way_;
   std::uintptr_t round_ = 0;
   RefusalSearch search_;
 };

@@ -22,6 +22,13 @@ constexpr std::chrono::minutes flush_again{10};
 constexpr milliseconds look_at_orders{2};
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
+// At least once: what is due within this time is sent together, and what was sent is looked at
+// again after it.
+constexpr milliseconds send_together{2};
+
+milliseconds until(MonoTime then, MonoTime now) {
+  return std::max(std::chrono::ceil<milliseconds>(then - now), milliseconds{0});
+}
 
 }  // namespace
 
@@ -65,6 +72,10 @@ void Member::step(milliseconds longest) {
   // Before anything else is planned: a transaction of unknown outcome may still take effect, and
   // what is pending depends on it.
   if (needs_renewal_) {
+    // Planned for what may not be so any more; and the sender is replaced, too.
+    if (flights_.has_begun()) static_cast<void>(questions_.end_send());
+    flights_.ended();
+    drop_open();
     if (!progress_.may_transact(mono)) return;
     if (const auto renewed = questions_.renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
@@ -85,7 +96,11 @@ void Member::follow_clock(MonoTime mono, WallTime now) {
   if (clock_.take_set_back()) take_over_.forget_times(mono);
   if (!clock_.take_jump()) return;
   const std::lock_guard lock(mutex_);
-  for (auto& [source, assigned] : assignment_) assigned.partition.note_jump(now);
+  for (auto& [source, assigned] : assignment_) {
+    assigned.partition.note_jump(now);
+    // Or the commit of what is open would take the jump back.
+    if (assigned.open) assigned.open->earliest = now;
+  }
 }
 
 // Asks Kafka for the facts that orders and take-overs need.
@@ -144,16 +159,21 @@ milliseconds Member::wait_time(milliseconds longest) const {
       wait = std::min(wait, std::chrono::ceil<milliseconds>(assigned.rest.at() - mono));
       continue;
     }
-    if (assigned.takes_in() && assigned.partition.arrived() > 0 && !status_.is_full)
+    const std::size_t taken = assigned.open ? assigned.open->taken : 0;
+    if (assigned.takes_in() && assigned.partition.arrived() > taken && !status_.is_full)
       wait = milliseconds{0};
     if (assigned.stage != Stage::owned) continue;
     const auto* held = held_targets_.find(assigned.held_by);
     if (held != nullptr && !held->retry.may(mono)) {
       wait = std::min(wait, std::chrono::ceil<milliseconds>(held->retry.at() - mono));
-    } else if (const auto due = assigned.partition.next_due()) {
+    } else if (const auto due = assigned.open ? assigned.partition.next_due(*assigned.open)
+                                              : assigned.partition.next_due()) {
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
     }
   }
+  if (flights_.has_begun()) wait = std::max(wait, until(begun_at_ + send_together, mono));
+  if (flights_.is_under_way()) wait = std::min(wait, send_together);
+  if (has_open()) wait = std::min(wait, until(open_since_ + options_.ahead, mono));
   if (!orders_.empty()) wait = std::min(wait, look_at_orders);
   if (!progress_.may_transact(mono))
     wait = std::max(
@@ -378,11 +398,43 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
 
 // All that was fetched by `at` is here.
 void Member::work(WallTime now, WallTime at) {
-  Transaction transaction;
-  std::vector<PartitionWork> works;
+  if (!follow_sends()) return;
+  const bool is_ahead = may_run_ahead();
+  if (!is_ahead && (has_open() || flights_.has_begun())) return close_open();
+  Round round = plan(now, at, is_ahead);
+  if (!round.works.empty() && is_ahead) {
+    if (!run_ahead(round.works)) return;
+    const MonoTime mono = clock_.mono();
+    if (open_since_ == MonoTime{}) open_since_ = mono;
+    if (!round.must_close && mono - open_since_ < options_.ahead) return;
+  }
+  if (round.works.empty()) {
+    confirm();
+  } else {
+    close(round.works, is_ahead);
+  }
+  // What has cut it short is not for a round that runs ahead.
+  went_well_ = went_well_ && !round.is_cut_short;
+}
+
+// The bound of a transaction, without what is open.
+Limits Member::limits_left() const {
   Limits left = options_.limits;
   if (is_careful_) left.arrivals = std::min(left.arrivals, careful_records);
   if (is_careful_ || sends_carefully_) left.deliveries = std::min(left.deliveries, careful_records);
+  for (const auto& [source, assigned] : assignment_) {
+    if (!assigned.open) continue;
+    left.bytes -= std::min(left.bytes, assigned.open->bytes);
+    left.arrivals -= std::min(left.arrivals, assigned.open->taken);
+    left.deliveries -= std::min<std::size_t>(left.deliveries, assigned.open->counts.delivered);
+  }
+  return left;
+}
+
+// Adds to the open work of each partition what it has to do now.
+Member::Round Member::plan(WallTime now, WallTime at, bool is_ahead) {
+  Round round;
+  Limits left = limits_left();
   std::size_t pending_bytes = 0;
   for (const auto& [source, assigned] : assignment_)
     pending_bytes += assigned.partition.pending().bytes();
@@ -396,6 +448,7 @@ void Member::work(WallTime now, WallTime at) {
     const std::size_t own = assigned.partition.pending().bytes();
     Limits limits = left;
     limits.held_targets = &held;
+    if (is_ahead) limits.prepared_targets = &prepared_targets_;
     limits.pending_bytes = has_room && options_.limits.pending_bytes > pending_bytes
                                ? own + (options_.limits.pending_bytes - pending_bytes)
                                : 0;
@@ -409,54 +462,175 @@ void Member::work(WallTime now, WallTime at) {
     if (assigned.may_deliver()) asked = orders_.ready_for(assigned, status_.is_full);
     std::vector<const Order*> orders;
     for (const WaitingOrder* waiting : asked) orders.push_back(&waiting->ordered.order);
-    Work each = assigned.partition.plan(now, assigned.may_deliver(), limits, orders);
+    Work& each = assigned.open ? *assigned.open : assigned.open.emplace();
+    const std::size_t bytes = each.bytes, taken = each.taken;
+    const std::uint64_t delivered = each.counts.delivered;
+    assigned.partition.extend(each, now, assigned.may_deliver(), limits, orders);
     note_held(assigned, each.held_by);
     if (each.is_cut_short) cut_short.insert(&assigned);
-    is_full = is_full || (each.taken == 0 && assigned.partition.arrived() > 0 &&
+    is_full = is_full || (each.taken == taken && assigned.partition.arrived() > taken &&
                           left.arrivals > 0 && left.bytes > 0);
     if (each.empty()) {
       // What has failed is not wanted any more, unless the others have left no room for it.
       if (!each.is_cut_short) end_rest(assigned);
+      assigned.open.reset();
       continue;
     }
     asked.resize(each.answers.size());
-    left.bytes -= std::min(left.bytes, each.bytes);
-    left.arrivals -= std::min(left.arrivals, each.taken);
-    left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered);
-    transaction.offsets.push_back({assigned.partition.source(), each.next});
-    std::ranges::move(each.records, std::back_inserter(transaction.records));
-    each.records.clear();
-    works.push_back({&assigned, std::move(each), std::move(asked)});
+    left.bytes -= std::min(left.bytes, each.bytes - bytes);
+    left.arrivals -= std::min(left.arrivals, each.taken - taken);
+    left.deliveries -= std::min<std::size_t>(left.deliveries, each.counts.delivered - delivered);
+    round.must_close = round.must_close || assigned.stage != Stage::owned;
+    round.works.push_back({&assigned, std::move(asked)});
   }
-  if (is_full != status_.is_full) {
-    const std::lock_guard lock(mutex_);
-    status_.is_full = is_full;
-    if (is_full)
-      log_error("relay",
-                "pending records take {} bytes, and the disk of --data is nearly full: no more are "
-                "taken in until there is room",
-                pending_bytes);
-  }
-  if (works.empty()) return confirm();
+  note_full(is_full, pending_bytes);
+  round.is_cut_short = !cut_short.empty();
+  round.must_close = round.must_close || round.is_cut_short || is_full;
   // Also when the transaction fails: a record that Kafka refuses must not keep the turn.
-  pass_turn(turn, cut_short);
-  if (!prepare_targets(transaction.records)) return;
+  if (!round.works.empty()) pass_turn(turn, cut_short);
+  return round;
+}
+
+void Member::note_full(bool is_full, std::size_t pending_bytes) {
+  if (is_full == status_.is_full) return;
+  const std::lock_guard lock(mutex_);
+  status_.is_full = is_full;
+  if (is_full)
+    log_error("relay",
+              "pending records take {} bytes, and the disk of --data is nearly full: no more are "
+              "taken in until there is room",
+              pending_bytes);
+}
+
+// Commits the works, whose records are sent first if it is not in the transaction.  `was_ahead`:
+// what they deliver is under way or confirmed, and they deliver nothing else.
+void Member::close(std::vector<PartitionWork>& works, bool was_ahead) {
   TransactionResult sent;
+  if (!end_sends(sent) || works.empty()) return drop_open();
+  Transaction transaction;
+  for (auto& [assigned, asked] : works) {
+    Work& work = *assigned->open;
+    transaction.offsets.push_back({assigned->partition.source(), work.next});
+    // A copy, if the transaction may have to be tried again.
+    if (was_ahead) {
+      std::ranges::copy(work.records, std::back_inserter(transaction.records));
+    } else {
+      std::ranges::move(std::exchange(work.records, {}), std::back_inserter(transaction.records));
+    }
+    assigned->partition.add_rows(work, transaction.records);
+  }
+  if (!prepare_targets(transaction.records)) return drop_open();
   std::vector<ProducerRecord> targets;  // That are sent already.
-  if (options_.delivery == Delivery::at_least_once &&
+  if (options_.delivery == Delivery::at_least_once && !was_ahead &&
       !send_first(transaction, works, targets, sent))
-    return;
+    return drop_open();
   auto done = questions_.transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
-  for (auto& each : works) WaitingOrders::tell(each.asked, each.work.answers, done);
+  for (auto& [assigned, asked] : works) WaitingOrders::tell(asked, assigned->open->answers, done);
   is_careful_ = done.is_careful || (is_careful_ && done.outcome != Outcome::committed);
-  if (done.outcome != Outcome::committed) return failed(done, transaction.records);
+  went_well_ = done.outcome == Outcome::committed;
+  if (!went_well_) {
+    failed(done, transaction.records);
+    const bool may_be_repeated = done.outcome == Outcome::aborted && !done.is_of_some() &&
+                                 done.silent_sources.empty() && !done.is_careful;
+    if (!was_ahead || !may_be_repeated) drop_open();
+    return;
+  }
   if (!held_targets_.empty()) {
     const std::lock_guard lock(mutex_);
     for (const auto* records : {&transaction.records, &targets})
       for (const auto& record : *records) held_targets_.taken(record.topic);
   }
   committed(works, done);
+}
+
+// --- At least once: ahead of the transaction.
+
+bool Member::has_open() const {
+  return std::ranges::any_of(assignment_,
+                             [](const auto& each) { return each.second.open.has_value(); });
+}
+
+// Nothing unusual is to be done.
+bool Member::may_run_ahead() const {
+  return options_.delivery == Delivery::at_least_once && went_well_ && is_confirmed_ &&
+         !is_careful_ && !sends_carefully_ && !status_.is_full && orders_.empty() &&
+         held_targets_.empty();
+}
+
+// False: some record is not there, so all that is open is planned anew.
+bool Member::follow_sends() {
+  if (!flights_.has_begun()) return true;
+  const Sending sending = cluster_.sending();
+  note_delivered(flights_.confirmed(sending.confirmed));
+  if (!sending.has_failed) return true;
+  TransactionResult sent;
+  // It has failed, though all of it may be there now.
+  static_cast<void>(end_sends(sent));
+  drop_open();
+  return false;
+}
+
+// Begins to send what the works deliver; false: it cannot be.
+bool Member::run_ahead(const std::vector<PartitionWork>& works) {
+  std::vector<ProducerRecord> targets;
+  std::vector<WallTime> due;
+  for (const auto& [assigned, asked] : works) {
+    Work& work = *assigned->open;
+    const auto ready = std::ranges::stable_partition(work.records, [](const auto& record) {
+      return record.kind != ProducerRecord::Kind::target;
+    });
+    for (const auto& record : ready) assigned->partition.note_sent(record.offset);
+    targets.insert(targets.end(), std::make_move_iterator(ready.begin()),
+                   std::make_move_iterator(ready.end()));
+    work.records.erase(ready.begin(), ready.end());
+    due.insert(due.end(), work.delivered_due.begin(), work.delivered_due.end());
+    work.delivered_due.clear();
+  }
+  if (targets.empty()) return true;
+  const std::size_t count = targets.size();
+  if (const auto begun = questions_.begin_send(std::move(targets)); !begun) {
+    TransactionResult sent;
+    if (end_sends(sent)) stall(begun.error().message);
+    drop_open();
+    return false;
+  }
+  flights_.begun(count, std::move(due));
+  begun_at_ = clock_.mono();
+  return true;
+}
+
+// Waits for all that is under way; false: some of it is not there.
+bool Member::end_sends(TransactionResult& sent) {
+  if (!flights_.has_begun()) return true;
+  auto [done, records] = questions_.end_send();
+  sends_carefully_ = done.is_careful;
+  if (done.outcome == Outcome::committed) {
+    note_delivered(flights_.confirmed(flights_.begun()));
+    flights_.ended();
+    sent = std::move(done);
+    return true;
+  }
+  flights_.ended();
+  failed(done, records);
+  return false;
+}
+
+void Member::close_open() {
+  std::vector<PartitionWork> works;
+  for (auto& [source, assigned] : assignment_)
+    if (assigned.open) works.push_back({&assigned, {}});
+  close(works, true);
+}
+
+void Member::drop_open() {
+  for (auto& [source, assigned] : assignment_) assigned.open.reset();
+  open_since_ = {};
+  went_well_ = false;
+}
+
+void Member::finish() {
+  if (!needs_renewal_ && (has_open() || flights_.has_begun())) close_open();
 }
 
 // Without room only deliveries made some, so they did not wait for what is in the source.
@@ -494,24 +668,32 @@ Result<> Member::commit(const Transaction& transaction) {
 }
 
 void Member::committed(std::vector<PartitionWork>& works, const TransactionResult& done) {
-  const WallTime committed = clock_.wall();
-  const MonoTime mono = clock_.mono();
   is_confirmed_ = true;
+  for (const auto& [assigned, asked] : works) note_delivered(assigned->open->delivered_due);
+  open_since_ = {};
   const std::lock_guard lock(mutex_);
   progress_.made();
   ++status_.transactions;
-  for (auto& [assigned, each, asked] : works) {
-    status_.counts.add(each.counts);
-    for (const auto due : each.delivered_due) {
-      if (due > committed) ++status_.early;
-      lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (committed - due).count())),
-               mono);
-    }
+  for (auto& [assigned, asked] : works) {
+    status_.counts.add(assigned->open->counts);
     const auto rows_end = done.rows_end.find(assigned->partition.source());
     if (rows_end != done.rows_end.end()) assigned->was_silent = false;
     if (!assigned->was_silent) assigned->end_rest();
-    assigned->partition.apply(std::move(each),
+    assigned->partition.apply(std::move(*assigned->open),
                               rows_end == done.rows_end.end() ? -1 : rows_end->second);
+    assigned->open.reset();
+  }
+}
+
+// Records that were due at these times are seen by consumers now.
+void Member::note_delivered(const std::vector<WallTime>& due) {
+  if (due.empty()) return;
+  const WallTime now = clock_.wall();
+  const MonoTime mono = clock_.mono();
+  const std::lock_guard lock(mutex_);
+  for (const auto each : due) {
+    if (each > now) ++status_.early;
+    lag_.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, (now - each).count())), mono);
   }
 }
 
@@ -564,7 +746,10 @@ bool Member::send_first(Transaction& transaction, const std::vector<PartitionWor
   // Nothing fences what is sent: a member that stood still first asks whether it is in the group.
   if (!is_confirmed_) confirm();
   if (!is_confirmed_) return false;
-  for (const auto& each : works) WaitingOrders::note_sent(each.asked, each.work.answers);
+  for (const auto& [assigned, asked] : works)
+    WaitingOrders::note_sent(asked, assigned->open->answers);
+  for (const auto& record : targets)
+    assignment_.at(record.source).partition.note_sent(record.offset);
   sent = questions_.send(targets);
   sends_carefully_ = sent.is_careful || (sends_carefully_ && sent.outcome != Outcome::committed);
   if (sent.outcome == Outcome::committed) return true;
@@ -584,12 +769,14 @@ void Member::failed(const TransactionResult& done, const std::vector<ProducerRec
     const ProducerRecord& record = records.at(index);
     const std::string why = fmt::format("{} refuses it: {}", record.topic, reason);
     const bool is_invalid = record.kind == ProducerRecord::Kind::invalid;
+    // What was sent ahead may be of a partition that the group has taken since.
+    const auto assigned = assignment_.find(record.source);
+    if (assigned == assignment_.end()) continue;
     const std::lock_guard lock(mutex_);
-    Partition& partition = assignment_.at(record.source).partition;
     if (is_invalid) {
-      partition.refuse_invalid(record.offset, why);
+      assigned->second.partition.refuse_invalid(record.offset, why);
     } else {
-      partition.refuse(record.offset, why);
+      assigned->second.partition.refuse(record.offset, why);
     }
   }
   for (const auto& topic : done.silent_targets) {
@@ -629,6 +816,7 @@ void Member::rest(const Source& source, const std::string& why) {
   if (assigned.rests.empty()) assigned.rests_since = mono;
   if (assigned.rests != why) log_error("relay", "{} waits: {}", source.text(), why);
   assigned.rests = why;
+  assigned.open.reset();
   assigned.rest.failed(mono, options_.silent_retry, options_.longest_silent_retry);
 }
 

@@ -26,6 +26,15 @@
 // step() polls once, then does at most one transaction for all partitions that have something to
 // do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
 //
+// At least once, a step that meets nothing unusual runs ahead of the transaction instead.  The Work
+// of each partition stays open and grows with each step, what it delivers is begun to be sent at
+// once, and after MemberOptions::ahead all of it is closed:
+//
+//   plan --> extend, begin_send --> extend, begin_send --> ... --> end_send --> transact --> apply
+//     '-- unusual: an order waits, a target is held or new, a bound is reached, the store is full,
+//         something has failed or this thread stood still: what is open is closed first, and a
+//         round does one thing after the other, until one of them has gone well
+//
 // Invariants
 //   - Nothing of a partition is kept when the group takes it: poll() says so before the next
 //     transaction.
@@ -33,6 +42,9 @@
 //     by rows that are read as committed.  When an outcome is not known the producers are made
 //     anew, which settles it, and all partitions are taken over again, by the rows behind the
 //     store's.
+//   - What is open is closed when all that was sent of it is confirmed.  If some of that is not
+//     there, all that is open is planned anew and sent again, in its order.  If the transaction
+//     alone is aborted, it alone is tried again.
 //   - What is due is so by the wall clock at the moment of the plan, without jumps that may be
 //     mistakes (believed_clock.h).  When it was set back, each source is read to its end before its
 //     records are delivered: the moments that were noted say nothing any more.
@@ -73,6 +85,7 @@
 #include "relay/assignment.h"
 #include "relay/believed_clock.h"
 #include "relay/cluster.h"
+#include "relay/flights.h"
 #include "relay/held_targets.h"
 #include "relay/intake.h"
 #include "relay/member_options.h"
@@ -94,6 +107,9 @@ class Member {
 
   // Waits at most `longest` for something to do.  Throws storage::RowsFailed: it is the last step.
   void step(std::chrono::milliseconds longest);
+  // Behind the last step: commits what was sent ahead, so that the next owner does not send it
+  // again.  Throws as step() does.
+  void finish();
 
   // --- Any thread.
 
@@ -123,9 +139,14 @@ class Member {
  private:
   using WaitingOrder = WaitingOrders::WaitingOrder;
   struct PartitionWork {
-    AssignedPartition* assigned;
-    Work work;
+    AssignedPartition* assigned;       // Its open work.
     std::vector<WaitingOrder*> asked;  // The orders that the work answers.
+  };
+  // What a step has planned.
+  struct Round {
+    std::vector<PartitionWork> works;
+    bool is_cut_short = false;
+    bool must_close = false;
   };
 
   std::pair<std::string, MonoTime> what_holds(const AssignedPartition& assigned) const;
@@ -146,6 +167,18 @@ class Member {
   Result<> commit(const Transaction& transaction);
   void committed(std::vector<PartitionWork>& works, const TransactionResult& done);
   void work(WallTime now, WallTime at);
+  Round plan(WallTime now, WallTime at, bool is_ahead);
+  Limits limits_left() const;
+  bool may_run_ahead() const;
+  bool has_open() const;
+  bool follow_sends();
+  bool run_ahead(const std::vector<PartitionWork>& works);
+  bool end_sends(TransactionResult& sent);
+  void close(std::vector<PartitionWork>& works, bool was_ahead);
+  void close_open();
+  void drop_open();
+  void note_full(bool is_full, std::size_t pending_bytes);
+  void note_delivered(const std::vector<WallTime>& due);
   void read_unread(AssignedPartition& assigned);
   bool prepare_targets(const std::vector<ProducerRecord>& records);
   void note_held(AssignedPartition& assigned, const std::string& target);
@@ -172,6 +205,10 @@ class Member {
   // A transaction, or a send outside one, had a refusal whose record is not known: the next take
   // few records.
   bool is_careful_ = false, sends_carefully_ = false;
+  // At least once.
+  Flights flights_;
+  bool went_well_ = false;              // The last transaction, and it had room for all.
+  MonoTime open_since_{}, begun_at_{};  // The open works; the last begin_send().
   Source first_in_turn_{};
   bool was_late_ = false;                // The last step had no time for a transaction.
   MonoTime tended_at_{}, flushed_at_{};  // The store.

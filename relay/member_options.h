@@ -27,6 +27,9 @@ struct MemberOptions {
   // Behind a pause, or a full queue, nothing may be fetched from a source for so long
   // (longest_first_fetch()).
   std::chrono::milliseconds first_fetch{1'300};
+  // At least once: for so long records are sent ahead of the transaction that forgets them.  A
+  // member that dies meanwhile has them sent again.
+  std::chrono::milliseconds ahead{100};
   std::size_t waiting_orders = 10'000;
   // The ids of delivered records, of all partitions together: each has an equal share.
   std::size_t delivered_ids = 100'000;

@@ -44,7 +44,8 @@ struct MemberStatus {
   std::size_t pending_bytes = 0, standby_bytes = 0;
   bool is_full = false;  // No room for more pending records.
   Counts counts;
-  Distribution lag;  // From the due time to the commit.
+  // From the due time to the commit; at least once, to when the target's record is confirmed.
+  Distribution lag;
 
   std::size_t pending() const;
   std::optional<WallTime> next_due() const;

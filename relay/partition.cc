@@ -1,6 +1,7 @@
 #include "relay/partition.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -72,9 +73,9 @@ void Counts::add(const Counts& more) {
 // A plan while it is made: what is pending is what was, with the changes.
 struct Partition::PlanState {
   WallTime now;
-  Work work;
-  const std::set<std::string>* held_targets = nullptr;
-  std::map<std::string, std::optional<Offset>> ids{};  // The ids of the changes.
+  Work& work;
+  std::map<std::string, std::optional<Offset>>& ids;  // The work's.
+  const Limits& limits;
 
   bool delivers(const std::string& id) const {
     return std::ranges::find(work.delivered_ids, id) != work.delivered_ids.end();
@@ -170,6 +171,7 @@ void Partition::begin(Offset next, WallTime now) {
   std::erase_if(refused_, [&](const auto& each) {
     return each.first < next && !pending_.contains(each.first);
   });
+  std::erase_if(sent_, [&](Offset each) { return each < next && !pending_.contains(each); });
 }
 
 // A small record takes most of its memory for other things than its body.
@@ -188,6 +190,15 @@ std::optional<WallTime> Partition::next_due() const {
   return pending_.first()->first;
 }
 
+std::optional<WallTime> Partition::next_due(const Work& open) const {
+  const auto& first = open.is_walked ? open.unwalked : pending_.first();
+  std::optional<WallTime> next;
+  if (first) next = first->first;
+  for (const auto& [offset, change] : open.changes)
+    if (change.record && (!next || change.record->due < *next)) next = change.record->due;
+  return next;
+}
+
 void Partition::refuse(Offset offset, std::string reason) {
   refused_[offset] = {std::move(reason)};
 }
@@ -204,19 +215,35 @@ void Partition::refuse_invalid(Offset offset, std::string reason) {
 
 Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
                      std::span<const Order* const> orders) const {
-  PlanState planning{now, {}, limits.held_targets};
-  Work& work = planning.work;
+  Work work;
+  extend(work, now, may_deliver, limits, orders);
+  std::vector<ProducerRecord> rows;
+  add_rows(work, rows);
+  std::ranges::move(rows, std::back_inserter(work.records));
+  return work;
+}
+
+void Partition::extend(Work& work, WallTime now, bool may_deliver, Limits limits,
+                       std::span<const Order* const> orders) const {
+  // From here on they are those of the whole work.
+  limits.arrivals += work.taken;
+  limits.bytes += work.bytes;
+  PlanState planning{now, work, work.ids, limits};
   work.now = now;
-  work.next = next_;
-  for (const auto& [record, came_after] : arrived_) {
+  work.earliest = std::min(work.earliest, now);
+  work.is_cut_short = false;
+  work.held_by.clear();
+  if (work.next < 0) work.next = next_;
+  while (work.taken < arrived_.size()) {
     // The source keeps what the store has no room for.
-    if (pending_.bytes() + planning.work.bytes >= limits.pending_bytes) break;
+    if (pending_.bytes() + work.bytes >= limits.pending_bytes) break;
     work.is_cut_short = work.taken >= limits.arrivals || work.bytes >= limits.bytes;
     if (work.is_cut_short) break;
+    const SourceRecord& record = arrived_[work.taken].record;
     take(record, planning);
     ++work.taken;
     work.next = record.offset + 1;
-    planning.work.bytes += record.body.size();
+    work.bytes += record.body.size();
   }
   work.counts.taken = work.taken;
   const WallTime last = last_due(planning, limits);
@@ -229,8 +256,6 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
     obey(*order, planning);
   }
   if (may_deliver) deliver_due(last, planning, limits);
-  add_rows(work);
-  return std::move(planning.work);
 }
 
 std::expected<std::string, std::string> Partition::target_of(
@@ -355,6 +380,7 @@ void Partition::obey(const Order& order, PlanState& planning) const {
       changed != planning.work.changes.end() ? *changed->second.record : *pending_.find(*offset);
   if (order.kind != Order::Kind::cancel) {
     answer.told = move(*offset, record, order, planning, answer.from);
+    if (order.kind == Order::Kind::move && answer.told) doubt_if_sent(*offset, answer.told);
     return;
   }
   planning.work.changes[*offset].record.reset();
@@ -362,6 +388,14 @@ void Partition::obey(const Order& order, PlanState& planning) const {
   planning.work.bytes += tombstone_bytes;
   ++planning.work.counts.cancelled;
   answer.told->outcome = ControlOutcome::done;
+  doubt_if_sent(*offset, answer.told);
+}
+
+void Partition::doubt_if_sent(Offset offset, OrderResult& told) const {
+  if (sent_.contains(offset))
+    told = fail(Errc::io,
+                "the record was sent to its target before, and may have arrived there; "
+                "it is not known whether it was done");
 }
 
 OrderResult Partition::move(Offset offset, const PendingRecord& record, const Order& order,
@@ -451,26 +485,29 @@ WallTime Partition::last_due(const PlanState& planning, const Limits& limits) co
 }
 
 void Partition::deliver_due(WallTime last, PlanState& planning, const Limits& limits) const {
+  Work& work = planning.work;
   std::vector<std::pair<WallTime, Offset>> due;
   // The records that are pending already, as they are walked through.
   std::vector<PendingRecord> records;
-  std::size_t bytes = planning.work.bytes;
+  std::size_t bytes = work.bytes;
   // Where the walk ended before all that is due: nothing behind it may leave before it.
   std::optional<std::pair<WallTime, Offset>> stopped;
-  if (pending_.first() && pending_.first()->first <= last) {
-    for (auto at = pending_.walk(*pending_.first()); at.valid(); at.next()) {
+  // From where the last walk of this work has ended.
+  auto unwalked = work.is_walked ? work.unwalked : pending_.first();
+  if (unwalked && unwalked->first <= last) {
+    auto at = pending_.walk(*unwalked);
+    for (; at.valid(); at.next()) {
       const auto place = at.place();
       if (place.first > last) break;
       // Arrivals may have used the bound up, and deliveries must not starve behind them.
       if (due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) {
-        planning.work.is_cut_short = true;
+        work.is_cut_short = true;
         stopped = place;
         break;
       }
-      if (planning.work.changes.contains(place.second)) continue;
+      if (work.changes.contains(place.second)) continue;
       PendingRecord record = at.record();
-      if (is_held(place.second, record, planning)) {
-        planning.work.held_by = record.target;
+      if (stops_at(place.second, record, planning)) {
         stopped = place;
         break;
       }
@@ -478,44 +515,65 @@ void Partition::deliver_due(WallTime last, PlanState& planning, const Limits& li
       bytes += record.bytes();
       records.push_back(std::move(record));
     }
+    unwalked = at.valid() ? std::optional(at.place()) : std::nullopt;
   }
   // As it is now it has the places of `records`, by which they are found below.
   const std::vector<std::pair<WallTime, Offset>> pending = due;
-  for (const auto& [offset, change] : planning.work.changes) {
+  for (const auto& [offset, change] : work.changes) {
     if (!change.record || change.record->due > last) continue;
     const std::pair place(change.record->due, offset);
     if (!stopped || place < *stopped) due.push_back(place);
   }
   std::ranges::sort(due);
+  bool is_whole = true;  // All that was walked through is among the changes.
   if (due.size() > limits.deliveries) {
-    planning.work.is_cut_short = true;
+    work.is_cut_short = true;
+    is_whole = false;
     due.resize(limits.deliveries);
   }
   for (const auto& [time, offset] : due) {
-    if (planning.work.bytes >= 2 * limits.bytes) {
-      planning.work.is_cut_short = true;
+    if (work.bytes >= 2 * limits.bytes) {
+      work.is_cut_short = true;
+      is_whole = false;
       break;
     }
-    const auto changed = planning.work.changes.find(offset);
+    const auto changed = work.changes.find(offset);
     const auto at = std::ranges::lower_bound(pending, std::pair(time, offset));
     // A copy: the change is overwritten with what becomes of the record.
     const PendingRecord record =
-        changed != planning.work.changes.end()
+        changed != work.changes.end()
             ? *changed->second.record
             : std::move(records[static_cast<std::size_t>(at - pending.begin())]);
-    if (is_held(offset, record, planning)) {
-      planning.work.held_by = record.target;
+    if (stops_at(offset, record, planning)) {
+      is_whole = false;
       break;
     }
     deliver(offset, record, planning);
   }
+  if (!is_whole) return;
+  work.is_walked = true;
+  work.unwalked = unwalked;
 }
 
 // Its target takes nothing now.  One that goes to NAME.invalid does not need its target.
 bool Partition::is_held(Offset offset, const PendingRecord& record,
                         const PlanState& planning) const {
-  return planning.held_targets != nullptr && planning.held_targets->contains(record.target) &&
-         !refused_.contains(offset);
+  const auto* held = planning.limits.held_targets;
+  return held != nullptr && held->contains(record.target) && !refused_.contains(offset);
+}
+
+// The record, and all that is due behind it, does not leave with this work, which says why.
+bool Partition::stops_at(Offset offset, const PendingRecord& record, PlanState& planning) const {
+  if (is_held(offset, record, planning)) {
+    planning.work.held_by = record.target;
+    return true;
+  }
+  const auto* prepared = planning.limits.prepared_targets;
+  if (prepared == nullptr || refused_.contains(offset) ||
+      prepared->contains(std::pair(record.target, source_)))
+    return false;
+  planning.work.is_cut_short = true;
+  return true;
 }
 
 void Partition::deliver(Offset offset, const PendingRecord& record, PlanState& planning) const {
@@ -577,7 +635,7 @@ void Partition::deliver(Offset offset, const PendingRecord& record, PlanState& p
 }
 
 // A record that came and went in one work needs no row.
-void Partition::add_rows(Work& work) const {
+void Partition::add_rows(Work& work, std::vector<ProducerRecord>& rows) const {
   for (auto change = work.changes.begin(); change != work.changes.end();) {
     const auto& [offset, now] = *change;
     if (!now.record && !pending_.contains(offset)) {
@@ -594,7 +652,7 @@ void Partition::add_rows(Work& work) const {
                        .source = source_,
                        .offset = offset};
     if (now.record) row.value = encode_row(*now.record);
-    work.records.push_back(std::move(row));
+    rows.push_back(std::move(row));
     ++change;
   }
 }
@@ -602,15 +660,17 @@ void Partition::add_rows(Work& work) const {
 void Partition::apply(Work&& work, Offset rows_end) {
   for (std::size_t i = 0; i < work.taken; ++i) {
     refused_.erase(arrived_.front().record.offset);
+    sent_.erase(arrived_.front().record.offset);
     arrived_bytes_ -= arrived_.front().bytes();
     arrived_.pop_front();
   }
   // Offsets that were set back may come again while their old rows are there.
   const Offset first_new = pending_.unused_from(next_);
   next_ = work.next;
-  running_since_ = std::min(running_since_, work.now);
+  running_since_ = std::min(running_since_, work.earliest);
   for (auto& [offset, change] : work.changes) {
     refused_.erase(offset);
+    sent_.erase(offset);
     // Removed first, because a new record may have its id.
     if (!change.record) pending_.erase(offset);
   }

@@ -8,6 +8,9 @@
 //                                                                            next plan() is made
 //                                                                            anew
 //
+// At least once a Work may grow first: extend() adds to it what has come and what has become due
+// since, and add_rows() closes it.  plan() is both at once.
+//
 // A Work is what changes and what is sent:
 //
 //   arrives                              row of it    sent
@@ -31,6 +34,9 @@
 //     next Work, only what was due before the first of them came is delivered: a cancellation among
 //     them came later.
 //   - plan() delivers nothing without `may_deliver`: what is due then gets a row.
+//   - What a Work holds already is not planned again when it grows: a record that it delivers is
+//     sent once, and an order that comes later finds it gone.
+//   - No order is told that it has cancelled or moved a record that may be at its target.
 //   - Orders come after what has arrived and before what is due.  Orders for which the bound of a
 //     transaction has no room are left for the next Work.
 //   - A target that takes nothing now holds what is due behind a record for it, and nothing else.
@@ -45,6 +51,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -97,6 +104,9 @@ struct Limits {
   // These targets take nothing now; null means that there are none.  Records that are due behind a
   // record for one of them wait with it.
   const std::set<std::string>* held_targets = nullptr;
+  // A record for another target, or from another source, cuts the Work short; null: any is
+  // delivered.
+  const std::set<std::pair<std::string, Source>>* prepared_targets = nullptr;
 };
 
 struct Change {
@@ -127,8 +137,15 @@ struct Work {
   std::string held_by;        // The held target that what is due waits for; empty: none.
   bool is_cut_short = false;  // The bound of the transaction has left something for the next one.
   WallTime now{};
+  // The least `now` of its plans, of those behind the last jump of the clock.
+  WallTime earliest = WallTime::max();
   Counts counts;
   std::size_t bytes = 0;  // The part of the bound that is used.
+  // The ids of the changes; empty: nobody has it any more.
+  std::map<std::string, std::optional<Offset>> ids;
+  // All that is pending before `unwalked` is among the changes; empty: all of it.
+  bool is_walked = false;
+  std::optional<PendingRecords::Place> unwalked;
 
   // Answers too are given under the fence of a transaction.
   bool empty() const { return taken == 0 && records.empty() && changes.empty() && answers.empty(); }
@@ -163,6 +180,12 @@ class Partition {
   // Orders are given only where `may_deliver`.
   Work plan(WallTime now, bool may_deliver, const Limits& limits,
             std::span<const Order* const> orders = {}) const;
+  // What is to be done besides what the Work holds, made since the last apply() and without rows.
+  // The records that it adds are behind those that are there.  `limits` are those of this part.
+  void extend(Work& work, WallTime now, bool may_deliver, Limits limits,
+              std::span<const Order* const> orders = {}) const;
+  // The rows and tombstones of its changes, to `rows`.
+  void add_rows(Work& work, std::vector<ProducerRecord>& rows) const;
   // The rows of the work are in the state topic, and it ends at `rows_end`; -1: this is not known.
   void apply(Work&& work, Offset rows_end = -1);
   // The clock has jumped ahead to `now`: runs of recurring records that were due before it were
@@ -175,6 +198,10 @@ class Partition {
   // Nor does NAME.invalid take it: the next plan sends only the error there, and when that is
   // refused too, nothing.
   void refuse_invalid(Offset offset, std::string reason);
+
+  // The record is sent ahead of the transaction that forgets it.  If that fails, nobody knows
+  // whether it has arrived, and no order is told that it was cancelled or moved.
+  void note_sent(Offset offset) { sent_.insert(offset); }
 
   // No more ids of delivered records than `max` are kept.
   void limit_delivered(std::size_t max) { delivered_.limit(max); }
@@ -193,6 +220,8 @@ class Partition {
   // The memory of what has arrived.
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   std::optional<WallTime> next_due() const;
+  // Of what the Work does not deliver.
+  std::optional<WallTime> next_due(const Work& open) const;
 
  private:
   struct PlanState;
@@ -212,16 +241,17 @@ class Partition {
   void take(const SourceRecord& source, PlanState& planning) const;
   void take_id(const std::string& id, PlanState& planning, std::uint64_t& count) const;
   void obey(const Order& order, PlanState& planning) const;
+  void doubt_if_sent(Offset offset, OrderResult& told) const;
   OrderResult move(Offset offset, const PendingRecord& record, const Order& order,
                    PlanState& planning, Offset& delivered) const;
   bool is_held(Offset offset, const PendingRecord& record, const PlanState& planning) const;
+  bool stops_at(Offset offset, const PendingRecord& record, PlanState& planning) const;
   std::optional<Offset> offset_named(const std::string& name, const PlanState& planning) const;
   void make_invalid(const records::RecordView& record, WallTime timestamp, Offset offset,
                     std::string reason, PlanState& planning) const;
   WallTime last_due(const PlanState& planning, const Limits& limits) const;
   void deliver_due(WallTime last, PlanState& planning, const Limits& limits) const;
   void deliver(Offset offset, const PendingRecord& record, PlanState& planning) const;
-  void add_rows(Work& work) const;
   std::expected<std::string, std::string> target_of(const records::RecordView& record) const;
 
   const Source source_;
@@ -234,6 +264,7 @@ class Partition {
   // For missed runs of recurring records; earlier when the clock was set back since.
   WallTime running_since_{};
   std::map<Offset, Refusal> refused_;
+  std::set<Offset> sent_;  // Pending, and may be at their targets.
   DeliveredIds delivered_;
 };
 

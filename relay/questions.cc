@@ -53,6 +53,16 @@ TransactionResult Questions::send(std::span<const ProducerRecord> records) {
   return cluster_.send(records);
 }
 
+Result<> Questions::begin_send(std::vector<ProducerRecord> records) {
+  const QuestionScope asking(*this, "to take records");
+  return cluster_.begin_send(std::move(records));
+}
+
+SendResult Questions::end_send() {
+  const QuestionScope asking(*this, "to confirm records");
+  return cluster_.end_send();
+}
+
 Result<> Questions::prepare(std::span<const Source> sources) {
   const QuestionScope asking(*this, "for the topics of a source");
   return cluster_.prepare(sources);

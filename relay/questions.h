@@ -52,6 +52,8 @@ class Questions {
   Result<> renew();
   TransactionResult transact(const Transaction& transaction);
   TransactionResult send(std::span<const ProducerRecord> records);
+  Result<> begin_send(std::vector<ProducerRecord> records);
+  SendResult end_send();
   Result<> prepare(std::span<const Source> sources);
   Result<> prepare_target(const std::string& topic, const Source& source);
   Result<std::vector<CommittedOffset>> committed(std::span<const Source> sources);

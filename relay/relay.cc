@@ -150,6 +150,7 @@ Result<> Relay::run(Stop& stop, const std::function<void()>& ready,
       was_ready = true;
       ready();
     }
+    member_->finish();
   } catch (const storage::RowsFailed& failed) {
     // Emptied at the next start, which reads the rows from Kafka again.
     if (failed.is_damage()) storage::DiskRows::condemn(data_.path() + "/pending");

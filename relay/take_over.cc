@@ -26,7 +26,9 @@ constexpr milliseconds look_at_unfetched{100};
 // poll() waits for source records, and rows come through another queue, so it must not wait long.
 constexpr milliseconds look_at_rows{1};
 // A member that died may have left several partitions, and each of them finds its open transaction.
+// When it was done twice, it is not the member that holds the log, and it may be alive.
 constexpr milliseconds settle_again{5'000};
+constexpr milliseconds longest_settle_again{60'000};
 
 }  // namespace
 
@@ -53,6 +55,7 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
   assigned.is_taken_over = false;
   assigned.waits = assigned.bad_source;
   assigned.bad_row.clear();
+  assigned.open.reset();
 }
 
 void TakeOver::refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono) {
@@ -334,15 +337,18 @@ void TakeOver::free_log(AssignedPartition& assigned, MonoTime mono) {
   assigned.stage_since = mono;
   if (assigned.last_owner.empty() || assigned.last_owner == parts_.cluster.owner()) return;
   // Once for all partitions of that member.
-  auto& settled_at = settled_at_[assigned.last_owner];
-  if (settled_at != MonoTime{} && mono - settled_at < settle_again) return;
+  auto& settled = settled_[assigned.last_owner];
+  // A log that was stuck since would have used its turn.
+  if (mono - settled.at() > longest_settle_again) settled.reset();
+  if (!settled.may(mono)) return;
+  const bool is_first = settled.at() == MonoTime{};
   has_settled_ = true;
   log_info("relay", "{}: a transaction of {} is open; its producers are fenced",
            assigned.partition.source().text(), assigned.last_owner);
-  const auto settled = parts_.questions.settle(assigned.last_owner);
-  if (!settled) log_warn("relay", "{}: {}", assigned.last_owner, settled.error().message);
+  const auto done = parts_.questions.settle(assigned.last_owner);
+  if (!done) log_warn("relay", "{}: {}", assigned.last_owner, done.error().message);
   // That should have ended it.  Seen with a Kafka that was killed: it had lost the markers.
-  if (settled_at != MonoTime{}) {
+  if (!is_first) {
     const std::lock_guard lock(parts_.guard);
     assigned.waits = fmt::format(
         "{}: a transaction of {} stays open though its producers were fenced; see "
@@ -350,7 +356,7 @@ void TakeOver::free_log(AssignedPartition& assigned, MonoTime mono) {
         assigned.partition.source().text(), assigned.last_owner);
   }
   // From its end on: it may take so long that the next step would settle again, and only that.
-  settled_at = parts_.clock.mono();
+  settled.failed(parts_.clock.mono(), settle_again, longest_settle_again);
 }
 
 void TakeOver::read_to_end(AssignedPartition& assigned, MonoTime mono, bool is_full) {

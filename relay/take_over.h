@@ -22,7 +22,8 @@
 //   - A source that ends before what was committed of it is another one under its name, or has lost
 //     records: nothing is taken in, or new records would be left out.
 //   - A log that is stuck behind an open transaction is freed: the producers that are named with
-//     the last offset are fenced, those of one member once for all of its partitions.
+//     the last offset are fenced, those of one member once for all of its partitions; and if it
+//     stays stuck, more and more seldom, because that member may be alive.
 //   - Exactly once: an offset that is older than one that the store knows to be committed is not
 //     believed, and nothing is taken over meanwhile.  (Seen with Kafka 4.3.1: the coordinator of a
 //     node that was killed told offsets of half an hour before, until its next start.)
@@ -48,6 +49,7 @@
 #include "relay/member_options.h"
 #include "relay/progress.h"
 #include "relay/questions.h"
+#include "relay/retry.h"
 
 namespace tarry::relay {
 
@@ -110,10 +112,10 @@ class TakeOver {
   void find_failed(std::string why);
 
   const Parts parts_;
-  std::set<Source> prepared_;                   // Their topics are as they have to be.
-  bool has_settled_ = false;                    // In this step, a transaction of another member.
-  std::map<std::string, MonoTime> settled_at_;  // By owner; grows by one for each that died.
-  std::optional<Source> left_out_;  // The first that the last round had no time to ask about.
+  std::set<Source> prepared_;             // Their topics are as they have to be.
+  bool has_settled_ = false;              // In this step, a transaction of another member.
+  std::map<std::string, Retry> settled_;  // By owner; grows by one for each that died.
+  std::optional<Source> left_out_;        // The first that the last round had no time to ask about.
 };
 
 }  // namespace tarry::relay

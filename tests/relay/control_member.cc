@@ -124,6 +124,11 @@ class LamedCluster final : public Cluster {
   TransactionResult send(std::span<const ProducerRecord> records) override {
     return kafka_.send(records);
   }
+  Result<> begin_send(std::vector<ProducerRecord> records) override {
+    return kafka_.begin_send(std::move(records));
+  }
+  Sending sending() override { return kafka_.sending(); }
+  SendResult end_send() override { return kafka_.end_send(); }
   Result<> settle(const std::string& owner) override { return kafka_.settle(owner); }
   const std::string& owner() const override {
     return control_ == "no-fencing" ? options_.owner : kafka_.owner();

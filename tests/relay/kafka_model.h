@@ -42,6 +42,7 @@ struct Controls {
   bool memory_before_commit = false;  // An aborted transaction is taken for a committed one.
   bool rows_before_send = false;      // At least once: records go behind the transaction.
   bool sends_fail = false;            // The same: now and then Kafka takes a part of them alone.
+  bool sends_slowly = false;          // The same: what is under way is taken one by one.
   bool crowded = false;               // Polls leave records behind, and few may have arrived.
   bool says_complete = false;         // The same, and no poll says so.
 };
@@ -233,6 +234,7 @@ class ModelCluster : public Cluster {
   PollResult poll(std::chrono::milliseconds /*wait*/, const std::set<Source>& paused) override {
     PollResult polled;
     polled.disturbed = std::exchange(stood_still_, false);
+    go_on_sending();
     follow_group(polled);
     polled_at_ = kafka_.now;
     const bool is_crowded = kafka_.controls.crowded;
@@ -363,7 +365,7 @@ class ModelCluster : public Cluster {
   TransactionResult send(std::span<const ProducerRecord> records) override {
     TransactionResult done;
     if (kafka_.controls.rows_before_send) {
-      unsent_ = {records.begin(), records.end()};
+      unsent_.insert(unsent_.end(), records.begin(), records.end());
       return done;
     }
     if (kafka_.controls.sends_fail && chance_(10)) {
@@ -380,6 +382,37 @@ class ModelCluster : public Cluster {
     return done;
   }
 
+  // Kafka takes what is under way in its order, while the member does other things.
+  Result<> begin_send(std::vector<ProducerRecord> records) override {
+    if (generation_ < 0) return fail(Errc::io, "not in the group");
+    most_under_way = std::max(most_under_way, under_way_.size() - taken_);
+    for (auto& record : records) under_way_.push_back({std::move(record), polled_at_});
+    stand_still();
+    return {};
+  }
+  Sending sending() override {
+    go_on_sending();
+    return {taken_, send_failed_};
+  }
+  SendResult end_send() override {
+    stand_still();
+    go_on_sending();
+    if (kafka_.controls.rows_before_send) {
+      for (const auto& each : under_way_) unsent_.push_back(each.record);
+    } else if (!send_failed_) {
+      take_under_way(under_way_.size());
+    }
+    SendResult result;
+    if (send_failed_) result.done = lost(Outcome::aborted, "a part was taken");
+    for (auto& each : under_way_) result.records.push_back(std::move(each.record));
+    under_way_.clear();
+    taken_ = 0;
+    send_failed_ = false;
+    return result;
+  }
+  // The process has died: Kafka may have taken some of what it was sent.
+  void die() { go_on_sending(); }
+
   Result<> settle(const std::string& owner) override {
     for (int i = 0; i < 2; ++i) kafka_.init(owner + "-" + std::to_string(i));
     return {};
@@ -395,8 +428,30 @@ class ModelCluster : public Cluster {
   }
 
   std::map<Source, Offset> rows_from;  // Where the rows were begun last.
+  std::size_t most_under_way = 0;      // When others were begun.
 
  private:
+  struct Sent {
+    ProducerRecord record;
+    WallTime polled{};  // When it was begun.
+  };
+
+  void take_under_way(std::size_t end) {
+    for (; taken_ < end; ++taken_) {
+      const auto& [record, polled] = under_way_[taken_];
+      kafka_.append({record.topic, record.partition.value_or(0)}, record, -1, polled);
+    }
+  }
+  void go_on_sending() {
+    if (kafka_.controls.rows_before_send) return;
+    // Two looks of a member in three find nothing new.
+    if (kafka_.controls.sends_slowly && ++looks_ % 3 != 0) return;
+    const std::size_t most = kafka_.controls.sends_slowly ? taken_ + 1 : under_way_.size();
+    while (taken_ < std::min(most, under_way_.size()) && !send_failed_ && !chance_(30)) {
+      send_failed_ = kafka_.controls.sends_fail && chance_(3);
+      if (!send_failed_) take_under_way(taken_ + 1);
+    }
+  }
   static TransactionResult lost(Outcome outcome, std::string why) {
     TransactionResult done;
     done.outcome = outcome;
@@ -418,6 +473,8 @@ class ModelCluster : public Cluster {
 
   void follow_group(PollResult& polled) {
     const auto drop = [&](const Source& source) {
+      // It is waited for.
+      if (!send_failed_ && !kafka_.controls.rows_before_send) take_under_way(under_way_.size());
       polled.lost.push_back(source);
       positions_.erase(source);
       ends_.erase(source);
@@ -477,6 +534,10 @@ class ModelCluster : public Cluster {
   std::int64_t generation_ = -1;
   WallTime polled_at_{};
   std::vector<ProducerRecord> unsent_;
+  std::vector<Sent> under_way_;  // Since the last end_send().
+  std::size_t taken_ = 0;        // Kafka has so many of them.
+  bool send_failed_ = false;
+  std::size_t looks_ = 0;
   bool was_told_ = false;                              // It was told of an assignment.
   bool stood_still_ = false;                           // Since the last poll.
   std::map<Source, std::optional<Offset>> positions_;  // Empty: not begun.

@@ -59,6 +59,12 @@ class RefusingCluster final : public ModelCluster {
     auto all = ModelCluster::committed(sources);
     if (offsets_come_late)
       for (auto& each : *all) each.is_stable = each.is_open = false;
+    if (offsets_stay_open)
+      for (auto& each : *all) {
+        each.is_stable = false;
+        each.is_open = true;
+        each.owner = "g-last";
+      }
     if (old_offset)
       for (auto& each : *all) each.next = old_offset;
     return all;
@@ -117,6 +123,19 @@ class RefusingCluster final : public ModelCluster {
     }
     if (std::exchange(sends_carefully, false)) largest_careful = records.size();
     return ModelCluster::send(records);
+  }
+  Sending sending() override {
+    Sending sending = ModelCluster::sending();
+    sending.has_failed = sending.has_failed || under_way_fails;
+    return sending;
+  }
+  SendResult end_send() override {
+    SendResult result = ModelCluster::end_send();
+    if (std::exchange(under_way_fails, false)) {
+      result.done.outcome = Outcome::aborted;
+      result.done.error = "some are not there";
+    }
+    return result;
   }
   TransactionResult transact(const Transaction& transaction) override {
     kafka_.now += answer_takes;
@@ -206,6 +225,7 @@ class RefusingCluster final : public ModelCluster {
   std::function<void()> inside_transaction, behind_fetch;
   bool first_is_careful = false, is_careful = false;
   bool first_send_is_careful = false, sends_carefully = false;
+  bool under_way_fails = false;  // All of it is there, and nobody knows it.
   std::size_t largest_careful = 0, largest_bytes = 0;
   std::set<std::string> bad_sources, bad_targets, unready_targets, silent_targets, failing_topics;
   std::set<std::string> silent_rows;  // State topics.
@@ -219,6 +239,7 @@ class RefusingCluster final : public ModelCluster {
   bool rows_have_no_end = false;  // Yet, because there are so many.
   std::set<Source> rows_away;     // Their state partitions have no leader.
   Offset end_is_ahead_by = 0;
+  bool offsets_stay_open = false;     // Whoever is fenced.
   bool offsets_come_late = false;     // So that nobody knows whether they are stable.
   std::optional<Offset> earlier_end;  // Of o.delayed-0: it was made again, and has few records.
   std::optional<Offset> old_offset;   // The coordinator has the state of an earlier time.

@@ -248,6 +248,126 @@ TEST_CASE(
   CHECK(one.partition.arrived_bytes() == 0);
 }
 
+TEST_CASE("a work that grows sends each record once, in order, and has a row for what stays") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "30"}}, "b"));
+  one.commit(after(0));
+  Work work;
+  one.partition.extend(work, after(10), true, one.limits);
+  CHECK(summary(work) == "orders:a");
+  CHECK(one.partition.next_due(work) == after(30));
+  // One that is due before the next of those that are pending, and one that stays.
+  one.partition.arrive(source_record(2, {{"x-delay", "20"}}, "c"));
+  one.partition.arrive(source_record(3, {{"x-delay", "1h"}}, "d"));
+  one.partition.extend(work, after(15), true, one.limits);
+  CHECK(summary(work) == "orders:a");
+  CHECK(one.partition.next_due(work) == after(20));
+  one.partition.extend(work, after(30), true, one.limits);
+  one.partition.extend(work, after(40), true, one.limits);
+  CHECK(summary(work) == "orders:a orders:c orders:b");
+  CHECK(one.partition.next_due(work) == after(3'600'000));
+  CHECK(work.counts.delivered == 3);
+  CHECK(work.counts.taken == 2);
+  CHECK(work.next == 4);
+  one.partition.add_rows(work, work.records);
+  CHECK(summary(work) == "orders:a orders:c orders:b gone:0 gone:1 row:3");
+  one.partition.apply(std::move(work));
+  CHECK(one.partition.pending().size() == 1);
+  CHECK(one.partition.arrived() == 0);
+  CHECK(one.commit(after(50)) == "");
+}
+
+TEST_CASE("in a work that grows a cancellation finds gone what was sent, and removes the rest") {
+  OnePartition one;
+  const Fields cancel_a{{"x-schedule-id", "a"}, {"x-schedule-action", "cancel"}};
+  const Fields cancel_b{{"x-schedule-id", "b"}, {"x-schedule-action", "cancel"}};
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "20"}, {"x-schedule-id", "b"}}, "b"));
+  one.commit(after(0));
+  Work work;
+  one.partition.extend(work, after(10), true, one.limits);
+  one.partition.arrive(source_record(2, cancel_a));
+  one.partition.arrive(source_record(3, cancel_b));
+  const Order order{Order::Kind::cancel, "a"};
+  const std::vector<const Order*> orders{&order};
+  one.partition.extend(work, after(20), true, one.limits, orders);
+  CHECK(work.counts.cancelled == 1);
+  REQUIRE(work.answers.size() == 1);
+  REQUIRE(work.answers[0].told);
+  CHECK(work.answers[0].told->outcome == delay::ControlOutcome::already_delivered);
+  one.partition.add_rows(work, work.records);
+  CHECK(summary(work) == "orders:a gone:0 gone:1");
+}
+
+TEST_CASE("a work that grows is bounded as a whole in arrivals, and by its part in deliveries") {
+  OnePartition one;
+  for (Offset i = 0; i < 6; ++i)
+    one.partition.arrive(source_record(i, {{"x-delay", "10"}}, std::to_string(i)));
+  one.limits.arrivals = 4;
+  Work work;
+  one.partition.extend(work, after(0), true, one.limits);
+  CHECK(work.taken == 4);
+  CHECK(work.is_cut_short);
+  Limits left = one.limits;
+  left.arrivals = 1;
+  left.deliveries = 2;
+  one.partition.extend(work, after(0), true, left);
+  CHECK(work.taken == 5);
+  left.arrivals = 1;
+  one.partition.extend(work, after(20), true, left);
+  CHECK(work.taken == 6);
+  CHECK(summary(work) == "orders:0 orders:1");
+  CHECK(work.is_cut_short);
+  one.partition.extend(work, after(20), true, one.limits);
+  CHECK(summary(work) == "orders:0 orders:1 orders:2 orders:3 orders:4 orders:5");
+  CHECK_FALSE(work.is_cut_short);
+}
+
+TEST_CASE("no order is told that it cancelled or moved a record that may be at its target") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "10"}, {"x-schedule-id", "b"}}, "b"));
+  one.commit(after(0));
+  one.partition.note_sent(0);
+  const Order order{Order::Kind::cancel, "a"};
+  const Order other{Order::Kind::cancel, "b"};
+  const std::vector<const Order*> orders{&order, &other};
+  Work work = one.partition.plan(after(5), true, one.limits, orders);
+  CHECK(summary(work) == "gone:0 gone:1");
+  REQUIRE(work.answers.size() == 2);
+  REQUIRE_FALSE(work.answers[0].told);
+  CHECK(work.answers[0].told.error().code == Errc::io);
+  CHECK(work.answers[1].told);
+  // Behind the commit nothing is in doubt.
+  one.partition.note_sent(1);
+  one.partition.apply(std::move(work));
+  one.partition.arrive(source_record(2, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
+  one.commit(after(0));
+  CHECK(one.partition.plan(after(5), true, one.limits, orders).answers[0].told);
+}
+
+TEST_CASE("a record for a target that is not prepared cuts a work short, with all behind it") {
+  OnePartition one({"relay", "*", false});
+  one.partition.arrive(source_record(0, {{"x-delay", "10"}}, "a"));
+  one.partition.arrive(source_record(1, {{"x-delay", "20"}, {"x-deliver-to", "new"}}, "b"));
+  one.partition.arrive(source_record(2, {{"x-delay", "30"}}, "c"));
+  const std::set<std::pair<std::string, Source>> prepared{{"orders", one.partition.source()}};
+  one.limits.prepared_targets = &prepared;
+  for (const bool is_pending : {false, true}) {
+    if (is_pending) one.commit(after(0));
+    Work work;
+    one.partition.extend(work, after(100), true, one.limits);
+    CHECK(summary(work) == "orders:a");
+    CHECK(work.is_cut_short);
+    Limits any = one.limits;
+    any.prepared_targets = nullptr;
+    one.partition.extend(work, after(100), true, any);
+    CHECK(summary(work) == "orders:a new:b orders:c");
+    CHECK_FALSE(work.is_cut_short);
+  }
+}
+
 TEST_CASE("a recurring record is delivered, and its row has the next run") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "2"}}));
