@@ -136,7 +136,7 @@ asio::awaitable<void> read_item(Shard& shard, FetchItem& item, std::size_t max_b
 }
 
 // With more partitions, others have their turn after so many of them.
-constexpr std::size_t looked_at_together = 1000;
+constexpr std::size_t partitions_looked_at = 1000;
 
 // Partitions that are not open are opened side by side, so many ahead of the one that is read.
 constexpr std::size_t opened_ahead = 32;
@@ -159,7 +159,7 @@ asio::awaitable<Read> read_all(OnShard<FetchItem>& there, std::size_t max_bytes,
 // they are not so, and `read` is as it was.
 bool read_at_once(OnShard<FetchItem>& there, std::size_t max_bytes, Read& read) {
   // Very many are read in steps.
-  if (there.items.size() > looked_at_together) return false;
+  if (there.items.size() > partitions_looked_at) return false;
   const Read before = read;
   for (auto& item : there.items) {
     Partition* const partition = there.shard->partitions().find(item.id);
@@ -363,12 +363,12 @@ asio::awaitable<Result<FetchPlan>> take_apart_in_steps(const RequestContext& con
   auto decoded = co_await home.blocking(std::move(work));
   if (!decoded) co_return std::unexpected(std::move(decoded.error()));
   YieldBudget budget(home, nullptr);
-  while (planner.take(looked_at_together)) co_await budget.yield();
+  while (planner.take(partitions_looked_at)) co_await budget.yield();
   co_return planner.plan();
 }
 
 // A request of fewer bytes has no more than some thousand topics and partitions.
-constexpr std::size_t min_bytes_of_many = looked_at_together * 16;
+constexpr std::size_t min_bytes_of_many = partitions_looked_at * 16;
 
 // A partition's own shard knows sooner than ours that its topic is gone, but not that the request
 // named it by its id.
