@@ -80,9 +80,9 @@ bool matches_glob(std::string_view pattern, std::string_view text) {
 }
 
 std::optional<std::string> only_match(std::string_view pattern) {
-  auto [text, end] = spelt_out(pattern);
-  if (end != pattern.size()) return std::nullopt;
-  return std::move(text);
+  auto spelt = spelt_out(pattern);
+  if (spelt.second != pattern.size()) return std::nullopt;
+  return std::move(spelt.first);
 }
 
 std::string common_beginning(std::string_view pattern) {

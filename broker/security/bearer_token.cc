@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <optional>
 
 #include <fmt/core.h>
@@ -17,11 +18,29 @@ constexpr std::size_t max_user_bytes = 1024;
 // The year 9999, past which a time cannot be written.
 constexpr double max_seconds = 253'402'300'799.0;
 
+// Each field of an object is compared with all before it (base/json.h), so there may be few.
+constexpr std::size_t max_fields = 512;
+
+std::size_t count_fields(std::string_view json) {
+  std::size_t fields = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    if (in_text && json[i] == '\\') {
+      ++i;
+    } else if (json[i] == '"') {
+      in_text = !in_text;
+    } else if (!in_text && json[i] == ':') {
+      ++fields;
+    }
+  }
+  return fields;
+}
+
 // An object; nothing else is ever expected.
 Result<Json> parse_object(std::string_view part, std::string_view what) {
   const auto text = from_base64_url(part);
   // Nothing of it is verified yet, and the parser has no bound of its own.
-  if (text.empty() || is_nested_too_deep(text))
+  if (text.empty() || is_nested_too_deep(text) || count_fields(text) > max_fields)
     return fail(Errc::invalid, fmt::format("the token's {} cannot be read", what));
   auto json = parse_json(text);
   if (!json.is_object())

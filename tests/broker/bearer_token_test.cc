@@ -223,6 +223,16 @@ TEST_SUITE("bearer token") {
         fmt::format(R"({{"sub":{}1{}}})", std::string(1000, '['), std::string(1000, ']'));
     CHECK(world.check_claims(deep).contains("cannot be read"));
     CHECK(world.check(world.signer.sign(deep, good_claims)).contains("cannot be read"));
+    // Each field takes a step for each one before it, and nobody is known yet.
+    std::string wide = "{";
+    for (int i = 0; i < 1000; ++i) wide += fmt::format(R"("{}" :0,)", i);
+    wide += R"("sub":"a"})";
+    CHECK(world.check(world.signer.sign(wide, good_claims)).contains("header cannot be read"));
+    CHECK(world.check_claims(wide).contains("claims cannot be read"));
+    // A colon within a text begins no value.
+    CHECK(world.check_claims(fmt::format(
+              R"({{"sub":"alice","iat":1799999990,"exp":1800000060,"of":"\"{}"}})",
+              std::string(1000, ':'))) == "alice");
     for (const auto* wrong :
          {"", ".", "..", "a.b", "a.b.c", "a.b.c.d", "e30.e30.", "bnVsbA.bnVsbA.AA"})
       CHECK(world.check(wrong).starts_with("the token"));
