@@ -29,7 +29,7 @@ constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
 // Groups that may be unused: to forget one takes a few microseconds.
-constexpr std::size_t looked_at_together = 256;
+constexpr std::size_t unused_a_turn = 256;
 
 // A group's record of more bytes is never copied by the shard: each copy of sixteen megabytes takes
 // some milliseconds.
@@ -600,7 +600,7 @@ asio::awaitable<std::vector<ErrorCode>> Groups::remove(std::vector<std::string_v
 }
 
 void Groups::check_unused() {
-  std::size_t left = looked_at_together;
+  std::size_t left = unused_a_turn;
   if (unused_.size() > left) {
     try {
       asio::post(shard_.executor(), [this] { check_unused(); });
