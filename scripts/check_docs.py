@@ -5,7 +5,8 @@ Usage: check_docs.py [ROOT]; without one the repository that this script stands 
 - every relative link in a Markdown file leads to a file, and its #anchor to a heading;
 - every folder of the source, and tests/, has a README.md;
 - the README.md of a folder with a library names every header of the folder, without its ending or with it;
-- every file in docs/formats/ and docs/adr/ is linked from some other document.
+- every file in docs/formats/ and docs/adr/ is linked from some other document;
+- every "test" in the last column of a table, if that column is called so, begins the name of a case in tests/.
 What documents name without a link, scripts/check_references.py looks for.
 """
 
@@ -61,6 +62,31 @@ for folder in ("docs/formats", "docs/adr"):
     for document in sorted((root / folder).glob("*.md")):
         if document.name != "README.md" and document not in linked:
             problems.append(f"{document.relative_to(root)} is linked from nowhere")
+
+
+def names_of_tests():
+    """Of the cases in C++ and of the integration tests, whose literals may stand in several pieces."""
+    literals = r'(?:"(?:[^"\\]|\\.)*"\s*)+'
+    for source in (root / "tests").rglob("*"):
+        if source.suffix in (".cc", ".py"):
+            for name in re.findall(rf"\b(?:TEST_CASE|\w*case)\(\s*f?({literals})", source.read_text()):
+                yield "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', name))
+
+
+tests = set(names_of_tests())
+for document in documents:
+    column = None  # What the last column of the table is called.
+    for line in document.read_text().splitlines():
+        if not line.startswith("| "):
+            column = column if line.startswith("|--") else None
+            continue
+        last = line.rstrip("| ").split(" | ")[-1]
+        if column is None:
+            column = last
+        elif re.search(r"\btests?\b", column):
+            for name in re.findall(r'"([^"]{15,})"', last):
+                if not any(test.startswith(name.removesuffix("...")) for test in tests):
+                    problems.append(f'{document.relative_to(root)}: there is no test "{name}"')
 
 print("\n".join(problems) or f"{len(documents)} documents: every link has a target")
 sys.exit(bool(problems))

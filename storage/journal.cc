@@ -24,7 +24,7 @@ constexpr std::string_view spare_extension = ".spare";
 constexpr std::size_t copied_late = std::size_t{64} << 10;
 
 bool lies_in(Bytes piece, const SharedBytes& kept) {
-  constexpr std::less_equal<const std::uint8_t*> up_to;
+  constexpr std::less_equal<const std::uint8_t*> up_to{};
   return up_to(kept.begin(), piece.data()) && up_to(piece.data() + piece.size(), kept.end());
 }
 

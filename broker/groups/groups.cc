@@ -29,7 +29,7 @@ constexpr std::size_t removed_together = 256;
 constexpr milliseconds between_removals{10};
 
 // Groups that may be unused: to forget one takes a few microseconds.
-constexpr std::size_t ended_together = 256;
+constexpr std::size_t unused_a_turn = 256;
 
 // Those of a deleted topic that go in one turn: each is a row of the store.
 constexpr std::size_t offsets_a_turn = 1000;
@@ -603,7 +603,7 @@ asio::awaitable<std::vector<ErrorCode>> Groups::remove(std::vector<std::string_v
 }
 
 void Groups::check_unused() {
-  std::size_t left = ended_together;
+  std::size_t left = unused_a_turn;
   if (unused_.size() > left) {
     try {
       asio::post(shard_.executor(), [this] { check_unused(); });

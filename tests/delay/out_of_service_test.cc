@@ -33,7 +33,7 @@ void park_many(TestHost& host, const TopicPartition& partition, int count, const
 
 TEST_SUITE("out of service") {
   TEST_CASE(
-      "due records of a partition that is out of service take no memory from the others, and is "
+      "due records of a partition that is out of service take no memory from the others, and are "
       "delivered once after the next start") {
     TestHost host(little_memory());
     host.out_of_service.insert(orders);

@@ -40,6 +40,14 @@ class CheckDocs(MadeUpTree):
                      **{"storage/CMakeLists.txt": "tarry_library(storage SOURCES log.cc)", "storage/log.h": "",
                         "storage/parts/journal.h": "", "storage/README.md": "[up](../README.md) `log.h`\n"})
 
+    def test_a_test_that_a_table_names_and_that_is_not_there_is_found(self):
+        table = "| it broke | test |\n|---|---|\n| once | log \"a flush that fails %s\", \"the same from Python...\" |\n"
+        cases = {"tests/log_test.cc": 'TEST_CASE(\n    "a flush that fails is "\n    "repeated") {}\n',
+                 "tests/test_log.py": '@case("the same from Python, too")\n'}
+        self.passes(**{"storage/README.md": table % "is repeated"}, **cases)
+        self.refuses('storage/README.md: there is no test "a flush that fails was repeated"',
+                     **{"storage/README.md": table % "was repeated"}, **cases)
+
 
 if __name__ == "__main__":
     unittest.main()
