@@ -39,7 +39,7 @@ TEST_CASE("an offset that the coordinator has from an earlier time delivers noth
   CHECK_FALSE(one.member.is_ready());
   const std::string why = one.member.status().stalled;
   CAPTURE(why);
-  CHECK(why.find("has read up to offset 1, but 2 was committed") != std::string::npos);
+  CHECK(why.contains("has read up to offset 1, but 2 was committed"));
   one.cluster.old_offset.reset();
   one.steps(700);
   CHECK(one.in("o") == "a b c");
