@@ -140,7 +140,7 @@ def _(ctx):
     assert broker.cli("version").stdout == f"tarry {json_lines(cli('version', '--json'))[0]['version']}\n"
     one_line(cli("repair", ctx.directory / "none", "--dry-run", check=False), 1, "none")
     one_line(cli("import-log", ctx.directory / "none", check=False), 1, "none")
-    one_line(cli("explain", "x-delay=1h", "--brokrs", "x", check=False), 2, "--brokrs")
+    one_line(cli("explain", "x-delay=1h", "--brokrs=x", check=False), 2, "--brokrs")
     assert "--brokers" not in broker.cli("explain", "--help").stdout, "it has no effect there"
 
 
