@@ -6,7 +6,6 @@
 
 namespace tarry::delay {
 
-using storage::before_all;
 using storage::Bucket;
 using storage::bucket_of;
 using storage::BucketLevel;
@@ -28,8 +27,8 @@ bool may_have(const storage::Chunk& chunk, const storage::PendingKey& from,
 
 }  // namespace
 
-Horizon::Horizon(std::chrono::milliseconds lead)
-    : longest_lead_(lead), at_{before_all, 0}, lead_(lead), handing_from_{before_all, 0} {}
+Horizon::Horizon(std::chrono::milliseconds lead, const PendingKey& at)
+    : longest_lead_(lead), at_(at), lead_(lead), handing_from_(at) {}
 
 void Horizon::lengthen_lead(WallTime now) {
   if (lead_ < longest_lead_ && now >= lead_from_) lead_ = std::min(lead_ * 2, longest_lead_);

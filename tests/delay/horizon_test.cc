@@ -37,7 +37,8 @@ TEST_SUITE("horizon") {
     }
   }
 
-  TEST_CASE("of a millisecond that comes piece by piece the pieces before are not looked at again") {
+  TEST_CASE(
+      "of a millisecond that comes piece by piece the pieces before are not looked at again") {
     Homes homes(1u << 30);
     homes.set_hours_end(WallTime::max());
     const std::string body(1'000, 'b');
@@ -53,8 +54,7 @@ TEST_SUITE("horizon") {
     for (Sequence until = 101; until <= records + 1; until += 100) {
       horizon.advance({due, until}, homes);
       for (; horizon.is_handing(); ++looked)
-        handed += horizon.hand_over(
-            1, dropped, [](const PendingView&, const Location&) {}, {});
+        handed += horizon.hand_over(1, dropped, [](const PendingView&, const Location&) {}, {});
     }
     CHECK(handed == records);
     CHECK(looked <= 4 * records);  // Ten pieces, and a chunk lies in two of them, or three.
