@@ -50,7 +50,8 @@ BucketTier::BucketTier(storage::BucketStore& store, Background& background, stor
       horizon_(options.lead),
       id_reader_(store, background, lane_, unwritten_, dropped_),
       lookups_(store, owner, lane_, {homes_, horizon_, dropped_, unwritten_},
-               [this](const Bucket& home) { begin_adopt(home); }) {}
+               [this](const Bucket& home) { begin_adopt(home); }),
+      rescue_(options.memory_bytes / 8, hooks_.floods) {}
 
 BucketTier::~BucketTier() {
   lane_.close();
@@ -108,8 +109,9 @@ std::optional<Location> BucketTier::add(JournalPlace at, const storage::PendingA
   const auto there = homes_.add(at, record);
   if (!there) return std::nullopt;
   counts_.add(topic, record.share(), 1);
+  if (record.key < horizon_.at()) return there;
   // A far record is filed later, when it comes near.
-  return record.key < horizon_.at() ? there : std::nullopt;
+  return rescue_.is_near(record.key, record.partition) ? rescue_.keep(record) : std::nullopt;
 }
 
 void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed,
@@ -130,21 +132,29 @@ void BucketTier::remove(JournalPlace at, const storage::PendingRemoved& removed,
   applied_until(at);
   if (first != key.due) unwritten_.forward({first, key.sequence}, std::nullopt);
   if (is_dropped) return;
+  if (rescue_.is_on()) rescue_.remove(key, removed.partition, location);
   if (homes_.remove(at, key, topic, removed.share, location)) counts_.add(topic, removed.share, -1);
 }
 
 void BucketTier::topic_dropped(const TopicId& topic) {
   counts_.topic_dropped(topic);
   dropped_.drop(topic);
+  free_rescued(rescue_.topic_dropped(topic));
 }
 
 bool BucketTier::set_aside(const PendingKey& key, const Location& location) {
+  if (rescue_.is_on()) {
+    if (const auto kept = rescue_.find(key)) rescue_.remove(key, kept->partition, location);
+  }
   return homes_.set_aside(key, location);
 }
 
 std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key,
                                                         const Location& location) const {
-  const auto view = homes_.read(key, location);
+  std::optional<PendingView> view;
+  if (rescue_.is_on()) view = rescue_.read(key, location);
+  if (!view) view = homes_.read(key, location);
+  if (!view && rescue_.is_on()) view = rescue_.find(key);
   return view && !dropped_.contains(view->partition.topic) ? view : std::nullopt;
 }
 
@@ -152,11 +162,14 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key,
 
 std::optional<WallTime> BucketTier::next_load() const {
   // Otherwise what is under way wakes the host.
-  if (is_at_work() || load_waits_ || horizon_.is_handing()) return std::nullopt;
-  std::optional<WallTime> at;
+  if (is_at_work()) return std::nullopt;
+  std::optional<WallTime> at = next_rescue();
+  if (load_waits_ || horizon_.is_handing()) return at;
   const WallTime horizon = horizon_.at().due;
-  if (const auto next = homes_.next_home(horizon))
-    at = std::max(next->start, horizon) - horizon_.lead() / 2;
+  if (const auto next = homes_.next_home(horizon)) {
+    const WallTime loads = std::max(next->start, horizon) - horizon_.lead() / 2;
+    at = at ? std::min(*at, loads) : loads;
+  }
   // A month that is near enough becomes hours.
   const auto month = homes_.all().lower_bound({BucketLevel::month, homes_.hours_end()});
   if (month != homes_.all().end() && month->first.level == BucketLevel::month) {
@@ -173,11 +186,12 @@ bool BucketTier::step(WallTime now) {
   dropped_.search(options_.step_entries);
   forget_unneeded();
   if (loading_) add_loaded();
+  if (rescue_.is_on()) go_on_rescuing();
   if (lookups_.is_answering()) lookups_.answer();
   const bool begun = !is_at_work() && begin_work(now);
   const bool goes_on = (begun || homes_.is_evicting()) && !lane_.is_busy();
   return !lane_.has_failed() && (horizon_.is_handing() || dropped_.is_searching() || loading_ ||
-                                 lookups_.is_answering() || goes_on);
+                                 rescue_.is_handing() || lookups_.is_answering() || goes_on);
 }
 
 // --- Checkpoints
@@ -252,7 +266,8 @@ void BucketTier::look_for_earliest(const Homes::Map::value_type& at, std::option
 
 BucketTier::Stats BucketTier::stats() const {
   Stats out = stats_;
-  out.memory_bytes = memory();
+  out.rescue_bytes = rescue_.memory();
+  out.memory_bytes = memory() + rescue_.memory();
   out.records = homes_.live();
   out.homes = homes_.all().size();
   out.dropped_topics = dropped_.size();

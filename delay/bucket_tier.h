@@ -17,13 +17,16 @@
 // (BucketStore::next_piece()).  When memory is short the horizon moves back, and what is behind it
 // is upgraded to the disk.
 //
+// While the near records of some partitions spend the memory and the horizon stands before the
+// clock, a Rescue makes near what is due in the other partitions.
+//
 // The pending records are always those in memory, and those on disk except the ones that memory
 // knows to be gone.  A record that is added and removed between two checkpoints leaves nothing
 // behind.
 //
 // Invariants
-//   - Every pending record with a key before settled_before() was handed to near() once, or add()
-//     said so; and its body is in memory, unless it was set aside.
+//   - Every pending record of which is_settled() was handed to near(), or add() said so; and its
+//     body is in memory, unless it was set aside.
 //   - One piece of work of this shard is on the Background at a time (the lane), so nothing is read
 //     while it is written.  Flushes and pages are not in the lane.
 //   - A home (storage/bucket.h) that was written up to a place takes no operation from before it.
@@ -34,7 +37,8 @@
 // The tier decides what is done when; its rooms hold the state, each with an invariant of its own,
 // and each uses only those to its left:
 //
-//   Lane, TierCounts, UnwrittenRows, Homes  <  DroppedTopics  <  Horizon, IdReader  <  Lookups
+//   Lane, TierCounts, UnwrittenRows, Homes  <  DroppedTopics  <  Horizon, IdReader
+//       <  Lookups, Rescue
 //
 // No threads: everything runs on the shard's thread, but the work that Background is given, which
 // has its own copies, or chunks that nobody changes any more.  The tier may be destroyed at any
@@ -62,6 +66,7 @@
 #include "delay/lane.h"
 #include "delay/location.h"
 #include "delay/lookups.h"
+#include "delay/rescue.h"
 #include "delay/tier_counts.h"
 #include "delay/unwritten_rows.h"
 #include "storage/bucket_store.h"
@@ -104,8 +109,12 @@ class BucketTier {
   };
 
   struct Hooks {
-    // The record is near from now on.  The view lives until the call ends.
+    // The record is near from now on.  The view lives until the call ends.  It is called again for
+    // one that was rescued, when the horizon passes it: from then on it is at the second location.
     std::function<void(const PendingView&, const Location&)> near;
+    // Whether the partition has much of what is near, so that nothing more of it is to be near
+    // while memory is short; may be empty.
+    Rescue::Floods floods;
     // `near` will be called for it soon; may be empty.
     std::function<void(Sequence)> near_soon;
     // Memory is short: records from this key on are far again, and the wheel forgets them.
@@ -154,8 +163,21 @@ class BucketTier {
   // When step() has something to load; empty: never, as it stands.
   std::optional<WallTime> next_load() const;
   PendingKey horizon() const { return horizon_.at(); }
-  // All near records with smaller keys are handed over: deliveries go up to here, in order.
+  // A record with this key in this partition is near, or will be handed over in one of these steps.
+  bool is_near(const PendingKey& key, const TopicPartition& partition) const {
+    return key < horizon_.at() || rescue_.is_near(key, partition);
+  }
+  // All of the partition's records that leave before it are handed over: deliveries go up to here,
+  // in order.
+  bool is_settled(const PendingKey& key, const TopicPartition& partition) const {
+    return key < horizon_.settled_before() || rescue_.is_settled(key, partition);
+  }
+  // The same of every partition's records with smaller keys.
   PendingKey settled_before() const { return horizon_.settled_before(); }
+  // All that came near was handed over, or all that is rescued: more may be settled than before.
+  bool has_handed_over() const {
+    return !horizon_.is_handing() || (rescue_.is_on() && !rescue_.is_handing());
+  }
 
   // --- Reading.
 
@@ -238,6 +260,9 @@ class BucketTier {
     std::uint64_t spared = 0;        //   and that were gone before.
     std::uint64_t came_near = 0;     // Records that came near.
     std::uint64_t pulled_back = 0;   // Times that the horizon was.
+    std::uint64_t rescues = 0;       // Times that a flood kept the horizon before the clock,
+    std::uint64_t rescued = 0;       //   and the records that came near all the same.
+    std::size_t rescue_bytes = 0;    // In memory_bytes: what they take.
     std::uint64_t dealt_steps = 0;   // Steps of dealing on disk.
     std::uint64_t loads = 0;         // Pieces.
     std::uint64_t freed_bytes = 0;   // On disk, of what was gone before its time came near.
@@ -266,15 +291,18 @@ class BucketTier {
   // New records should wait: memory is spent, and applying or writing does not keep up; or their
   // due times are so spread that the homes alone spend it.
   bool is_full() const {
-    return used() + coming_bytes() + homes_.homes_bytes() >= options_.memory_bytes;
+    return used() + rescue_.memory() + coming_bytes() + homes_.homes_bytes() >=
+           options_.memory_bytes;
   }
 
  private:
   // Nothing else begins: what was read has to be told before anything of it is written.
-  bool is_at_work() const { return lane_.is_busy() || loading_ || lookups_.is_answering(); }
+  bool is_at_work() const {
+    return lane_.is_busy() || loading_ || rescue_.is_handing() || lookups_.is_answering();
+  }
   std::size_t memory() const { return homes_.memory() + unwritten_.memory() + id_reader_.memory(); }
   // Without the homes, which stay whatever leaves memory, and without what is coming: no record
-  // that is near has to leave for it.
+  // that is near has to leave for it.  And without what is rescued, which has memory of its own.
   std::size_t used() const { return memory() + locators_; }
   // With many homes so little is left that less is written at a time, but not next to nothing.
   bool wants_to_spill() const {
@@ -284,6 +312,8 @@ class BucketTier {
   static std::size_t piece_bytes(const Options& options) { return options.memory_bytes / 8; }
   std::size_t load_bytes(const storage::Bucket& id) const;
   std::size_t spill_from() const { return options_.memory_bytes - options_.memory_bytes / 4; }
+  // A record that is rescued is near so long before it is due, as a rule.
+  static constexpr std::chrono::milliseconds rescue_lead{1'000};
 
   // --- bucket_tier.cc
   void applied_until(storage::JournalPlace& at);
@@ -303,6 +333,12 @@ class BucketTier {
   void begin_adopt(const storage::Bucket& home);
   void loaded(const storage::Bucket& id, storage::Piece piece);
   void add_loaded();
+  std::optional<WallTime> next_rescue() const;
+  bool begin_rescue(WallTime now);
+  bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from, WallTime until);
+  void go_on_rescuing();
+  void end_rescue();
+  void free_rescued(Rescue::Freed freed);
   bool begin_checkpoint_write();
   bool is_worth_writing(const storage::Bucket& id, const Home& home) const;
   bool begin_spill(WallTime now);
@@ -331,6 +367,7 @@ class BucketTier {
   Horizon horizon_;
   IdReader id_reader_;
   Lookups lookups_;
+  Rescue rescue_;
 
   std::uint32_t epoch_ = 0;
   storage::JournalPlace applied_;  // Everything before it was told.
@@ -348,6 +385,7 @@ class BucketTier {
   bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
   bool no_room_ = false;          // For a flush.
   bool load_waits_ = false;       // For memory.
+  bool rescued_last_ = false;     // Loads and the rescue take turns.
   // All that could leave memory for a home's next piece has left; the same look again finds
   // nothing more.
   struct EvictedToLoad {

@@ -57,9 +57,15 @@ bool BucketTier::begin_work(WallTime now) {
     dealt_last_ = begun && !lane_.is_busy();
     if (begun) return true;
   }
-  return begin_load(now) || begin_checkpoint_write() || begin_spill(now) || lookups_.begin() ||
-         (!is_flush_behind_ && deal_months(WallTime::max())) || begin_forget() ||
-         (!is_flush_behind_ && begin_disk_sweep());
+  // What is rescued does not wait for all of a flood to be loaded.
+  const bool is_its_turn = rescue_.is_on() && !std::exchange(rescued_last_, false);
+  if (is_its_turn && begin_rescue(now)) {
+    rescued_last_ = true;
+    return true;
+  }
+  return begin_load(now) || begin_rescue(now) || begin_checkpoint_write() || begin_spill(now) ||
+         lookups_.begin() || (!is_flush_behind_ && deal_months(WallTime::max())) ||
+         begin_forget() || (!is_flush_behind_ && begin_disk_sweep());
 }
 
 // --- Loading
@@ -198,6 +204,101 @@ void BucketTier::add_loaded() {
   horizon_.advance(ended.piece.until, homes_);
 }
 
+// --- While a flood keeps the horizon before the clock
+
+// When begin_rescue() has something to do.
+std::optional<WallTime> BucketTier::next_rescue() const {
+  if (!options_.loads) return std::nullopt;
+  if (!rescue_.is_on())
+    return load_waits_ ? std::optional(horizon_.at().due - rescue_lead) : std::nullopt;
+  // Its records make room as they leave; and the horizon comes up to it.
+  if (!rescue_.may_go_on() || rescue_.at() < horizon_.at()) return std::nullopt;
+  return rescue_.at().due - rescue_lead / 2;
+}
+
+// Begins to make near what is due soon, unless its partition floods.
+bool BucketTier::begin_rescue(WallTime now) {
+  const auto at = next_rescue();
+  if (!at || now < *at) return false;
+  if (!rescue_.is_on()) {
+    rescue_.begin(horizon_.at());
+    ++stats_.rescues;
+  }
+  const PendingKey from = rescue_.at();
+  // Not all of a time that has passed at once, because there is room for some of it alone.
+  const auto behind = (now + rescue_lead - from.due) / 8;
+  const WallTime want =
+      std::max(std::min(now, from.due + behind) + rescue_lead, from.due + rescue_lead / 2);
+  if (deal_months(want)) return true;
+  const auto next = homes_.next_home(from.due);
+  const auto advance = [this](WallTime until) {
+    rescue_.advance({until, 0}, homes_, {});
+    return true;
+  };
+  if (!next || next->start >= want) return advance(want);
+  if (next->start > from.due) return advance(next->start);
+  const Home& home = *homes_.find(*next);
+  if (home.foreign) return begin_adopt(*next), true;
+  if (!home.on_disk) return advance(std::min(next->end(), want));
+  return begin_rescue_piece(*next, from, std::min(next->end(), want));
+}
+
+// Reads a part of what the disk has of a home before `until`.
+bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, WallTime until) {
+  struct Ahead {
+    storage::Piece piece;
+    Rescue::Read read;
+    std::uint64_t unflushed = 0;
+  };
+  lane_.run<Ahead>(
+      [&store = store_, owner = owner_, id, from, until, piece_bytes = options_.memory_bytes / 16,
+       have = homes_.find(id)->known_keys(), horizon = horizon_.at(),
+       stops = rescue_.stops()]() -> Result<Ahead> {
+        auto found = store.piece_ahead(owner, id, from, piece_bytes, have, horizon);
+        if (!found) return std::unexpected(found.error());
+        Ahead ahead{.piece = std::move(*found), .read = {}};
+        if (ahead.piece.loaded) {
+          ahead.piece.until = std::min(ahead.piece.until, PendingKey{until, 0});
+          ahead.read.chunks = std::move(ahead.piece.chunks);
+          ahead.read.choose(from, ahead.piece.until, stops);
+        } else {
+          ahead.unflushed = store.unflushed_bytes();
+        }
+        return ahead;
+      },
+      [this, id](Ahead ahead) {
+        if (ahead.piece.loaded) {
+          rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
+          return;
+        }
+        note_unflushed(ahead.unflushed);
+        ++stats_.dealt_steps;
+        dealt_last_ = true;
+        homes_.split(id, std::min(finer(ahead.piece.level), BucketLevel::tick));
+      });
+  return true;
+}
+
+void BucketTier::go_on_rescuing() {
+  if (rescue_.is_handing()) {
+    stats_.rescued += rescue_.hand_over(options_.step_entries, homes_, dropped_, hooks_.near);
+    return;
+  }
+  if (lane_.is_busy()) return;  // It may read for it.
+  const PendingKey settled = horizon_.settled_before();
+  // While the load waits that it was begun for, it may not have come to anything yet.
+  if (rescue_.at() < settled || (rescue_.at() == settled && !load_waits_)) end_rescue();
+}
+
+void BucketTier::end_rescue() {
+  free_rescued(rescue_.end());
+}
+
+void BucketTier::free_rescued(Rescue::Freed freed) {
+  if (freed.size() > chunks_freed_here)
+    background_.run_and_then([freed = std::move(freed)]() mutable { freed.clear(); }, [] {});
+}
+
 void BucketTier::begin_deal(const Bucket& month) {
   struct Dealt {
     bool more = false;
@@ -316,6 +417,7 @@ void BucketTier::pull_back(WallTime now) {
   const auto before = horizon_.pull_back(now);
   if (!before) return;
   ++stats_.pulled_back;
+  end_rescue();
   // New tails are finer, so that what comes later is not in one chunk with what is near.
   homes_.split(bucket_of(BucketLevel::hour, horizon_.at().due), horizon_.split_level());
   hooks_.pulled_back(horizon_.at());

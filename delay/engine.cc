@@ -20,6 +20,9 @@ BucketTier::Hooks Engine::tier_hooks(const Storage& storage) {
   out.near = [this](const storage::PendingView& record, const Location& at) {
     came_near(record, at);
   };
+  out.floods = [this](const TopicPartition& partition) {
+    return queues_.has_much_of_all(partition);
+  };
   out.near_soon = [this](Sequence sequence) { queues_.prefetch(sequence); };
   out.pulled_back = [this](const PendingKey&) { queues_.begin_sweep(); };
   out.wake = [this] { alarm_.wake(); };
@@ -77,7 +80,7 @@ bool Engine::step() {
   bool more = take_in();
   more |= tier_.step(now);
   if (context_.stopped) return false;
-  if (tier_.settled_before() == tier_.horizon()) queues_.settle();
+  if (tier_.has_handed_over()) queues_.settle();
   more |= queues_.advance(now);
   more |= deliveries_.dispatch();
   if (!context_.stopped) more |= queues_.sweep();

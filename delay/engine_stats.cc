@@ -29,6 +29,10 @@ void report_tier(const BucketTier::Stats& tier, MetricSink& sink) {
        "How many times records near their due time left the memory again because it was short."},
       tier.pulled_back);
   sink.counter(
+      {"tarry_delay_rescued_total",
+       "Records that came near although a flood in another partition had spent the memory."},
+      tier.rescued);
+  sink.counter(
       {"tarry_delay_disk_downgrades_total", "Steps that moved chunks on disk to finer buckets."},
       tier.dealt_steps);
   sink.counter({"tarry_delay_loads_total", "Pieces of buckets that were loaded from the disk."},

@@ -98,6 +98,8 @@ class Homes {
   bool is_gone(const PendingKey& key) const {
     return is_marked_in_home(key) || is_marked_in_resident(key);
   }
+  // The same of a record that the disk alone had.
+  bool is_marked_in_home(const PendingKey& key) const;
   // Chunks of its home are on the disk alone.
   bool may_be_on_disk(const PendingKey& key) const;
   // The home of the key whose chunks belong to no shard yet.
@@ -224,7 +226,6 @@ class Homes {
   Place locate(const PendingKey& key) const;
   Place locate(const PendingKey& key, const Location& location, Place& last) const;
   static Place covering(const Shelf& shelf, const PendingKey& key);
-  bool is_marked_in_home(const PendingKey& key) const;
   bool is_marked_in_resident(const PendingKey& key) const;
   Level& level_of(const Resident& resident) {
     return levels_[static_cast<std::size_t>(resident.chunk->bucket().level)];

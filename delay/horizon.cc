@@ -6,7 +6,6 @@
 
 namespace tarry::delay {
 
-using storage::before_all;
 using storage::Bucket;
 using storage::bucket_of;
 using storage::BucketLevel;
@@ -18,10 +17,18 @@ constexpr std::chrono::milliseconds least_lead{1'000};
 // The lead does not grow again before so much time has passed.
 constexpr std::chrono::milliseconds lead_grows_after{30'000};
 
+// False: none of its keys is in [from, until).  The sequence numbers count too: of a millisecond
+// that comes piece by piece the pieces before are not looked at again.
+bool may_have(const storage::Chunk& chunk, const storage::PendingKey& from,
+              const storage::PendingKey& until) {
+  return storage::PendingKey{chunk.earliest(), chunk.first()} < until &&
+         !(storage::PendingKey{chunk.latest(), chunk.last()} < from);
+}
+
 }  // namespace
 
-Horizon::Horizon(std::chrono::milliseconds lead)
-    : longest_lead_(lead), at_{before_all, 0}, lead_(lead), handing_from_{before_all, 0} {}
+Horizon::Horizon(std::chrono::milliseconds lead, const PendingKey& at)
+    : longest_lead_(lead), at_(at), lead_(lead), handing_from_(at) {}
 
 void Horizon::lengthen_lead(WallTime now) {
   if (lead_ < longest_lead_ && now >= lead_from_) lead_ = std::min(lead_ * 2, longest_lead_);
@@ -54,8 +61,7 @@ void Horizon::advance(const PendingKey& until, const Homes& homes) {
     for (const auto& [bucket, shelf] : home->second.shelves) {
       if (bucket.end() <= handing_from_.due || bucket.start > until.due) continue;
       for (const auto& resident : shelf.residents)
-        if (resident->chunk->earliest() <= until.due &&
-            resident->chunk->latest() >= handing_from_.due)
+        if (may_have(*resident->chunk, handing_from_, until))
           handing_.emplace_back(resident, resident->chunk->size());
     }
   }
@@ -68,7 +74,8 @@ std::size_t Horizon::hand_over(std::size_t budget, const DroppedTopics& dropped,
   std::size_t handed = 0;
   while (budget > 0 && !handing_.empty()) {
     const auto& [resident, size] = handing_.front();
-    if (handed_ == size) {
+    // One that has left memory meanwhile has nothing but what was set aside.
+    if (handed_ == size || !resident->on_shelf) {
       handing_.pop_front();
       handed_ = 0;
       continue;

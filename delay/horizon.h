@@ -38,7 +38,7 @@ class Horizon {
   using PendingView = storage::PendingView;
 
   // `lead`: the longest.
-  explicit Horizon(std::chrono::milliseconds lead);
+  explicit Horizon(std::chrono::milliseconds lead, const PendingKey& at = {storage::before_all, 0});
 
   const PendingKey& at() const { return at_; }
   PendingKey settled_before() const {

@@ -12,6 +12,8 @@ namespace tarry::delay {
 
 struct Location {
   static constexpr std::uint32_t unknown = std::numeric_limits<std::uint32_t>::max();
+  // Numbers with this bit are those of a Rescue.
+  static constexpr std::uint32_t rescued = std::uint32_t{1} << 31;
 
   std::uint32_t chunk = unknown;  // Its number in the tier.
   std::uint32_t index = 0;        // The index of the record's entry.

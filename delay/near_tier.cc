@@ -38,9 +38,11 @@ NearTier::~NearTier() {
 NearEntry* NearTier::insert(const PendingKey& key, PartitionSlot partition,
                             const Location& location) {
   // A moved record may still be in its partition's queue under its former key.
-  if (const NearEntry* const known = find(key.sequence);
-      known != nullptr && known->state_ != NearEntry::State::abandoned)
+  if (NearEntry* const known = find(key.sequence);
+      known != nullptr && known->state_ != NearEntry::State::abandoned) {
+    if (known->key_ == key && location.chunk != Location::unknown) known->location_ = location;
     return nullptr;
+  }
   if (free_ == nullptr) add_slab();
   NearEntry* const entry = free_;
   index_.insert(key.sequence, entry);  // First, because there may be no memory for it.

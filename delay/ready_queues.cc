@@ -64,7 +64,7 @@ void ReadyQueues::stay(const PendingKey& key, const TopicPartition& partition) {
     near_.set_queued(*entry);  // Its partition's queue has it still.
     leaving_.end(key.due);
     find_place(entry->partition());
-  } else if (key < context_.tier.horizon()) {
+  } else if (context_.tier.is_near(key, partition)) {
     file(key, partition);
   }
 }
@@ -197,8 +197,8 @@ std::optional<MonoTime> ReadyQueues::next_retry() const {
 
 // --- Turns
 
-bool ReadyQueues::is_settled(const PendingKey& key) const {
-  return key < context_.tier.settled_before() && key.due < near_.complete_before();
+bool ReadyQueues::is_settled(const PendingKey& key, const Queue& queue) const {
+  return key.due < near_.complete_before() && context_.tier.is_settled(key, queue.id);
 }
 
 // Takes the cancelled ones off the front of a queue.  False: this step may take no more of them.
@@ -258,7 +258,7 @@ void ReadyQueues::find_place(PartitionSlot slot, WallTime latest) {
     queue.place = Place::waiting;
     queue.waits_until = first.due;
     waiting_.emplace(first.due, slot);
-  } else if (!is_settled(first)) {
+  } else if (!is_settled(first, queue)) {
     queue.place = Place::unsettled;
     unsettled_.push_back(slot);
   } else {
@@ -298,7 +298,7 @@ NearEntry* ReadyQueues::take(PartitionSlot slot, WallTime latest) {
   Queue& queue = queues_[slot];
   if (!drop_abandoned(queue) || queue.items.empty()) return nullptr;
   const PendingKey& first = queue.items.front().key;
-  if (first.due > latest || !is_settled(first)) return nullptr;
+  if (first.due > latest || !is_settled(first, queue)) return nullptr;
   return &pop(queue);
 }
 
@@ -406,11 +406,10 @@ bool ReadyQueues::sweep() {
   if (!sweeping_) return has_ended;
   std::size_t budget = context_.options.step_timers;
   if (sweep_deleted(budget)) return true;
-  const PendingKey horizon = context_.tier.horizon();
   std::vector<PartitionSlot> emptied;
   const bool ended = near_.sweep(budget, [&](const NearEntry& entry) {
     Queue& queue = queues_[entry.partition()];
-    if (entry.key() < horizon && !queue.deleted) return false;
+    if (!queue.deleted && context_.tier.is_near(entry.key(), queue.id)) return false;
     if (queue.deleted) ++context_.totals.dropped_total;
     if (--queue.entries == 0) emptied.push_back(entry.partition());
     return true;
@@ -418,6 +417,13 @@ bool ReadyQueues::sweep() {
   for (const PartitionSlot slot : emptied) release_if_idle(slot);
   if (ended) sweeping_ = std::exchange(sweep_again_, false);
   return sweeping_ || near_.has_ended();
+}
+
+bool ReadyQueues::has_much_of_all(const TopicPartition& partition) const {
+  const auto known = slots_.find(partition);
+  if (known == slots_.end()) return false;
+  const std::size_t entries = queues_[known->second].entries;
+  return entries > 2 * context_.options.batch_records && entries > near_.size() / 8;
 }
 
 std::size_t ReadyQueues::overdue() const {

@@ -56,7 +56,8 @@ class ReadyQueues {
 
   // --- Records
 
-  // A record is near: it waits from now on, unless it does so already.
+  // A record is near: it waits from now on, unless it does so already; then it is at another
+  // location.
   void file(const PendingKey& key, const TopicPartition& partition, const Location& location = {});
   NearEntry* find(Sequence sequence) const { return near_.find(sequence); }
   void prefetch(Sequence sequence) const { near_.prefetch(sequence); }
@@ -126,6 +127,8 @@ class ReadyQueues {
   using Seen = std::function<void(const TopicPartition& partition, WallTime due)>;
   bool visit(std::size_t& cursor, std::size_t limit, const Seen& seen) const;
 
+  // Much of what is near is the partition's, and more than two turns deliver.
+  bool has_much_of_all(const TopicPartition& partition) const;
   std::size_t size() const { return near_.size(); }
   std::size_t overdue() const;  // Due, not in flight, and not leaving.
   std::size_t bytes() const { return near_.bytes() + queued_ * sizeof(DueQueue::Item); }
@@ -190,7 +193,7 @@ class ReadyQueues {
   void drop_later(PartitionSlot slot);
   void go_on_dropping();
   bool sweep_deleted(std::size_t& budget);
-  bool is_settled(const PendingKey& key) const;
+  bool is_settled(const PendingKey& key, const Queue& queue) const;
   void find_place(PartitionSlot slot, WallTime latest);
   void find_place(PartitionSlot slot) { find_place(slot, context_.time.now()); }
   void release_if_idle(PartitionSlot slot);

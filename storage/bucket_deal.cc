@@ -280,8 +280,23 @@ PendingKey stream(std::vector<ChunkRow>& rows, const Bucket& bucket, PendingKey 
 
 Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, PendingKey from,
                                       std::size_t max_bytes, const ChunkKeys& have) {
+  return piece(owner, home, from, max_bytes, have, from);
+}
+
+Result<Piece> BucketStore::piece_ahead(const Owner& owner, const Bucket& home, PendingKey from,
+                                       std::size_t max_bytes, const ChunkKeys& have,
+                                       const PendingKey& horizon) {
+  TARRY_ASSERT(!(from < horizon), "what is before the horizon is loaded");
+  return piece(owner, home, from, max_bytes, have, horizon);
+}
+
+Result<Piece> BucketStore::piece(const Owner& owner, const Bucket& home, PendingKey from,
+                                 std::size_t max_bytes, const ChunkKeys& have,
+                                 const PendingKey& gone_before) {
   TARRY_ASSERT(home.level == BucketLevel::hour, "a month is dealt before it is loaded");
   const BucketTables& in = *tables_;
+  // Whoever loads takes every chunk that has such entries, also to forget it.
+  const PendingKey passed = gone_before < from ? from : PendingKey{WallTime::min(), 0};
   const WallTime at = std::max(from.due, home.start);
   Piece piece;
   std::vector<ChunkRow> rows;
@@ -295,8 +310,9 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
                                });
     if (!looked) return std::unexpected(looked.error());
     // Too many of a run are wanted all the same: they are sorted by what they begin with.
-    auto within = level == BucketLevel::run ? in.rows_within(owner, bucket, have)
-                                            : in.rows_within(owner, bucket, have, max_bytes);
+    const std::uint64_t bound =
+        level == BucketLevel::run ? std::numeric_limits<std::uint64_t>::max() : max_bytes;
+    auto within = in.rows_within(owner, bucket, have, bound, passed);
     if (!within) return std::unexpected(within.error());
     rows = std::move(*within);
     piece.level = level;
@@ -308,7 +324,7 @@ Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, Pe
     }
     if (own) {
       // One step at a time: the caller asks again.
-      if (auto dealt = deal(owner, bucket, have, from); !dealt)
+      if (auto dealt = deal(owner, bucket, have, gone_before); !dealt)
         return std::unexpected(dealt.error());
       return piece;
     }

@@ -121,6 +121,11 @@ class BucketStore {
   // chunk is left behind that nobody will load again, and that would outlive its marks.
   Result<Piece> next_piece(const Owner& owner, const Bucket& home, PendingKey from,
                            std::size_t max_bytes, const ChunkKeys& have);
+  // The same for a caller who looks ahead: what is due from `horizon` on is not gone, although it
+  // is due before `from`, and will be loaded later.
+  Result<Piece> piece_ahead(const Owner& owner, const Bucket& home, PendingKey from,
+                            std::size_t max_bytes, const ChunkKeys& have,
+                            const PendingKey& horizon);
   // Deals about step_bytes of the chunks of `bucket` to those of the next level; false: there is
   // nothing more in it.  Entries before `from` are gone, as above.
   Result<bool> deal(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
@@ -211,6 +216,8 @@ class BucketStore {
 
  private:
   explicit BucketStore(std::unique_ptr<BucketTables> tables);
+  Result<Piece> piece(const Owner& owner, const Bucket& home, PendingKey from,
+                      std::size_t max_bytes, const ChunkKeys& have, const PendingKey& gone_before);
 
   const std::unique_ptr<BucketTables> tables_;
 };

@@ -276,12 +276,17 @@ Result<> BucketTables::for_rows(const Owner& owner, BucketLevel level, WallTime 
 
 Result<std::vector<ChunkRow>> BucketTables::rows_within(const Owner& owner, const Bucket& bucket,
                                                         const ChunkKeys& have,
-                                                        std::uint64_t max_bytes) const {
+                                                        std::uint64_t max_bytes,
+                                                        const PendingKey& from) const {
   std::vector<ChunkRow> rows;
   std::uint64_t bytes = 0;
   auto looked = for_rows(owner, bucket.level, bucket.start, bucket.end(),
                          [&](const ChunkRow& row) -> Result<bool> {
                            if (have.contains(row.key)) return true;
+                           // A row of a longer bucket does not say when its last record is due.
+                           if (row.key.bucket.level >= BucketLevel::tick &&
+                               PendingKey{row.key.bucket.start, row.last} < from)
+                             return true;
                            rows.push_back(row);
                            // The one that goes past the bound is kept: the caller sees by it that
                            // there are too many.

@@ -86,11 +86,13 @@ class BucketTables {
   // The same of one level.
   Result<bool> for_level(const Owner& owner, BucketLevel level, WallTime from, WallTime until,
                          const TakeRow& take, const BucketMoment* as_of = nullptr) const;
-  // The rows in `bucket` and in the buckets that it consists of, but for those in `have`; the first
-  // ones whose chunks have more than `max_bytes`.
+  // The rows in `bucket` and in the buckets that it consists of, but for those in `have`, and those
+  // of a millisecond that end before `from`; the first ones whose chunks have more than
+  // `max_bytes`.
   Result<std::vector<ChunkRow>> rows_within(
       const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
-      std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max()) const;
+      std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max(),
+      const PendingKey& from = {WallTime::min(), 0}) const;
   // The owners that have chunks.
   Result<std::vector<Owner>> owners(const BucketMoment* as_of = nullptr) const;
   // The chunks of writes of `owner` in `span` that have begun and do not count yet.

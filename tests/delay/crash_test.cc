@@ -1,6 +1,6 @@
 // The process dies before every step of what the engine does, one after the other: of accepting,
 // loading, dealing, delivering, a checkpoint, a cancel, a replacement, a topic's deletion, a
-// long batch of which a part goes to the disk.
+// long batch of which a part goes to the disk, and what is due beside a flood that does not fit.
 //
 //   act, a step at a time: a record of the journal is durable | a piece of work | a turn
 //     |
@@ -330,9 +330,49 @@ Act spilling() {
           }};
 }
 
+// More is due at once in one partition than memory holds, and it is refused; others are due with
+// it.
+Act rescuing() {
+  return {"rescue", small(60'000),
+          [](Run& run) {
+            run.host.refuses = [](const TopicPartition& of) { return of == orders; };
+            const std::string at = std::to_string(to_ms(run.host.clock.wall()) + 60'000);
+            for (int i = 0; i < 20; ++i) {
+              run.schedule(others, number("other", i), std::to_string(60'000 + i % 4 * 100),
+                           number("id", i));
+              std::vector<TestRecord> records;
+              for (int n = 0; n < 25; ++n) {
+                records.push_back(
+                    {number("flood", i * 25 + n) + std::string(100, 'x'), {{"x-deliver-at", at}}});
+              }
+              REQUIRE(run.host.produce(orders, records));
+              run.prepare();
+              if (i % 8 == 7) run.host.checkpoint();
+            }
+            run.prepare();
+            run.jump(milliseconds{59'000});
+          },
+          [](Run& run) {
+            run.drive(milliseconds{1'050});
+            // It may be refused, because the memory is spent.
+            (void)run.host.produce(others, {{"meanwhile", {{"x-delay", "300"}}}});
+            run.cancel(others, "id3", "other3");
+            (void)run.host.move(others, "id7", run.host.clock.wall() + milliseconds{400});
+            run.drive(milliseconds{200});
+            run.host.checkpoint();
+            run.drive(milliseconds{500});
+            if (!run.has_crashed) {
+              CHECK(run.host.engine->stats().tier.rescued > 0);
+              CHECK(!run.host.log(others).empty());
+            }
+            run.host.refuses = nullptr;
+            run.drive(milliseconds{500});
+          }};
+}
+
 std::vector<Act> acts() {
   return {accepting(),  loading(),   dealing(),  delivering(), checkpointing(),
-          cancelling(), replacing(), deleting(), spilling()};
+          cancelling(), replacing(), deleting(), spilling(),   rescuing()};
 }
 
 using Controls = std::function<void(TestHost&)>;

@@ -64,6 +64,48 @@ TEST_SUITE("memory") {
     CHECK(host.log(orders).size() == 2'000);
   }
 
+  TEST_CASE("a partition that is stuck holds up no other when it has spent the memory") {
+    Engine::Options options;
+    options.memory_bytes = 2'000'000;
+    options.step_loads = 64;
+    options.batch_records = 64;
+    TestHost host(options);
+    host.refuses = [](const TopicPartition& partition) { return partition == orders; };
+    const std::string value(300, 'v');
+    const std::string at = std::to_string(to_ms(host.clock.wall()) + 20'000);
+    const TestRecord record{value, {{"x-deliver-at", at}}};
+    for (int i = 0; i < 100; ++i) {
+      host.schedule(others, std::to_string(i), std::to_string(19'950 + i * 20));
+      REQUIRE(host.produce(orders, std::vector<TestRecord>(60, record)));
+      host.settle();
+    }
+    for (int i = 0; i < 20; ++i) host.schedule(others, "id", "21s", "id" + std::to_string(i));
+    host.pass(milliseconds{18'000});
+    for (int ms = 0; ms < 6'000; ms += 10) {
+      host.pass(milliseconds{10});
+      if (ms == 2'500) {
+        // Near and far at once.
+        for (int i = 0; i < 10; ++i) host.cancel_by_record(others, "id" + std::to_string(i));
+        (void)host.move(others, "id10", host.clock.wall() + milliseconds{1'000});
+        for (int i = 0; i < 50; ++i)
+          host.schedule(others, std::to_string(i), std::to_string(500 + i * 20));
+      }
+    }
+    CHECK(host.engine->stats().tier.rescued > 0);
+    CHECK(host.log(others).size() == 100 + 50 + 10);
+    CHECK(host.engine->stats().lag_us.total.max() <= 20'000);
+    CHECK(host.log(orders).empty());
+    CHECK(host.pending().size() == 6'000);
+    host.refuses = nullptr;
+    host.checks_order = false;  // Looking at all that is pending, for each batch, takes minutes.
+    host.pass(milliseconds{10'000});
+    CHECK(host.log(orders).size() == 6'000);
+    host.settle();
+    CHECK(host.total() == 0);
+    CHECK(host.engine->stats().tier.rescue_bytes == 0);
+    CHECK(host.engine->stats().near == 0);
+  }
+
   TEST_CASE(
       "a hundred thousand due in one millisecond leave in bounded steps, and others between") {
     TestHost host;

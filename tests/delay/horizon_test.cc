@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "delay/homes.h"
 #include "tests/delay/bucket_world.h"
 
 namespace tarry::delay::tier_test {
@@ -34,6 +35,29 @@ TEST_SUITE("horizon") {
       world.now = begin + std::chrono::milliseconds(ms);
       world.deliver_all();
     }
+  }
+
+  TEST_CASE(
+      "of a millisecond that comes piece by piece the pieces before are not looked at again") {
+    Homes homes(1u << 30);
+    homes.set_hours_end(WallTime::max());
+    const std::string body(1'000, 'b');
+    constexpr Sequence records = 1'000;
+    for (Sequence s = 1; s <= records; ++s) {
+      const Record one = record(s, 10, body);
+      REQUIRE(homes.add({1, 0}, one.view()).has_value());
+    }
+    DroppedTopics dropped(homes);
+    Horizon horizon(std::chrono::minutes(2));
+    const WallTime due = record(1, 10).key.due;
+    std::size_t handed = 0, looked = 0;
+    for (Sequence until = 101; until <= records + 1; until += 100) {
+      horizon.advance({due, until}, homes);
+      for (; horizon.is_handing(); ++looked)
+        handed += horizon.hand_over(1, dropped, [](const PendingView&, const Location&) {}, {});
+    }
+    CHECK(handed == records);
+    CHECK(looked <= 4 * records);  // Ten pieces, and a chunk lies in two of them, or three.
   }
 }
 

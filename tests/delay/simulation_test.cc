@@ -30,6 +30,7 @@ struct Simulation {
     };
     host.finds_at_once = false;
     has_quotas = seed % 2 == 1;
+    has_floods = seed % 4 == 3;
     // A record that became pending while a batch was packed may be due before those in it.
     host.checks_order = seed % 3 != 0;
     host.topics[partition_of(2).topic].missed.runs = MissedRuns::all;
@@ -128,6 +129,22 @@ struct Simulation {
     const auto produced = host.produce(partition, records, {.codec = codec});
     // Memory is spent for a while; nothing has changed.
     if (!produced) CHECK(produced.error().kind == ScheduleErrors::Kind::busy);
+  }
+
+  // More than fits into a small memory, due in one millisecond of one partition.
+  void flood() {
+    const TopicPartition partition = any_partition();
+    if (in_steps[partition] && !in_steps[partition]->answer) return;
+    const auto due = to_ms(host.clock.wall()) + static_cast<std::int64_t>(below(6'000));
+    std::vector<TestRecord> records;
+    for (std::uint64_t n = 100 + below(300); n != 0; --n) {
+      TestRecord record{"v" + std::to_string(next_value++), {}};
+      record.headers.push_back({"x-deliver-at", std::to_string(due)});
+      if (one_in(20)) record.headers.push_back({"x-schedule-id", any_id()});
+      records.push_back(std::move(record));
+    }
+    any_producer();
+    (void)host.produce(partition, records);
   }
 
   // A batch that takes two turns: after the first one memory may be short, and a part of the batch
@@ -250,7 +267,10 @@ struct Simulation {
   void step() {
     const auto what = below(100);
     if (what < 30) {
-      produce();
+      if (has_floods && one_in(20))
+        flood();
+      else
+        produce();
     } else if (what < 38) {
       cancel();
     } else if (what < 45) {
@@ -293,6 +313,7 @@ struct Simulation {
     } else {
       host.pass(milliseconds{below(500)});
     }
+    rescued = std::max(rescued, host.engine->stats().tier.rescued);
     judge();
     judge_deliveries();
     check_quota();
@@ -362,6 +383,8 @@ struct Simulation {
   }
 
   bool has_quotas = false;
+  bool has_floods = false;
+  std::uint64_t rescued = 0;  // Records, by one engine of it at most.
   static constexpr PrincipalId with_quota = 3;
   static constexpr std::int64_t record_quota = 12, byte_quota = 700;
   std::mt19937_64 random;
@@ -400,6 +423,20 @@ TEST_SUITE("simulation") {
       for (int i = 0; i < 1'500; ++i) simulation.step();
       simulation.end();
     }
+    set_log_level(LogLevel::info);
+  }
+
+  TEST_CASE("floods that do not fit into memory let what is due beside them be rescued") {
+    set_log_level(LogLevel::off);
+    std::uint64_t rescued = 0;
+    for (std::uint64_t seed = 3; seed < 12; seed += 4) {
+      CAPTURE(seed);
+      Simulation simulation(seed);
+      for (int i = 0; i < 1'500; ++i) simulation.step();
+      simulation.end();
+      rescued += simulation.rescued;
+    }
+    CHECK(rescued > 0);
     set_log_level(LogLevel::info);
   }
 

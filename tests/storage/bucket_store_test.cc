@@ -942,6 +942,48 @@ TEST_SUITE("bucket store") {
     CHECK(f.store->tables().marks_of(hour)->empty());
   }
 
+  TEST_CASE("a piece ahead takes nothing from what is loaded later") {
+    const std::string body(1'000, 'b');
+    StoreFixture f({.step_bytes = 400'000});
+    std::vector<Sequence> expected;
+    std::vector<Record> records;
+    // Most are due in one millisecond; the others behind it, in the chunks of the same hour.
+    for (Sequence s = 1; s <= 2'000; ++s) {
+      const std::int64_t due = s % 10 == 0 ? 1'800'500 + static_cast<std::int64_t>(s) : 1'800'500;
+      records.push_back({s, due, orders, body});
+      if (records.size() == 100) f.write(hour, std::exchange(records, {}));
+    }
+    for (Sequence s = 1; s <= 2'000; ++s)
+      if (s % 10 != 0) expected.push_back(s);
+    for (Sequence s = 10; s <= 2'000; s += 10) expected.push_back(s);
+    const PendingKey horizon{after(1'800'500), 500};
+    std::set<Sequence> seen;
+    const auto before = f.store->chunks_read();
+    for (PendingKey from = horizon; from.due < hour.end();) {
+      const auto piece = f.store->piece_ahead(f.owner, hour, from, 200'000, {}, horizon);
+      REQUIRE(piece.has_value());
+      if (!piece->loaded) continue;
+      for (const auto& loaded : piece->chunks)
+        for (std::size_t i = 0; i < loaded.chunk->size(); ++i)
+          if (loaded.live[i] && !(loaded.chunk->key_at(i) < from) &&
+              loaded.chunk->key_at(i) < piece->until)
+            CHECK(seen.insert(loaded.chunk->key_at(i).sequence).second);
+      REQUIRE(from < piece->until);
+      from = piece->until;
+    }
+    const std::size_t passed = 450;  // Of the millisecond.
+    CHECK(seen.size() >= 2'000 - passed - 1);
+    CHECK(seen.size() <= 2'000 - passed);
+    // What lies between is not read again for each piece: two thousand records are some twenty
+    // chunks, read for each level that they are dealt to, and the last time a few more than once.
+    CHECK(f.store->chunks_read() - before <= 200);
+    auto left = f.load(200'000);
+    // Those before the horizon are gone where they were dealt.
+    left.erase(left.begin(), std::ranges::find(left, Sequence{501}));
+    const auto from_there = std::ranges::find(expected, Sequence{501});
+    CHECK(left == std::vector<Sequence>(from_there, expected.end()));
+  }
+
   TEST_CASE("a deal leaves out records that are due before the requested piece") {
     StoreFixture f;
     f.write(hour, {{1, 100}, {2, 200}, {3, 3'000'000}});

@@ -1,0 +1,241 @@
+#include "delay/rescue.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/assert.h"
+
+namespace tarry::delay {
+
+using storage::Bucket;
+using storage::bucket_of;
+using storage::BucketLevel;
+
+namespace {
+
+// A chunk is given back when all of it has left, so that it is small.
+constexpr std::size_t full_bytes = 32u << 10;
+
+}  // namespace
+
+Rescue::Rescue(std::size_t max_bytes, Floods floods)
+    : max_bytes_(max_bytes), floods_(std::move(floods)) {}
+Rescue::~Rescue() = default;
+
+void Rescue::begin(const PendingKey& horizon) {
+  TARRY_ASSERT(!is_on(), "a rescue begins once");
+  ahead_.emplace(std::chrono::milliseconds{0}, horizon);
+  begun_at_ = settled_ = horizon;
+}
+
+Rescue::Freed Rescue::end() {
+  Freed freed;
+  for (auto& [partition, part] : parts_)
+    for (auto& kept : part.chunks) freed.push_back(std::move(kept));
+  parts_.clear();
+  numbered_.clear();
+  free_numbers_.clear();
+  bytes_ = records_ = 0;
+  read_ = {};
+  next_ = 0;
+  ahead_.reset();
+  return freed;
+}
+
+// --- How far it is
+
+void Rescue::Read::choose(const PendingKey& from, const PendingKey& until, const Stops& stops) {
+  for (std::uint32_t at = 0; at < chunks.size(); ++at) {
+    storage::LoadedChunk& loaded = chunks[at];
+    const std::size_t before = wanted.size();
+    for (std::uint32_t i = 0; i < loaded.chunk->size(); ++i) {
+      if (!loaded.live[i]) continue;
+      const PendingKey key = loaded.chunk->key_at(i);
+      if (key < from || !(key < until)) continue;
+      if (!stops.empty()) {
+        const auto stop = stops.find(loaded.chunk->at(i).partition);
+        if (stop != stops.end() && !(key < stop->second)) continue;
+      }
+      wanted.emplace_back(at, i);
+    }
+    if (wanted.size() == before) loaded.chunk.reset();  // Most of a flood.
+  }
+}
+
+void Rescue::advance(const PendingKey& until, const Homes& homes, Read read) {
+  TARRY_ASSERT(!is_handing(), "one range is handed over at a time");
+  ahead_->advance(until, homes);
+  read_ = std::move(read);
+  next_ = 0;
+  if (!is_handing()) settled_ = at();
+}
+
+std::size_t Rescue::hand_over(
+    std::size_t budget, const Homes& homes, const DroppedTopics& dropped,
+    const std::function<void(const PendingView&, const Location&)>& near) {
+  std::size_t handed = 0;
+  for (; budget > 0 && next_ < read_.wanted.size(); --budget) {
+    const auto [at, index] = read_.wanted[next_++];
+    const PendingView record = read_.chunks[at].chunk->at(index);
+    // It may have been removed since it was read.
+    if (!homes.is_marked_in_home(record.key) && !dropped.contains(record.partition.topic))
+      handed += take(record, near) ? 1 : 0;
+    const bool is_last = next_ == read_.wanted.size() || read_.wanted[next_].first != at;
+    if (is_last) read_.chunks[at].chunk.reset();
+  }
+  if (next_ == read_.wanted.size()) {
+    read_ = {};
+    next_ = 0;
+    ahead_->hand_over(
+        budget, dropped,
+        [&](const PendingView& record, const Location&) { handed += take(record, near) ? 1 : 0; },
+        {});
+  }
+  if (!is_handing()) settled_ = at();
+  return handed;
+}
+
+bool Rescue::take(const PendingView& record,
+                  const std::function<void(const PendingView&, const Location&)>& near) {
+  if (!is_near(record.key, record.partition)) return false;
+  const auto location = keep(record);
+  if (location) near(record, *location);
+  return location.has_value();
+}
+
+Rescue::Stops Rescue::stops() const {
+  Stops out;
+  for (const auto& [partition, part] : parts_)
+    if (part.stop) out.emplace(partition, *part.stop);
+  return out;
+}
+
+// `end`, unless the partition is stopped before it.
+Rescue::PendingKey Rescue::end_of(const TopicPartition& partition, const PendingKey& end) const {
+  const auto part = parts_.find(partition);
+  if (part == parts_.end() || !part->second.stop) return end;
+  return std::min(*part->second.stop, end);
+}
+
+// --- Its records
+
+Rescue::Parts::iterator Rescue::part_of(const TopicPartition& partition) {
+  const auto [part, is_new] = parts_.try_emplace(partition);
+  if (is_new && floods_ && floods_(partition)) part->second.stop = begun_at_;
+  return part;
+}
+
+Rescue::Kept& Rescue::open_chunk(Parts::iterator part, const PendingKey& key) {
+  auto& chunks = part->second.chunks;
+  if (!chunks.empty() && chunks.back()->charged < full_bytes &&
+      chunks.back()->chunk.bucket().holds(key.due))
+    return *chunks.back();
+  auto made = std::make_unique<Kept>(bucket_of(BucketLevel::hour, key.due));
+  if (free_numbers_.empty()) {
+    free_numbers_.push_back(static_cast<std::uint32_t>(numbered_.size()));
+    numbered_.push_back(nullptr);
+  }
+  made->number = free_numbers_.back();
+  free_numbers_.pop_back();
+  numbered_[made->number] = made.get();
+  return *chunks.emplace_back(std::move(made));
+}
+
+void Rescue::charge(Part& part, std::size_t before, std::size_t now) {
+  part.bytes += now - before;
+  bytes_ += now - before;
+}
+
+std::optional<Location> Rescue::keep(const PendingView& record) {
+  const auto at = part_of(record.partition);
+  Part& part = at->second;
+  if (part.stop && !(record.key < *part.stop)) return std::nullopt;
+  const std::size_t size = record.record.size() + record.id.size() + locator_bytes;
+  // A partition may have a quarter, so that a second flood leaves room for the others.
+  if (bytes_ + size > max_bytes_ || part.bytes + size > max_bytes_ / 4) {
+    part.stop = record.key;
+    return std::nullopt;
+  }
+  Kept& kept = open_chunk(at, record.key);
+  kept.chunk.append(record);
+  kept.live.push_back(true);
+  ++kept.live_count;
+  ++records_;
+  const std::size_t charged = kept.chunk.memory_bytes() + sizeof(Kept);
+  charge(part, std::exchange(kept.charged, charged), charged + locator_bytes);
+  return Location{Location::rescued | kept.number,
+                  static_cast<std::uint32_t>(kept.live.size() - 1)};
+}
+
+void Rescue::remove(const PendingKey& key, const TopicPartition& partition,
+                    const Location& location) {
+  const auto at = parts_.find(partition);
+  if (at == parts_.end()) return;
+  Part& part = at->second;
+  Place place = place_at(key, location);
+  if (place.kept == nullptr) place = search(part, key);
+  if (place.kept == nullptr) return;
+  Kept& kept = *place.kept;
+  kept.live[place.index] = false;
+  --records_;
+  charge(part, locator_bytes, 0);
+  if (--kept.live_count > 0) return;
+  const auto chunk =
+      std::ranges::find(part.chunks, &kept, [](const auto& one) { return one.get(); });
+  TARRY_ASSERT(chunk != part.chunks.end(), "a chunk belongs to its records' partition");
+  take_out(part, static_cast<std::size_t>(chunk - part.chunks.begin()));
+  if (part.chunks.empty() && !part.stop) parts_.erase(at);
+}
+
+std::unique_ptr<Rescue::Kept> Rescue::take_out(Part& part, std::size_t at) {
+  auto kept = std::move(part.chunks[at]);
+  part.chunks.erase(part.chunks.begin() + static_cast<std::ptrdiff_t>(at));
+  charge(part, kept->charged + kept->live_count * locator_bytes, 0);
+  records_ -= kept->live_count;
+  numbered_[kept->number] = nullptr;
+  free_numbers_.push_back(kept->number);
+  return kept;
+}
+
+Rescue::Freed Rescue::topic_dropped(const TopicId& topic) {
+  Freed freed;
+  for (auto at = parts_.lower_bound({topic, 0}); at != parts_.end() && at->first.topic == topic;) {
+    while (!at->second.chunks.empty()) freed.push_back(take_out(at->second, 0));
+    at = parts_.erase(at);
+  }
+  return freed;
+}
+
+std::optional<Rescue::PendingView> Rescue::read(const PendingKey& key,
+                                                const Location& location) const {
+  const Place place = place_at(key, location);
+  if (place.kept == nullptr) return std::nullopt;
+  return place.kept->chunk.at(place.index);
+}
+
+std::optional<Rescue::PendingView> Rescue::find(const PendingKey& key) const {
+  for (const auto& [partition, part] : parts_)
+    if (const Place place = search(part, key); place.kept != nullptr)
+      return place.kept->chunk.at(place.index);
+  return std::nullopt;
+}
+
+// The number may be another chunk's by now, so the key decides.
+Rescue::Place Rescue::place_at(const PendingKey& key, const Location& location) const {
+  const std::size_t number = location.chunk ^ Location::rescued;
+  if (number >= numbered_.size() || numbered_[number] == nullptr) return {};
+  Kept& kept = *numbered_[number];
+  const bool is_there = location.index < kept.live.size() && kept.live[location.index] &&
+                        kept.chunk.key_at(location.index) == key;
+  return is_there ? Place{&kept, location.index} : Place{};
+}
+
+Rescue::Place Rescue::search(const Part& part, const PendingKey& key) {
+  for (const auto& kept : part.chunks) {
+    const auto at = kept->chunk.find(key.sequence);
+    if (at && kept->live[*at] && kept->chunk.key_at(*at) == key) return {kept.get(), *at};
+  }
+  return {};
+}
+
+}  // namespace tarry::delay

@@ -1,0 +1,173 @@
+#pragma once
+
+// Rescue: what is due soon in the other partitions, while a flood in one keeps the horizon where it
+// is.
+//
+//   due time --- Horizon ------------ settled ------- at() ------------------------------>
+//        near  |  near, but far in partitions that  |  being handed  |  far
+//              |  have more than their part of this |  over          |
+//
+// When the records of one millisecond do not fit into memory, the horizon stands inside of it until
+// deliveries have made room.  Then the records behind it are handed over all the same, with copies
+// of their bodies: to everybody else they are far, in their homes or on the disk, where their
+// removal is marked.  When the horizon has come up to at(), the rescue is over: all of it is in
+// memory once more, and was handed over again.
+//
+// A partition of which there is too much is *stopped* at a key: what it has from there on is far as
+// before.  So one that floods leaves room for the others, and each stays in order.
+//
+// Invariants
+//   - Each pending record whose key is_settled() was handed over since the rescue came to it, or
+//     keep() said where it is; and read() has its body.
+//   - Its memory, with the locators of its records, is not more than `max_bytes` and a chunk.
+//   - A partition's stop, once it has one, only moves back.
+//
+// Nothing of it is written; a crash, or a horizon that moves back, ends it and loses nothing.
+//
+// Belongs to its BucketTier, on its thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "delay/dropped_topics.h"
+#include "delay/homes.h"
+#include "delay/horizon.h"
+#include "delay/location.h"
+#include "storage/bucket_change.h"
+#include "storage/chunk.h"
+#include "storage/pending.h"
+
+namespace tarry::delay {
+
+class Rescue {
+ public:
+  using PendingKey = storage::PendingKey;
+  using PendingView = storage::PendingView;
+  // Whether most of what is near is the partition's, so that nothing of it is rescued; may be
+  // empty.
+  using Floods = std::function<bool(const TopicPartition&)>;
+  // The partitions that are stopped, and where.
+  using Stops = std::map<TopicPartition, PendingKey>;
+
+  // A copy of some records of a partition.
+  struct Kept;
+  // What has left, which may take long to be freed.
+  using Freed = std::vector<std::unique_ptr<Kept>>;
+
+  Rescue(std::size_t max_bytes, Floods floods);
+  ~Rescue();
+  Rescue(const Rescue&) = delete;
+  Rescue& operator=(const Rescue&) = delete;
+
+  bool is_on() const { return ahead_.has_value(); }
+  // Everything before the horizon is handed over.
+  void begin(const PendingKey& horizon);
+  Freed end();
+
+  // --- How far it is; only while it is on.
+
+  const PendingKey& at() const { return ahead_->at(); }
+  // It may go on: there is room for more.
+  bool may_go_on() const { return !is_handing() && bytes_ < max_bytes_ - max_bytes_ / 4; }
+
+  // Chunks that were read, and the entries of them that are wanted, chunk after chunk.
+  struct Read {
+    std::vector<storage::LoadedChunk> chunks;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted;
+
+    // Wanted is what is pending and due in [from, until), unless its partition is stopped before
+    // it.
+    void choose(const PendingKey& from, const PendingKey& until, const Stops& stops);
+  };
+  // Moves to `until`: everything before it that is pending is in `read` or in memory.
+  void advance(const PendingKey& until, const Homes& homes, Read read);
+  // Hands over, or passes over, so many entries; returns how many it handed over.
+  std::size_t hand_over(std::size_t budget, const Homes& homes, const DroppedTopics& dropped,
+                        const std::function<void(const PendingView&, const Location&)>& near);
+  // While it is, what is in memory and on the disk stays where it is.
+  bool is_handing() const {
+    return is_on() && (next_ < read_.wanted.size() || ahead_->is_handing());
+  }
+  Stops stops() const;
+
+  // --- Its records
+
+  // The record is near because of it: new ones go to keep().
+  bool is_near(const PendingKey& key, const TopicPartition& partition) const {
+    return is_on() && key < end_of(partition, at());
+  }
+  // Everything that may leave before it is handed over.
+  bool is_settled(const PendingKey& key, const TopicPartition& partition) const {
+    return is_on() && key < end_of(partition, settled_);
+  }
+  // Copies a record that is near; empty: there is no room, so its partition is stopped there.
+  std::optional<Location> keep(const PendingView& record);
+  // Does nothing if it is not here.
+  void remove(const PendingKey& key, const TopicPartition& partition, const Location& location);
+  // A record at a place, and one wherever it is.  The view lives until the next call that changes
+  // something.
+  std::optional<PendingView> read(const PendingKey& key, const Location& location) const;
+  std::optional<PendingView> find(const PendingKey& key) const;
+  Freed topic_dropped(const TopicId& topic);
+
+  // Without the locators of its records.
+  std::size_t memory() const { return bytes_ - records_ * locator_bytes; }
+
+ private:
+  // The memory of a record's locator, in the wheel and in its queue.
+  static constexpr std::size_t locator_bytes = 128;
+  struct Part {
+    std::deque<std::unique_ptr<Kept>> chunks;
+    std::size_t bytes = 0;
+    std::optional<PendingKey> stop;
+  };
+  using Parts = std::map<TopicPartition, Part>;
+  struct Place {  // Null: it is not here.
+    Kept* kept = nullptr;
+    std::size_t index = 0;
+  };
+
+  PendingKey end_of(const TopicPartition& partition, const PendingKey& end) const;
+  Parts::iterator part_of(const TopicPartition& partition);
+  Kept& open_chunk(Parts::iterator part, const PendingKey& key);
+  void charge(Part& part, std::size_t before, std::size_t now);
+  bool take(const PendingView& record,
+            const std::function<void(const PendingView&, const Location&)>& near);
+  Place place_at(const PendingKey& key, const Location& location) const;
+  static Place search(const Part& part, const PendingKey& key);
+  std::unique_ptr<Kept> take_out(Part& part, std::size_t at);
+
+  const std::size_t max_bytes_;
+  const Floods floods_;
+  std::optional<Horizon> ahead_;  // Empty: it is not on.
+  PendingKey begun_at_{};
+  PendingKey settled_{};
+  Read read_;
+  std::size_t next_ = 0;  // Of what is wanted.
+  // Those that have records here or are stopped.
+  Parts parts_;
+  std::vector<Kept*> numbered_;  // Null: the number is free.
+  std::vector<std::uint32_t> free_numbers_;
+  std::size_t bytes_ = 0;  // With their locators.
+  std::size_t records_ = 0;
+};
+
+struct Rescue::Kept {
+  explicit Kept(const storage::Bucket& bucket) : chunk(bucket) {}
+
+  storage::Chunk chunk;
+  storage::LiveEntries live;
+  std::size_t live_count = 0;
+  std::uint32_t number = 0;
+  std::size_t charged = 0;
+};
+
+}  // namespace tarry::delay

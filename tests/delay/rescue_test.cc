@@ -1,0 +1,310 @@
+#include "delay/rescue.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/delay/bucket_world.h"
+
+namespace tarry::delay::tier_test {
+namespace {
+
+constexpr std::int64_t flood_ms = 10'000;
+constexpr int flooded = 0, other = 1, third = 2;
+
+// Most of the records are due in one millisecond, in one partition, and a third of them fits into
+// memory.  Nothing of that partition is delivered until the test says so.
+struct Flood {
+  static BucketTier::Options options() {
+    BucketTier::Options options;
+    options.memory_bytes = 2u << 20;
+    options.write_bytes = 128u << 10;
+    return options;
+  }
+
+  World world;
+  Sequence next = 1;
+  std::size_t most = 0;  // Bytes.
+
+  explicit Flood(BucketTier::Options of = options()) : world(1, of) {
+    world.stuck.insert(numbered(flooded));
+    world.settle();
+  }
+  BucketTier& tier() { return *world.shards.at(0).tier; }
+  std::map<PendingKey, Location>& wheel() { return world.shards.at(0).wheel; }
+
+  Record add(std::int64_t after_ms, int partition, std::size_t bytes = 100) {
+    const Record made =
+        record(next, after_ms, "body " + std::to_string(next) + std::string(bytes, 'b'), partition);
+    ++next;
+    world.add(made);
+    if (next % 50 == 0) world.settle();
+    return made;
+  }
+  void flood(int records = 6'000) {
+    for (int i = 0; i < records; ++i) add(flood_ms, flooded, 300);
+    world.settle();
+  }
+  void go_to(std::int64_t after_ms) {
+    world.now = begin + std::chrono::milliseconds(after_ms);
+    world.settle();
+    world.deliver();
+    world.settle();
+    most = std::max(most, tier().stats().memory_bytes);
+  }
+  // What is due in these partitions, and waits.
+  std::size_t late(const std::set<int>& partitions = {other, third}) const {
+    std::size_t count = 0;
+    for (const auto& [key, of] : world.pending)
+      count += key.due <= world.now && partitions.contains(of.partition.partition) ? 1 : 0;
+    return count;
+  }
+  // To the end; nothing of these partitions is late meanwhile.
+  void check_in_time(std::int64_t from_ms, std::int64_t until_ms) {
+    for (std::int64_t ms = from_ms; ms <= until_ms; ms += 50) {
+      CAPTURE(ms);
+      go_to(ms);
+      REQUIRE(late() == 0);
+    }
+  }
+  void end() {
+    world.stuck.clear();
+    world.deliver_all();
+    for (int rounds = 0; !world.pending.empty(); ++rounds) {
+      REQUIRE(rounds < 1'000);
+      world.now += std::chrono::milliseconds(500);
+      world.deliver_all();
+    }
+    CHECK(wheel().empty());
+    world.checkpoint();
+    const auto stats = tier().stats();
+    CHECK(stats.rescue_bytes == 0);
+    CHECK(stats.records == 0);
+    CHECK(world.store->totals().value().empty());
+    CHECK(world.failed_with == "");
+    CHECK(most <= world.options.memory_bytes + world.options.memory_bytes / 4);
+  }
+};
+
+TEST_SUITE("rescue") {
+  TEST_CASE("a flood that does not fit into memory holds up no other partition") {
+    Flood all;
+    for (int i = 0; i < 100; ++i) all.add(9'900 + i * 20, other);  // On disk.
+    all.flood();
+    REQUIRE(all.tier().stats().pulled_back > 0);
+    all.world.checkpoint();
+    all.go_to(6'000);
+    for (int i = 0; i < 50; ++i) all.add(9'910 + i * 40, other);  // In tails.
+    all.check_in_time(6'000, 10'500);
+    CHECK(all.tier().stats().rescues > 0);
+    CHECK(all.tier().stats().rescued > 0);
+    for (int i = 0; i < 50; ++i)
+      all.add(10'400 + i * 20, i % 2 == 0 ? other : third);  // Meanwhile.
+    all.check_in_time(10'500, 13'000);
+    CHECK(all.world.pending.size() == 6'000);
+    // However long the flood waits.
+    for (int i = 0; i < 50; ++i) all.add(60'000 + i * 20, other);
+    all.check_in_time(59'000, 62'000);
+    CHECK(all.world.pending.size() == 6'000);
+    all.end();
+  }
+
+  TEST_CASE("it holds up nobody either while it is delivered") {
+    Flood all;
+    for (int i = 0; i < 200; ++i) all.add(9'500 + i * 10, i % 2 == 0 ? other : third);
+    all.flood();
+    all.go_to(9'000);
+    all.check_in_time(9'000, 10'000);
+    all.world.stuck.clear();
+    // In small pieces of work, and a delivery between any two of them.
+    while (!all.world.pending.empty()) {
+      all.world.now += std::chrono::milliseconds(1);
+      REQUIRE(all.world.now < begin + std::chrono::milliseconds(20'000));
+      (void)all.tier().step(all.world.now);
+      all.world.background.step();
+      all.world.deliver();
+    }
+    CHECK(all.tier().stats().rescued > 0);
+    all.end();
+  }
+
+  TEST_CASE("what is cancelled, moved or replaced while it is rescued is pending no more") {
+    for (const bool on_disk : {true, false}) {
+      CAPTURE(on_disk);
+      Flood all;
+      std::vector<Record> others;
+      const auto add_others = [&] {
+        for (int i = 0; i < 60; ++i) others.push_back(all.add(10'300 + i, other));
+      };
+      if (on_disk) add_others();
+      all.flood();
+      if (on_disk) all.world.checkpoint();
+      all.go_to(9'000);
+      if (!on_disk) add_others();
+      all.check_in_time(9'000, 10'100);
+      for (const auto& one : others) REQUIRE(all.wheel().contains(one.key));
+      REQUIRE(all.tier().stats().rescue_bytes > 0);
+      for (int i = 0; i < 60; i += 6) all.world.remove(others[static_cast<std::size_t>(i)]);
+      // Sooner, later and much later, and back.
+      const auto move = [&](std::size_t i, std::int64_t to) {
+        Record& of = others[i];
+        all.world.move(of, begin + std::chrono::milliseconds(to));
+        of.key.due = begin + std::chrono::milliseconds(to);
+      };
+      for (std::size_t i = 1; i < 60; i += 6) move(i, 10'150);
+      for (std::size_t i = 2; i < 60; i += 6) move(i, 10'900);
+      for (std::size_t i = 3; i < 60; i += 6) move(i, 70'000);
+      for (std::size_t i = 4; i < 60; i += 6) {
+        const auto was = others[i].key.due;
+        move(i, 10'900);
+        move(i, 10'300 + static_cast<std::int64_t>(i));
+        REQUIRE(others[i].key.due == was);
+      }
+      for (std::size_t i = 5; i < 60; i += 6) {
+        all.world.remove(others[i]);
+        all.add(10'300 + static_cast<std::int64_t>(i), other);
+      }
+      for (std::size_t i = 4; i < 60; i += 6)
+        CHECK(all.world.find(others[i].key, others[i].partition).has_value());
+      for (std::size_t i = 0; i < 60; i += 6)
+        CHECK_FALSE(all.world.find(others[i].key, others[i].partition).has_value());
+      all.check_in_time(10'110, 12'000);
+      CHECK(all.world.pending.size() == 6'000 + 10);
+      all.end();
+    }
+  }
+
+  TEST_CASE("what was rescued and waits is delivered when the flood has gone") {
+    Flood all;
+    for (int i = 0; i < 60; ++i) all.add(10'300 + i * 10, other);
+    all.flood();
+    all.check_in_time(9'000, 10'100);
+    REQUIRE(all.tier().stats().rescue_bytes > 0);
+    all.world.stuck = {numbered(other)};
+    all.world.deliver_all();
+    CHECK(all.world.pending.size() == 60);
+    CHECK(all.tier().stats().rescue_bytes == 0);
+    // From where they are now.
+    all.world.stuck.clear();
+    all.check_in_time(10'110, 12'000);
+    CHECK(all.world.pending.empty());
+    all.end();
+  }
+
+  TEST_CASE("what is rescued of a topic goes with it") {
+    Flood all;
+    std::vector<Record> others;
+    for (int i = 0; i < 60; ++i) others.push_back(all.add(10'300 + i * 10, other));
+    for (int i = 0; i < 60; ++i) all.add(10'300 + i * 10, third);
+    all.flood();
+    all.check_in_time(9'000, 10'100);
+    REQUIRE(all.wheel().contains(others[0].key));
+    const auto before = all.tier().stats().rescue_bytes;
+    const TopicId topic = numbered(other).topic;
+    REQUIRE(all.world.store->drop_topic(topic).has_value());
+    all.tier().topic_dropped(topic);
+    CHECK(all.tier().stats().rescue_bytes < before);
+    for (const auto& one : others) {
+      CHECK_FALSE(all.tier().read(one.key, all.wheel()[one.key]).has_value());
+      all.world.pending.erase(one.key);
+      all.wheel().erase(one.key);
+    }
+    all.check_in_time(10'110, 12'000);
+    all.end();
+  }
+
+  TEST_CASE("a horizon that moves back ends a rescue, and nothing is lost or delivered twice") {
+    Flood all;
+    for (int i = 0; i < 60; ++i) all.add(10'300 + i * 10, i % 2 == 0 ? other : third);
+    all.flood();
+    all.check_in_time(9'000, 10'400);
+    REQUIRE(all.tier().stats().rescue_bytes > 0);
+    const auto before = all.tier().stats().pulled_back;
+    all.world.now -= std::chrono::milliseconds(9'000);
+    all.tier().set_locator_bytes(all.world.options.memory_bytes);
+    all.world.settle();
+    REQUIRE(all.tier().stats().pulled_back > before);
+    CHECK(all.tier().stats().rescue_bytes == 0);
+    all.tier().set_locator_bytes(0);
+    all.check_in_time(1'500, 12'000);
+    all.end();
+  }
+
+  TEST_CASE("a crash in the middle of a rescue loses nothing and doubles nothing") {
+    for (const bool noted : {false, true}) {
+      Flood all;
+      for (int i = 0; i < 60; ++i) all.add(10'000 + i * 10, i % 2 == 0 ? other : third);
+      all.flood();
+      if (noted) all.world.checkpoint();
+      all.check_in_time(9'000, 10'300);
+      REQUIRE(all.tier().stats().rescue_bytes > 0);
+      CHECK(all.world.pending.size() < 6'060);
+      if (noted) all.world.checkpoint();
+      all.world.crash(1);  // The replay brings all of it at once.
+      all.world.settle();
+      all.check_in_time(10'310, 12'000);
+      CHECK(all.world.pending.size() == 6'000);
+      all.most = 0;
+      all.end();
+    }
+  }
+
+  TEST_CASE("two floods at once leave room for what else is due") {
+    Flood all;
+    for (int i = 0; i < 60; ++i) all.add(10'000 + i * 10, third);
+    for (int i = 0; i < 2'000; ++i) all.add(10'100, other, 300);
+    all.flood(4'000);
+    all.world.stuck.insert(numbered(other));
+    for (std::int64_t ms = 9'000; ms <= 12'000; ms += 50) {
+      CAPTURE(ms);
+      all.go_to(ms);
+      REQUIRE(all.late({third}) == 0);
+      CHECK(all.tier().stats().rescue_bytes <= all.world.options.memory_bytes / 8 + (64u << 10));
+    }
+    CHECK(all.world.pending.size() == 6'000);
+    // More of the second one comes while it has its part.
+    for (int i = 0; i < 100; ++i) all.add(12'100 + i, i % 2 == 0 ? other : third, 300);
+    for (std::int64_t ms = 12'000; ms <= 12'300; ms += 50) {
+      all.go_to(ms);
+      REQUIRE(all.late({third}) == 0);
+    }
+    all.end();
+  }
+
+  TEST_CASE("a partition of which much is near already is not rescued") {
+    Rescue rescue(1u << 20, [](const TopicPartition& of) { return of == numbered(flooded); });
+    const Record near = record(5, 1'000, "flood", flooded), far = record(6, 2'000, "far", other);
+    rescue.begin({near.key.due, 3});
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    REQUIRE(homes.add({1, 0}, near.view()));
+    REQUIRE(homes.add({1, 1}, far.view()));
+    rescue.advance({far.key.due + std::chrono::seconds(1), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    while (rescue.is_handing()) {
+      CHECK_FALSE(rescue.is_settled(far.key, far.partition));
+      (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location& at) {
+        handed.push_back(view.key);
+        CHECK(rescue.read(view.key, at)->record.size() == far.body.size());
+      });
+    }
+    CHECK(handed == std::vector{far.key});
+    CHECK(rescue.is_settled(far.key, far.partition));
+    CHECK_FALSE(rescue.is_near(near.key, near.partition));
+    CHECK_FALSE(rescue.keep(near.view()).has_value());
+    rescue.remove(far.key, far.partition, {});
+    CHECK(rescue.memory() == 0);
+    CHECK_FALSE(rescue.find(far.key).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace tarry::delay::tier_test
