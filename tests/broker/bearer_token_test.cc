@@ -230,9 +230,9 @@ TEST_SUITE("bearer token") {
     CHECK(world.check(world.signer.sign(wide, good_claims)).contains("header cannot be read"));
     CHECK(world.check_claims(wide).contains("claims cannot be read"));
     // A colon within a text begins no value.
-    CHECK(world.check_claims(fmt::format(
-              R"({{"sub":"alice","iat":1799999990,"exp":1800000060,"of":"\"{}"}})",
-              std::string(1000, ':'))) == "alice");
+    CHECK(world.check_claims(
+              fmt::format(R"({{"sub":"alice","iat":1799999990,"exp":1800000060,"of":"\"{}"}})",
+                          std::string(1000, ':'))) == "alice");
     for (const auto* wrong :
          {"", ".", "..", "a.b", "a.b.c", "a.b.c.d", "e30.e30.", "bnVsbA.bnVsbA.AA"})
       CHECK(world.check(wrong).starts_with("the token"));
