@@ -436,6 +436,62 @@ int run(const ProduceOptions& options) {
   return Production(read).run();
 }
 
+// When the records are delivered, and until when.
+void add_schedule_options(CLI::App& command, ProduceOptions& options) {
+  auto* delay = command
+                    .add_option("--delay", options.delay,
+                                "Delivers the records this long after they arrive, as in 30m")
+                    ->option_text("D")
+                    ->check(is_duration)
+                    ->take_last();
+  command
+      .add_option("--at", options.at,
+                  "Delivers the records at this time, as in 2026-11-21T10:00:00+01:00")
+      ->option_text("T")
+      ->check(is_time_word)
+      ->take_last()
+      ->excludes(delay);
+  command
+      .add_option("--id", options.id,
+                  "The schedule id of the one record; replaces a pending record with this id")
+      ->option_text("ID")
+      ->check(is_schedule_id)
+      ->take_last();
+  auto* every =
+      command
+          .add_option("--every", options.every, "Delivers the records repeatedly, at this interval")
+          ->option_text("D")
+          ->check(is_duration)
+          ->take_last();
+  command
+      .add_option("--cron", options.cron,
+                  "Delivers the records at each of these times, as in '0 9 * * MON-FRI'")
+      ->option_text("EXPRESSION")
+      ->excludes(every)
+      ->take_last();
+  command
+      .add_option("--tz", options.zone,
+                  "The time zone of --cron, as in Europe/Berlin (default: UTC)")
+      ->option_text("ZONE")
+      ->take_last();
+  command.add_option("--until", options.until, "Stops the recurring delivery after this time")
+      ->option_text("T")
+      ->check(is_time_word)
+      ->take_last();
+  command
+      .add_option("--times", options.times,
+                  "Stops the recurring delivery after this many deliveries")
+      ->option_text("N")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}))
+      ->take_last();
+  command
+      .add_option("--expire-at", options.expire_at,
+                  "Drops the records if they cannot be delivered before this time")
+      ->option_text("T")
+      ->check(is_time_word)
+      ->take_last();
+}
+
 }  // namespace
 
 void add_produce(CLI::App& program, Chosen& chosen) {
@@ -467,58 +523,7 @@ void add_produce(CLI::App& program, Chosen& chosen) {
       ->option_text("PARTITION")
       ->check(is_partition)
       ->take_last();
-  auto* delay = command
-                    ->add_option("--delay", options->delay,
-                                 "Delivers the records this long after they arrive, as in 30m")
-                    ->option_text("D")
-                    ->check(is_duration)
-                    ->take_last();
-  command
-      ->add_option("--at", options->at,
-                   "Delivers the records at this time, as in 2026-11-21T10:00:00+01:00")
-      ->option_text("T")
-      ->check(is_time_word)
-      ->take_last()
-      ->excludes(delay);
-  command
-      ->add_option("--id", options->id,
-                   "The schedule id of the one record; replaces a pending record with this id")
-      ->option_text("ID")
-      ->check(is_schedule_id)
-      ->take_last();
-  auto* every = command
-                    ->add_option("--every", options->every,
-                                 "Delivers the records repeatedly, at this interval")
-                    ->option_text("D")
-                    ->check(is_duration)
-                    ->take_last();
-  command
-      ->add_option("--cron", options->cron,
-                   "Delivers the records at each of these times, as in '0 9 * * MON-FRI'")
-      ->option_text("EXPRESSION")
-      ->excludes(every)
-      ->take_last();
-  command
-      ->add_option("--tz", options->zone,
-                   "The time zone of --cron, as in Europe/Berlin (default: UTC)")
-      ->option_text("ZONE")
-      ->take_last();
-  command->add_option("--until", options->until, "Stops the recurring delivery after this time")
-      ->option_text("T")
-      ->check(is_time_word)
-      ->take_last();
-  command
-      ->add_option("--times", options->times,
-                   "Stops the recurring delivery after this many deliveries")
-      ->option_text("N")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}))
-      ->take_last();
-  command
-      ->add_option("--expire-at", options->expire_at,
-                   "Drops the records if they cannot be delivered before this time")
-      ->option_text("T")
-      ->check(is_time_word)
-      ->take_last();
+  add_schedule_options(*command, *options);
   command
       ->add_option("--acks", options->acks,
                    "Acknowledgements to wait for: all, 1 or 0 (default all)")
