@@ -324,6 +324,26 @@ TEST_CASE("a work that grows is bounded as a whole in arrivals, and by its part 
   CHECK_FALSE(work.is_cut_short);
 }
 
+TEST_CASE("a work that grows sends no more bytes than one that is planned at once") {
+  OnePartition one;
+  for (Offset i = 0; i < 30; ++i)
+    one.partition.arrive(source_record(i, {{"x-delay", std::to_string(10 * (i + 1))}},
+                                       std::string(1'000, 'v')));
+  one.commit(after(0));
+  one.limits.bytes = 10'000;
+  Work work;
+  // As Member::limits_left() counts it.
+  for (int ms = 10; ms <= 300; ms += 10) {
+    Limits left = one.limits;
+    left.bytes -= std::min(left.bytes, work.bytes);
+    one.partition.extend(work, after(ms), true, left);
+    if (work.is_cut_short) break;
+  }
+  CHECK(work.is_cut_short);
+  CHECK(work.counts.delivered >= 9);
+  CHECK(work.bytes < 2 * one.limits.bytes + 2'000);
+}
+
 TEST_CASE("no order is told that it cancelled or moved a record that may be at its target") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
