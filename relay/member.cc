@@ -551,11 +551,12 @@ bool Member::has_open() const {
                              [](const auto& each) { return each.second.open.has_value(); });
 }
 
-// Nothing unusual is to be done.
+// Nothing unusual is to be done.  A held target that may be tried again is not prepared, so a
+// record for it ends the running ahead (Partition::stops_at()); perhaps nobody wants it any more.
 bool Member::may_run_ahead() const {
   return options_.delivery == Delivery::at_least_once && went_well_ && is_confirmed_ &&
          !is_careful_ && !sends_carefully_ && !status_.is_full && orders_.empty() &&
-         held_targets_.empty();
+         held_targets_.waiting(clock_.mono()).empty();
 }
 
 // False: some record is not there, so all that is open is planned anew.

@@ -327,8 +327,8 @@ TEST_CASE("a work that grows is bounded as a whole in arrivals, and by its part 
 TEST_CASE("a work that grows sends no more bytes than one that is planned at once") {
   OnePartition one;
   for (Offset i = 0; i < 30; ++i)
-    one.partition.arrive(source_record(i, {{"x-delay", std::to_string(10 * (i + 1))}},
-                                       std::string(1'000, 'v')));
+    one.partition.arrive(
+        source_record(i, {{"x-delay", std::to_string(10 * (i + 1))}}, std::string(1'000, 'v')));
   one.commit(after(0));
   one.limits.bytes = 10'000;
   Work work;
