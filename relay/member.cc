@@ -73,7 +73,7 @@ void Member::step(milliseconds longest) {
   // what is pending depends on it.
   if (needs_renewal_) {
     // Planned for what may not be so any more; and the sender is replaced, too.
-    if (flights_.has_begun()) static_cast<void>(questions_.end_send());
+    if (flights_.has_begun()) sends_carefully_ = questions_.end_send().done.is_careful;
     flights_.ended();
     drop_open();
     if (!progress_.may_transact(mono)) return;
