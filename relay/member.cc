@@ -407,6 +407,8 @@ void Member::work(WallTime now, WallTime at) {
     const MonoTime mono = clock_.mono();
     if (open_since_ == MonoTime{}) open_since_ = mono;
     if (!round.must_close && mono - open_since_ < options_.ahead) return;
+    // The group may wait for the next poll, if to begin has taken long; the next step closes it.
+    if (questions_.is_late()) return;
   }
   if (round.works.empty()) {
     confirm();

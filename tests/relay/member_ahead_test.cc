@@ -133,6 +133,18 @@ TEST_CASE("with at-least-once a held target that nobody wants any more holds up 
   CHECK(one.member.status().transactions == before);
 }
 
+TEST_CASE(
+    "with at-least-once a step that has waited to send does not wait for a transaction, too") {
+  AheadOfCommit one;
+  one.cluster.begin_takes = milliseconds(4'000);
+  one.cluster.answer_takes = milliseconds(8'000);
+  one.cluster.longest_turn = {};
+  one.step_until("first 0 1 2 3");
+  one.steps(5);
+  CHECK(one.pending() == 0);
+  CHECK(one.cluster.longest_turn <= milliseconds(8'100));
+}
+
 TEST_CASE("a member whose transaction stays open is fenced twice, and then more and more seldom") {
   OneMember one;
   one.cluster.offsets_stay_open = true;
