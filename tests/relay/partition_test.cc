@@ -397,6 +397,22 @@ TEST_CASE("a recurring record is delivered, and its row has the next run") {
   CHECK(one.commit(after(2'000)) == "orders:v gone:0");
 }
 
+TEST_CASE("in a work that grows each run of a recurring record leaves once, and it has one row") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "3"}}));
+  one.commit(after(0));
+  Work work;
+  for (const int ms : {1'000, 1'500, 2'000, 2'500}) {
+    one.partition.extend(work, after(ms), true, one.limits);
+    CHECK(summary(work) == (ms < 2'000 ? "orders:v" : "orders:v orders:v"));
+    CHECK(one.partition.next_due(work) == after(ms < 2'000 ? 2'000 : 3'000));
+  }
+  one.partition.add_rows(work, work.records);
+  CHECK(summary(work) == "orders:v orders:v row:0");
+  one.partition.apply(std::move(work));
+  CHECK(one.commit(after(3'000)) == "orders:v gone:0");
+}
+
 TEST_CASE(
     "after the clock was set back each run of a new recurring record is delivered, none early") {
   OnePartition one;
