@@ -583,6 +583,8 @@ void KafkaProducers::begin_send(std::vector<ProducerRecord> records) {
   if (!under_way_) {
     under_way_ = std::make_unique<UnderWay>();
     under_way_->round = ++round_;
+    // Many go in a batch, so one of them that is refused would have all of them taken for refused.
+    search_.give_up(RefusalSearch::Kind::sending);
   }
   UnderWay& all = *under_way_;
   const Deadline deadline(options_.transaction_limit);

@@ -73,7 +73,7 @@ void Member::step(milliseconds longest) {
   // what is pending depends on it.
   if (needs_renewal_) {
     // Planned for what may not be so any more; and the sender is replaced, too.
-    if (flights_.has_begun()) static_cast<void>(questions_.end_send());
+    if (flights_.has_begun()) sends_carefully_ = questions_.end_send().done.is_careful;
     flights_.ended();
     drop_open();
     if (!progress_.may_transact(mono)) return;
@@ -407,6 +407,8 @@ void Member::work(WallTime now, WallTime at) {
     const MonoTime mono = clock_.mono();
     if (open_since_ == MonoTime{}) open_since_ = mono;
     if (!round.must_close && mono - open_since_ < options_.ahead) return;
+    // The group may wait for the next poll, if to begin has taken long; the next step closes it.
+    if (questions_.is_late()) return;
   }
   if (round.works.empty()) {
     confirm();
@@ -551,11 +553,12 @@ bool Member::has_open() const {
                              [](const auto& each) { return each.second.open.has_value(); });
 }
 
-// Nothing unusual is to be done.
+// Nothing unusual is to be done.  A held target that may be tried again is not prepared, so a
+// record for it ends the running ahead (Partition::stops_at()); perhaps nobody wants it any more.
 bool Member::may_run_ahead() const {
   return options_.delivery == Delivery::at_least_once && went_well_ && is_confirmed_ &&
          !is_careful_ && !sends_carefully_ && !status_.is_full && orders_.empty() &&
-         held_targets_.empty();
+         held_targets_.waiting(clock_.mono()).empty();
 }
 
 // False: some record is not there, so all that is open is planned anew.

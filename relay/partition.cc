@@ -76,6 +76,7 @@ struct Partition::PlanState {
   Work& work;
   std::map<std::string, std::optional<Offset>>& ids;  // The work's.
   const Limits& limits;
+  std::size_t most_bytes;  // Where the work has so many, nothing more is delivered.
 
   bool delivers(const std::string& id) const {
     return std::ranges::find(work.delivered_ids, id) != work.delivered_ids.end();
@@ -225,10 +226,13 @@ Work Partition::plan(WallTime now, bool may_deliver, const Limits& limits,
 
 void Partition::extend(Work& work, WallTime now, bool may_deliver, Limits limits,
                        std::span<const Order* const> orders) const {
+  // Twice this part, and not the whole: or a work would double with each part of it.  Arrivals may
+  // use the bound up, and deliveries must not starve behind them.
+  const std::size_t most_bytes = work.bytes + 2 * limits.bytes;
   // From here on they are those of the whole work.
   limits.arrivals += work.taken;
   limits.bytes += work.bytes;
-  PlanState planning{now, work, work.ids, limits};
+  PlanState planning{now, work, work.ids, limits, most_bytes};
   work.now = now;
   work.earliest = std::min(work.earliest, now);
   work.is_cut_short = false;
@@ -499,8 +503,7 @@ void Partition::deliver_due(WallTime last, PlanState& planning, const Limits& li
     for (; at.valid(); at.next()) {
       const auto place = at.place();
       if (place.first > last) break;
-      // Arrivals may have used the bound up, and deliveries must not starve behind them.
-      if (due.size() >= limits.deliveries || bytes >= 2 * limits.bytes) {
+      if (due.size() >= limits.deliveries || bytes >= planning.most_bytes) {
         work.is_cut_short = true;
         stopped = place;
         break;
@@ -532,7 +535,7 @@ void Partition::deliver_due(WallTime last, PlanState& planning, const Limits& li
     due.resize(limits.deliveries);
   }
   for (const auto& [time, offset] : due) {
-    if (work.bytes >= 2 * limits.bytes) {
+    if (work.bytes >= planning.most_bytes) {
       work.is_cut_short = true;
       is_whole = false;
       break;

@@ -28,6 +28,8 @@ class RefusalSearch {
     bool& is_careful = is_careful_[static_cast<std::size_t>(kind)];
     return is_careful = has_refused && !is_careful;
   }
+  // The next attempt of its kind is plain, whatever was refused before.
+  void give_up(Kind kind) { is_careful_[static_cast<std::size_t>(kind)] = false; }
 
  private:
   std::array<bool, 2> is_careful_{};

@@ -114,6 +114,37 @@ TEST_CASE("with at-least-once a target that cannot be made has nothing else sent
   CHECK(one.pending() == 0);
 }
 
+TEST_CASE("with at-least-once a held target that nobody wants any more holds up nothing for ever") {
+  AheadOfCommit one;
+  one.step_until("first 0 1 2 3");
+  one.steps(20);
+  one.cluster.unready_targets = {"away"};
+  one.send(one.source, "x", {{"x-delay", "100"}, {"x-deliver-to", "away"}, {"x-schedule-id", "x"}});
+  one.steps(15);
+  CHECK(one.member.status().stalled == "away has no leader");
+  CHECK(one.order(one.source, {Order::Kind::cancel, "x"}) == "done");
+  one.steps(100);
+  for (int i = 0; i < 4; ++i)
+    one.send(one.source, std::to_string(4 + i), {{"x-delay", std::to_string(300 + 20 * i)}});
+  one.steps(12);
+  one.step_until("first 0 1 2 3 4");
+  const auto before = one.member.status().transactions;
+  one.step_until("first 0 1 2 3 4 5 6 7");
+  CHECK(one.member.status().transactions == before);
+}
+
+TEST_CASE(
+    "with at-least-once a step that has waited to send does not wait for a transaction, too") {
+  AheadOfCommit one;
+  one.cluster.begin_takes = milliseconds(4'000);
+  one.cluster.answer_takes = milliseconds(8'000);
+  one.cluster.longest_turn = {};
+  one.step_until("first 0 1 2 3");
+  one.steps(5);
+  CHECK(one.pending() == 0);
+  CHECK(one.cluster.longest_turn <= milliseconds(8'100));
+}
+
 TEST_CASE("a member whose transaction stays open is fenced twice, and then more and more seldom") {
   OneMember one;
   one.cluster.offsets_stay_open = true;

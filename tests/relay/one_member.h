@@ -124,6 +124,10 @@ class RefusingCluster final : public ModelCluster {
     if (std::exchange(sends_carefully, false)) largest_careful = records.size();
     return ModelCluster::send(records);
   }
+  Result<> begin_send(std::vector<ProducerRecord> records) override {
+    kafka_.now += begin_takes;
+    return ModelCluster::begin_send(std::move(records));
+  }
   Sending sending() override {
     Sending sending = ModelCluster::sending();
     sending.has_failed = sending.has_failed || under_way_fails;
@@ -245,6 +249,7 @@ class RefusingCluster final : public ModelCluster {
   std::optional<Offset> old_offset;   // The coordinator has the state of an earlier time.
   int asked_in_vain = 0, ends_asked = 0, settled = 0;
   milliseconds answer_takes{0};
+  milliseconds begin_takes{0};  // To begin to send: librdkafka's queue is full for so long.
   milliseconds clock_ahead{0};
   milliseconds longest_turn{0};  // Between two polls.
 

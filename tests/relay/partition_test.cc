@@ -324,6 +324,26 @@ TEST_CASE("a work that grows is bounded as a whole in arrivals, and by its part 
   CHECK_FALSE(work.is_cut_short);
 }
 
+TEST_CASE("a work that grows sends no more bytes than one that is planned at once") {
+  OnePartition one;
+  for (Offset i = 0; i < 30; ++i)
+    one.partition.arrive(
+        source_record(i, {{"x-delay", std::to_string(10 * (i + 1))}}, std::string(1'000, 'v')));
+  one.commit(after(0));
+  one.limits.bytes = 10'000;
+  Work work;
+  // As Member::limits_left() counts it.
+  for (int ms = 10; ms <= 300; ms += 10) {
+    Limits left = one.limits;
+    left.bytes -= std::min(left.bytes, work.bytes);
+    one.partition.extend(work, after(ms), true, left);
+    if (work.is_cut_short) break;
+  }
+  CHECK(work.is_cut_short);
+  CHECK(work.counts.delivered >= 9);
+  CHECK(work.bytes < 2 * one.limits.bytes + 2'000);
+}
+
 TEST_CASE("no order is told that it cancelled or moved a record that may be at its target") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "10"}, {"x-schedule-id", "a"}}, "a"));
@@ -375,6 +395,22 @@ TEST_CASE("a recurring record is delivered, and its row has the next run") {
   CHECK(one.commit(after(1'000)) == "orders:v row:0");
   CHECK(one.commit(after(1'500)) == "");
   CHECK(one.commit(after(2'000)) == "orders:v gone:0");
+}
+
+TEST_CASE("in a work that grows each run of a recurring record leaves once, and it has one row") {
+  OnePartition one;
+  one.partition.arrive(source_record(0, {{"x-every", "1s"}, {"x-count", "3"}}));
+  one.commit(after(0));
+  Work work;
+  for (const int ms : {1'000, 1'500, 2'000, 2'500}) {
+    one.partition.extend(work, after(ms), true, one.limits);
+    CHECK(summary(work) == (ms < 2'000 ? "orders:v" : "orders:v orders:v"));
+    CHECK(one.partition.next_due(work) == after(ms < 2'000 ? 2'000 : 3'000));
+  }
+  one.partition.add_rows(work, work.records);
+  CHECK(summary(work) == "orders:v orders:v row:0");
+  one.partition.apply(std::move(work));
+  CHECK(one.commit(after(3'000)) == "orders:v gone:0");
 }
 
 TEST_CASE(

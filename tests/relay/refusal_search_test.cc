@@ -25,4 +25,14 @@ TEST_CASE("a record that a transaction refuses is found though records are sent 
   CHECK_FALSE(search.ended(Kind::transaction, true));
 }
 
+TEST_CASE("what is refused behind a search that was given up is searched for, and not believed") {
+  RefusalSearch search;
+  CHECK(search.ended(Kind::sending, true));
+  CHECK(search.ended(Kind::transaction, true));
+  search.give_up(Kind::sending);
+  CHECK_FALSE(search.is_careful(Kind::sending));
+  CHECK(search.is_careful(Kind::transaction));
+  CHECK(search.ended(Kind::sending, true));
+}
+
 }  // namespace tarry::relay
