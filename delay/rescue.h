@@ -14,8 +14,8 @@
 // memory once more, and was handed over again.
 //
 // A partition of which there is too much is *stopped* at a key: what it has from there on is far as
-// before.  Each may have a third of what the others leave free, so however many flood, there is room
-// for one more; and each stays in order.
+// before.  Each may have a third of what the others leave free, so however many flood, there is
+// room for one more; and each stays in order.
 //
 // Invariants
 //   - Each pending record whose key is_settled() was handed over since the rescue came to it, or
