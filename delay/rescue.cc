@@ -127,7 +127,7 @@ Rescue::Parts::iterator Rescue::part_of(const TopicPartition& partition) {
 
 Rescue::Kept& Rescue::open_chunk(Parts::iterator part, const PendingKey& key) {
   auto& chunks = part->second.chunks;
-  if (!chunks.empty() && chunks.back()->charged < full_bytes &&
+  if (!chunks.empty() && chunks.back()->taken < full_bytes &&
       chunks.back()->chunk.bucket().holds(key.due))
     return *chunks.back();
   auto made = std::make_unique<Kept>(bucket_of(BucketLevel::hour, key.due));
@@ -164,6 +164,7 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
   }
   Kept& kept = open_chunk(at, record.key);
   kept.chunk.append(record);
+  kept.taken += size - locator_bytes;
   kept.live.push_back(true);
   ++kept.live_count;
   ++records_;
@@ -207,7 +208,8 @@ std::unique_ptr<Rescue::Kept> Rescue::take_out(Part& part, std::size_t at) {
 Rescue::Freed Rescue::topic_dropped(const TopicId& topic) {
   Freed freed;
   for (auto at = parts_.lower_bound({topic, 0}); at != parts_.end() && at->first.topic == topic;) {
-    while (!at->second.chunks.empty()) freed.push_back(take_out(at->second, 0));
+    Part& part = at->second;
+    while (!part.chunks.empty()) freed.push_back(take_out(part, part.chunks.size() - 1));
     at = parts_.erase(at);
   }
   return freed;

@@ -179,7 +179,8 @@ struct Rescue::Kept {
   storage::LiveEntries live;
   std::size_t live_count = 0;
   std::uint32_t number = 0;
-  std::size_t charged = 0;
+  std::size_t taken = 0;    // Bytes of all its records; the chunk grows ahead of them,
+  std::size_t charged = 0;  //   and this is its memory.
 };
 
 }  // namespace tarry::delay

@@ -323,6 +323,17 @@ TEST_SUITE("rescue") {
     CHECK(rescue.memory() == 0);
   }
 
+  TEST_CASE("its chunks are filled, although they grow to twice of what they have") {
+    Rescue rescue(16u << 20, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    constexpr std::size_t records = 5'000, body = 300;
+    for (Sequence i = 1; i <= records; ++i)
+      REQUIRE(rescue.keep(record(i, 1'000, std::string(body, 'b'), other).view()).has_value());
+    CHECK(rescue.memory() < records * body * 3 / 2);
+  }
+
   TEST_CASE("a partition of which much is near already is not rescued") {
     Rescue rescue(1u << 20, [](const TopicPartition& of) { return of == numbered(flooded); });
     const Record near = record(5, 1'000, "flood", flooded), far = record(6, 2'000, "far", other);
