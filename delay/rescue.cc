@@ -35,7 +35,7 @@ Rescue::Freed Rescue::end() {
   parts_.clear();
   numbered_.clear();
   free_numbers_.clear();
-  bytes_ = stopped_bytes_ = records_ = 0;
+  bytes_ = records_ = 0;
   read_ = {};
   next_ = 0;
   ahead_.reset();
@@ -121,13 +121,13 @@ Rescue::PendingKey Rescue::end_of(const TopicPartition& partition, const Pending
 
 Rescue::Parts::iterator Rescue::part_of(const TopicPartition& partition) {
   const auto [part, is_new] = parts_.try_emplace(partition);
-  if (is_new && floods_ && floods_(partition)) stop_at(part->second, begun_at_);
+  if (is_new && floods_ && floods_(partition)) part->second.stop = begun_at_;
   return part;
 }
 
 Rescue::Kept& Rescue::open_chunk(Parts::iterator part, const PendingKey& key) {
   auto& chunks = part->second.chunks;
-  if (!chunks.empty() && chunks.back()->taken < full_bytes &&
+  if (!chunks.empty() && chunks.back()->charged < full_bytes &&
       chunks.back()->chunk.bucket().holds(key.due))
     return *chunks.back();
   auto made = std::make_unique<Kept>(bucket_of(BucketLevel::hour, key.due));
@@ -144,12 +144,6 @@ Rescue::Kept& Rescue::open_chunk(Parts::iterator part, const PendingKey& key) {
 void Rescue::charge(Part& part, std::size_t before, std::size_t now) {
   part.bytes += now - before;
   bytes_ += now - before;
-  if (part.stop) stopped_bytes_ += now - before;
-}
-
-void Rescue::stop_at(Part& part, const PendingKey& key) {
-  if (!part.stop) stopped_bytes_ += part.bytes;
-  part.stop = key;
 }
 
 std::optional<Location> Rescue::keep(const PendingView& record) {
@@ -157,14 +151,13 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
   Part& part = at->second;
   if (part.stop && !(record.key < *part.stop)) return std::nullopt;
   const std::size_t size = record.record.size() + record.id.size() + locator_bytes;
-  // A third of what is left: one alone gets a quarter of all, and ten leave a fifth free.
-  if (bytes_ + size > max_bytes_ || part.bytes + size > (max_bytes_ - bytes_) / 3) {
-    stop_at(part, record.key);
+  // A partition may have a quarter, so that a second flood leaves room for the others.
+  if (bytes_ + size > max_bytes_ || part.bytes + size > max_bytes_ / 4) {
+    part.stop = record.key;
     return std::nullopt;
   }
   Kept& kept = open_chunk(at, record.key);
   kept.chunk.append(record);
-  kept.taken += size - locator_bytes;
   kept.live.push_back(true);
   ++kept.live_count;
   ++records_;
@@ -176,7 +169,6 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
 
 void Rescue::remove(const PendingKey& key, const TopicPartition& partition,
                     const Location& location) {
-  if (!is_passed(key)) return;
   const auto at = parts_.find(partition);
   if (at == parts_.end()) return;
   Part& part = at->second;
@@ -208,8 +200,7 @@ std::unique_ptr<Rescue::Kept> Rescue::take_out(Part& part, std::size_t at) {
 Rescue::Freed Rescue::topic_dropped(const TopicId& topic) {
   Freed freed;
   for (auto at = parts_.lower_bound({topic, 0}); at != parts_.end() && at->first.topic == topic;) {
-    Part& part = at->second;
-    while (!part.chunks.empty()) freed.push_back(take_out(part, part.chunks.size() - 1));
+    while (!at->second.chunks.empty()) freed.push_back(take_out(at->second, 0));
     at = parts_.erase(at);
   }
   return freed;
@@ -223,7 +214,6 @@ std::optional<Rescue::PendingView> Rescue::read(const PendingKey& key,
 }
 
 std::optional<Rescue::PendingView> Rescue::find(const PendingKey& key) const {
-  if (!is_passed(key)) return std::nullopt;
   for (const auto& [partition, part] : parts_)
     if (const Place place = search(part, key); place.kept != nullptr)
       return place.kept->chunk.at(place.index);

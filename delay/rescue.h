@@ -14,8 +14,7 @@
 // memory once more, and was handed over again.
 //
 // A partition of which there is too much is *stopped* at a key: what it has from there on is far as
-// before.  Each may have a third of what the others leave free, so however many flood, there is
-// room for one more; and each stays in order.
+// before.  So one that floods leaves room for the others, and each stays in order.
 //
 // Invariants
 //   - Each pending record whose key is_settled() was handed over since the rescue came to it, or
@@ -27,9 +26,9 @@
 //
 // Belongs to its BucketTier, on its thread.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -76,12 +75,8 @@ class Rescue {
   // --- How far it is; only while it is on.
 
   const PendingKey& at() const { return ahead_->at(); }
-  // It may go on: there is room for more, beside what partitions have that are stopped.  That may
-  // stay for as long as the flood does, so nobody waits for it to leave.
-  bool may_go_on() const {
-    const std::size_t room = max_bytes_ - std::min(max_bytes_, stopped_bytes_);
-    return !is_handing() && bytes_ - stopped_bytes_ < room - room / 4;
-  }
+  // It may go on: there is room for more.
+  bool may_go_on() const { return !is_handing() && bytes_ < max_bytes_ - max_bytes_ / 4; }
 
   // Chunks that were read, and the entries of them that are wanted, chunk after chunk.
   struct Read {
@@ -130,8 +125,7 @@ class Rescue {
   // The memory of a record's locator, in the wheel and in its queue.
   static constexpr std::size_t locator_bytes = 128;
   struct Part {
-    // There may be ten thousand partitions with a record each, and an empty deque has 576 bytes.
-    std::vector<std::unique_ptr<Kept>> chunks;
+    std::deque<std::unique_ptr<Kept>> chunks;
     std::size_t bytes = 0;
     std::optional<PendingKey> stop;
   };
@@ -141,15 +135,10 @@ class Rescue {
     std::size_t index = 0;
   };
 
-  // It has come to the key, so that a record with it may be here.
-  bool is_passed(const PendingKey& key) const {
-    return is_on() && !(key < begun_at_) && key < at();
-  }
   PendingKey end_of(const TopicPartition& partition, const PendingKey& end) const;
   Parts::iterator part_of(const TopicPartition& partition);
   Kept& open_chunk(Parts::iterator part, const PendingKey& key);
   void charge(Part& part, std::size_t before, std::size_t now);
-  void stop_at(Part& part, const PendingKey& key);
   bool take(const PendingView& record,
             const std::function<void(const PendingView&, const Location&)>& near);
   Place place_at(const PendingKey& key, const Location& location) const;
@@ -167,8 +156,7 @@ class Rescue {
   Parts parts_;
   std::vector<Kept*> numbered_;  // Null: the number is free.
   std::vector<std::uint32_t> free_numbers_;
-  std::size_t bytes_ = 0;          // With their locators;
-  std::size_t stopped_bytes_ = 0;  //   those of them that are of stopped partitions.
+  std::size_t bytes_ = 0;  // With their locators.
   std::size_t records_ = 0;
 };
 
@@ -179,8 +167,7 @@ struct Rescue::Kept {
   storage::LiveEntries live;
   std::size_t live_count = 0;
   std::uint32_t number = 0;
-  std::size_t taken = 0;    // Bytes of all its records; the chunk grows ahead of them,
-  std::size_t charged = 0;  //   and this is its memory.
+  std::size_t charged = 0;
 };
 
 }  // namespace tarry::delay

@@ -220,21 +220,6 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
-  TEST_CASE("what is rescued cannot be set aside before the horizon has come to it") {
-    Flood all;
-    all.flood();
-    all.check_in_time(9'000, 10'100);
-    const Record one = all.add(10'200, other);
-    REQUIRE(all.wheel().contains(one.key));
-    REQUIRE_FALSE(one.key < all.tier().horizon());
-    const auto before = all.tier().stats().rescue_bytes;
-    // Otherwise its far chunk might leave memory, and it would be set aside, and counted, twice.
-    CHECK_FALSE(all.tier().set_aside(one.key, one.partition, all.wheel()[one.key]));
-    CHECK(all.tier().stats().rescue_bytes < before);
-    all.wheel().erase(one.key);
-    all.end();  // It came again.
-  }
-
   TEST_CASE("a horizon that moves back ends a rescue, and nothing is lost or delivered twice") {
     Flood all;
     for (int i = 0; i < 60; ++i) all.add(10'300 + i * 10, i % 2 == 0 ? other : third);
@@ -291,47 +276,6 @@ TEST_SUITE("rescue") {
       REQUIRE(all.late({third}) == 0);
     }
     all.end();
-  }
-
-  TEST_CASE("however many floods there are at once, one more partition is rescued beside them") {
-    Rescue rescue(1u << 20, {});
-    Homes homes(1u << 20);
-    rescue.begin({begin, 0});
-    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
-    REQUIRE(rescue.may_go_on());
-    constexpr int floods = 12;
-    Sequence sequence = 1;
-    std::size_t kept = 0;
-    for (int i = 0; i < 1'000; ++i) {
-      for (int partition = 0; partition < floods; ++partition) {
-        const Record one = record(sequence++, 1'000, std::string(300, 'b'), partition);
-        kept += rescue.keep(one.view()).has_value() ? 1 : 0;
-      }
-    }
-    CHECK(kept > 500);
-    CHECK(kept < sequence - 1);
-    CHECK(rescue.stops().size() == floods);
-    CHECK(rescue.memory() < (1u << 20));
-    const Record last = record(sequence, 2'000, "one more", floods);
-    const auto at = rescue.keep(last.view());
-    REQUIRE(at.has_value());
-    CHECK(rescue.is_settled(last.key, last.partition));
-    CHECK(rescue.read(last.key, *at)->record.size() == last.body.size());
-    // What the floods have may stay for long, and the time goes on.
-    CHECK(rescue.may_go_on());
-    (void)rescue.end();
-    CHECK(rescue.memory() == 0);
-  }
-
-  TEST_CASE("its chunks are filled, although they grow to twice of what they have") {
-    Rescue rescue(16u << 20, {});
-    Homes homes(1u << 20);
-    rescue.begin({begin, 0});
-    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
-    constexpr std::size_t records = 5'000, body = 300;
-    for (Sequence i = 1; i <= records; ++i)
-      REQUIRE(rescue.keep(record(i, 1'000, std::string(body, 'b'), other).view()).has_value());
-    CHECK(rescue.memory() < records * body * 3 / 2);
   }
 
   TEST_CASE("a partition of which much is near already is not rescued") {
