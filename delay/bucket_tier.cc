@@ -170,6 +170,7 @@ std::optional<WallTime> BucketTier::next_load() const {
     const WallTime loads = std::max(next->start, horizon) - horizon_.lead() / 2;
     at = at ? std::min(*at, loads) : loads;
   }
+  if (const auto deals = next_deal_ahead()) at = at ? std::min(*at, *deals) : deals;
   // A month that is near enough becomes hours.
   const auto month = homes_.all().lower_bound({BucketLevel::month, homes_.hours_end()});
   if (month != homes_.all().end() && month->first.level == BucketLevel::month) {

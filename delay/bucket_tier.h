@@ -331,8 +331,16 @@ class BucketTier {
   bool begin_piece(const storage::Bucket& id);
   void begin_deal(const storage::Bucket& month);
   void begin_adopt(const storage::Bucket& home);
+  // A piece that was found on disk, or a step of dealing, and what the store has not flushed.
+  struct FoundPiece {
+    storage::Piece piece;
+    std::uint64_t unflushed = 0;
+  };
+  void dealt(const storage::Bucket& id, storage::BucketLevel level, std::uint64_t unflushed);
   void loaded(const storage::Bucket& id, storage::Piece piece);
   void add_loaded();
+  std::optional<WallTime> next_deal_ahead() const;
+  bool begin_deal_ahead(WallTime now);
   std::optional<WallTime> next_rescue() const;
   bool begin_rescue(WallTime now);
   bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from, WallTime until);
@@ -395,6 +403,8 @@ class BucketTier {
     bool operator==(const EvictedToLoad&) const = default;
   };
   std::optional<EvictedToLoad> evicted_to_load_;
+  // While the lead is short: nothing on disk before it is too large for a piece that is loaded.
+  WallTime dealt_ahead_ = storage::before_all;
   bool dealt_last_ = false;  // The last piece of work was a part of something large.
   bool found_last_ = false;  // The last piece of work was a lookup: now it is another one's turn.
   std::optional<storage::Bucket> write_next_;  // A checkpoint's next home to be looked at.

@@ -64,8 +64,9 @@ bool BucketTier::begin_work(WallTime now) {
     return true;
   }
   return begin_load(now) || begin_rescue(now) || begin_checkpoint_write() || begin_spill(now) ||
-         lookups_.begin() || (!is_flush_behind_ && deal_months(WallTime::max())) ||
-         begin_forget() || (!is_flush_behind_ && begin_disk_sweep());
+         begin_deal_ahead(now) || lookups_.begin() ||
+         (!is_flush_behind_ && deal_months(WallTime::max())) || begin_forget() ||
+         (!is_flush_behind_ && begin_disk_sweep());
 }
 
 // --- Loading
@@ -143,23 +144,16 @@ bool BucketTier::begin_piece(const Bucket& id) {
   load_waits_ = !has_room();
   if (load_waits_) return false;
   loading_from_ = horizon_.at();
-  struct Read {
-    storage::Piece piece;
-    std::uint64_t unflushed = 0;
-  };
-  lane_.run<Read>(
+  lane_.run<FoundPiece>(
       [&store = store_, owner = owner_, id, from = loading_from_, piece,
-       have = homes_.find(id)->known_keys()]() -> Result<Read> {
+       have = homes_.find(id)->known_keys()]() -> Result<FoundPiece> {
         auto found = store.next_piece(owner, id, from, piece, have);
         if (!found) return std::unexpected(found.error());
-        Read read{.piece = std::move(*found)};
-        // A piece that is not loaded yet was dealt, which writes.
-        if (!read.piece.loaded) read.unflushed = store.unflushed_bytes();
-        return read;
+        return FoundPiece{std::move(*found), store.unflushed_bytes()};
       },
-      [this, id](Read read) {
-        note_unflushed(read.unflushed);
-        loaded(id, std::move(read.piece));
+      [this, id](FoundPiece found) {
+        if (found.piece.loaded) return loaded(id, std::move(found.piece));
+        dealt(id, found.piece.level, found.unflushed);
       });
   return true;
 }
@@ -174,13 +168,15 @@ std::size_t BucketTier::load_bytes(const Bucket& id) const {
   return std::clamp(room / 2, least, options_.memory_bytes / 3);
 }
 
+// A step of dealing what was too large in buckets of `level`, which wrote to the store.
+void BucketTier::dealt(const Bucket& id, BucketLevel level, std::uint64_t unflushed) {
+  note_unflushed(unflushed);
+  ++stats_.dealt_steps;
+  dealt_last_ = true;
+  homes_.split(id, std::min(finer(level), BucketLevel::tick));
+}
+
 void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
-  if (!piece.loaded) {
-    ++stats_.dealt_steps;
-    dealt_last_ = true;
-    homes_.split(id, std::min(finer(piece.level), BucketLevel::tick));
-    return;
-  }
   if (horizon_.at() != loading_from_) return;  // It was pulled back meanwhile.
   ++stats_.loads;
   loading_ = Loading{.home = id, .piece = std::move(piece)};
@@ -202,6 +198,45 @@ void BucketTier::add_loaded() {
   // The rest of it is in memory.
   if (ended.piece.until.due >= ended.home.end()) homes_.left_disk(ended.home);
   horizon_.advance(ended.piece.until, homes_);
+}
+
+// --- While the lead is short
+
+// When begin_deal_ahead() has something to look at.
+std::optional<WallTime> BucketTier::next_deal_ahead() const {
+  if (!options_.loads || !horizon_.is_short() || is_flush_behind_) return std::nullopt;
+  const WallTime from = std::max(horizon_.at().due, dealt_ahead_);
+  const auto next = homes_.next_home(from);
+  if (!next) return std::nullopt;
+  return std::max(next->start, from) - options_.lead / 2;
+}
+
+// What is too large to be loaded at once is dealt as long before it is due as if the lead were not
+// short: to deal a flood takes longer than a short lead.
+bool BucketTier::begin_deal_ahead(WallTime now) {
+  const auto at = next_deal_ahead();
+  if (!at || now < *at) return false;
+  const WallTime begin = std::max(horizon_.at().due, dealt_ahead_);
+  const Bucket id = *homes_.next_home(begin);
+  const Home& home = *homes_.find(id);
+  if (!home.on_disk || home.foreign) {
+    dealt_ahead_ = id.end();
+    return true;
+  }
+  const PendingKey from = begin > horizon_.at().due ? PendingKey{begin, 0} : horizon_.at();
+  lane_.run<FoundPiece>(
+      [&store = store_, owner = owner_, id, from, until = now + options_.lead,
+       piece = load_bytes(id), have = home.known_keys(),
+       horizon = horizon_.at()]() -> Result<FoundPiece> {
+        auto found = store.deal_ahead(owner, id, from, until, piece, have, horizon);
+        if (!found) return std::unexpected(found.error());
+        return FoundPiece{std::move(*found), store.unflushed_bytes()};
+      },
+      [this, id](const FoundPiece& found) {
+        if (!found.piece.loaded) return dealt(id, found.piece.level, found.unflushed);
+        dealt_ahead_ = found.piece.until.due;
+      });
+  return true;
 }
 
 // --- While a flood keeps the horizon before the clock
@@ -271,10 +306,7 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, Wa
           rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
           return;
         }
-        note_unflushed(ahead.unflushed);
-        ++stats_.dealt_steps;
-        dealt_last_ = true;
-        homes_.split(id, std::min(finer(ahead.piece.level), BucketLevel::tick));
+        dealt(id, ahead.piece.level, ahead.unflushed);
       });
   return true;
 }
@@ -469,8 +501,10 @@ void BucketTier::write_homes(const std::vector<Bucket>& ids) {
         return store.unflushed_bytes();
       },
       [this, writing](std::uint64_t unflushed) mutable {
-        for (std::size_t i = 0; i < writing->changes.size(); ++i)
+        for (std::size_t i = 0; i < writing->changes.size(); ++i) {
           homes_.written(writing->changes[i], writing->sealed[i], writing->keys[i]);
+          dealt_ahead_ = std::min(dealt_ahead_, writing->changes[i].home.start);
+        }
         (void)evict();  // The next turns do the rest.
         // Many chunks that leave memory take long to go.
         std::size_t chunks = 0;

@@ -47,6 +47,8 @@ class Horizon {
   bool is_handing() const { return !handing_.empty(); }
 
   std::chrono::milliseconds lead() const { return lead_; }
+  // Near records have spent the memory, and the lead has not grown again.
+  bool is_short() const { return lead_ < longest_lead_; }
   // Memory has room again.
   void lengthen_lead(WallTime now);
   // Halves the lead, and moves back to it; returns where it was, or nothing if it is not ahead of

@@ -280,19 +280,32 @@ PendingKey stream(std::vector<ChunkRow>& rows, const Bucket& bucket, PendingKey 
 
 Result<Piece> BucketStore::next_piece(const Owner& owner, const Bucket& home, PendingKey from,
                                       std::size_t max_bytes, const ChunkKeys& have) {
-  return piece(owner, home, from, max_bytes, have, from);
+  return piece(owner, home, from, max_bytes, have, from, Reads::chunks);
 }
 
 Result<Piece> BucketStore::piece_ahead(const Owner& owner, const Bucket& home, PendingKey from,
                                        std::size_t max_bytes, const ChunkKeys& have,
                                        const PendingKey& horizon) {
   TARRY_ASSERT(!(from < horizon), "what is before the horizon is loaded");
-  return piece(owner, home, from, max_bytes, have, horizon);
+  return piece(owner, home, from, max_bytes, have, horizon, Reads::chunks);
+}
+
+Result<Piece> BucketStore::deal_ahead(const Owner& owner, const Bucket& home, PendingKey from,
+                                      WallTime until, std::size_t max_bytes, const ChunkKeys& have,
+                                      const PendingKey& horizon) {
+  TARRY_ASSERT(!(from < horizon), "what is before the horizon is loaded");
+  constexpr int max_buckets = 64;
+  for (int looked = 1;; ++looked) {
+    auto found = piece(owner, home, from, max_bytes, have, horizon, Reads::nothing);
+    if (!found || !found->loaded || looked == max_buckets) return found;
+    from = found->until;
+    if (from.due >= std::min(until, home.end())) return found;
+  }
 }
 
 Result<Piece> BucketStore::piece(const Owner& owner, const Bucket& home, PendingKey from,
                                  std::size_t max_bytes, const ChunkKeys& have,
-                                 const PendingKey& gone_before) {
+                                 const PendingKey& gone_before, Reads reads) {
   TARRY_ASSERT(home.level == BucketLevel::hour, "a month is dealt before it is loaded");
   const BucketTables& in = *tables_;
   // Whoever loads takes every chunk that has such entries, also to forget it.
@@ -319,7 +332,7 @@ Result<Piece> BucketStore::piece(const Owner& owner, const Bucket& home, Pending
     piece.until = {bucket.end(), 0};
     if (bytes_of_rows(rows) <= max_bytes) break;
     if (level == BucketLevel::run) {
-      piece.until = stream(rows, bucket, from, max_bytes);
+      if (reads == Reads::chunks) piece.until = stream(rows, bucket, from, max_bytes);
       break;
     }
     if (own) {
@@ -330,6 +343,7 @@ Result<Piece> BucketStore::piece(const Owner& owner, const Bucket& home, Pending
     }
   }
   piece.loaded = true;
+  if (reads == Reads::nothing) return piece;
 
   // Small buckets go together.
   const WallTime end =

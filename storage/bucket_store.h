@@ -126,6 +126,11 @@ class BucketStore {
   Result<Piece> piece_ahead(const Owner& owner, const Bucket& home, PendingKey from,
                             std::size_t max_bytes, const ChunkKeys& have,
                             const PendingKey& horizon);
+  // Deals a part of what a load with these arguments would have to deal between `from` and `until`,
+  // and loads nothing.  `loaded` is true if nothing there is too large, up to the place that it
+  // names; it may stop before `until`.
+  Result<Piece> deal_ahead(const Owner& owner, const Bucket& home, PendingKey from, WallTime until,
+                           std::size_t max_bytes, const ChunkKeys& have, const PendingKey& horizon);
   // Deals about step_bytes of the chunks of `bucket` to those of the next level; false: there is
   // nothing more in it.  Entries before `from` are gone, as above.
   Result<bool> deal(const Owner& owner, const Bucket& bucket, const ChunkKeys& have,
@@ -216,8 +221,10 @@ class BucketStore {
 
  private:
   explicit BucketStore(std::unique_ptr<BucketTables> tables);
+  enum class Reads : std::uint8_t { chunks, nothing };
   Result<Piece> piece(const Owner& owner, const Bucket& home, PendingKey from,
-                      std::size_t max_bytes, const ChunkKeys& have, const PendingKey& gone_before);
+                      std::size_t max_bytes, const ChunkKeys& have, const PendingKey& gone_before,
+                      Reads reads);
 
   const std::unique_ptr<BucketTables> tables_;
 };

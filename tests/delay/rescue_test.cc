@@ -135,6 +135,26 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("while the lead is short the next flood is dealt out long before it is due") {
+    Flood all;
+    all.flood();
+    REQUIRE(all.tier().stats().pulled_back > 0);
+    all.world.stuck.clear();
+    for (std::int64_t ms = 9'000; ms <= 11'000; ms += 50) all.go_to(ms);
+    REQUIRE(all.world.pending.empty());
+    const auto before = all.tier().stats().dealt_steps;
+    constexpr std::int64_t next_ms = 11'000 + 25'000;  // The lead does not grow again until then.
+    for (int i = 0; i < 6'000; ++i) all.add(next_ms, flooded, 300);
+    all.world.checkpoint();
+    all.world.settle();
+    const auto dealt = all.tier().stats().dealt_steps;
+    CHECK(dealt > before);
+    all.go_to(next_ms - 500);
+    CHECK(all.tier().stats().dealt_steps == dealt);
+    all.check_in_time(next_ms - 500, next_ms);
+    all.end();
+  }
+
   TEST_CASE("what is cancelled, moved or replaced while it is rescued is pending no more") {
     for (const bool on_disk : {true, false}) {
       CAPTURE(on_disk);
