@@ -210,7 +210,7 @@ void Partition::refuse_invalid(Offset offset, std::string reason) {
   refusal.sends = refusal.sends == Sends::record ? Sends::error : Sends::nothing;
   refusal.reason = std::move(reason);
   if (refusal.sends == Sends::nothing)
-    log_error("relay", "the record of {} at {} is dropped: {}", source_.text(), offset,
+    log_error("relay", "the record of {} at offset {} is dropped: {}", source_.text(), offset,
               refusal.reason);
 }
 
@@ -293,8 +293,8 @@ std::expected<std::string, std::string> Partition::target_of(
 void Partition::take(const SourceRecord& source, PlanState& planning) const {
   const auto record = records::parse_record_body(source.body);
   if (!record) {  // Kafka has checked it; never seen.
-    log_error("relay", "the record of {} at {} is ignored: {}", source_.text(), source.offset,
-              record.error().message);
+    log_error("relay", "the record of {} at offset {} is ignored: {}", source_.text(),
+              source.offset, record.error().message);
     return;
   }
   // Kafka gives -1 for a record without a timestamp.
