@@ -203,7 +203,7 @@ void Retention::looked_at(const Result<WallTime>& next) {
   if (next.error().code == Errc::exhausted) {
     if (!std::exchange(shortage_is_told_, true)) {
       log_warn("broker",
-               "old segments of partitions that nobody uses cannot be looked for; retention tries "
+               "retention cannot look for old segments of partitions that nobody uses, and tries "
                "again at its next check: {}",
                next.error().message);
     }

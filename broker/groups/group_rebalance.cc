@@ -29,8 +29,8 @@ constexpr milliseconds store_again{10'000};
 // --- The state machine
 
 void Group::become(GroupState state) {
-  log_debug("broker", "group {}: state {} becomes {}, generation {}, {} members", printable(id_),
-            name_of(state_), name_of(state), generation_, members_.size());
+  log_debug("broker", "group {}: state changes from {} to {}, generation {}, {} members",
+            printable(id_), name_of(state_), name_of(state), generation_, members_.size());
   state_ = state;
   changed_ = host_.wall();
   host_.state_changed(*this);
