@@ -86,7 +86,7 @@ struct GroupOffsets::State {
     if (all <= budget.room_of(payer, limit)) return "";
     return budget.bytes + all > OffsetBudget::for_new(limit)
                ? "and an eighth of it is kept for repeated commits"
-               : "and no client may use more than it leaves free";
+               : "and no client may use more than it leaves free for others";
   }
 };
 
