@@ -1,7 +1,7 @@
 #pragma once
 
-// Assignment: the source partitions that the group has assigned to this member, each with how far
-// its take-over is.
+// Assignment: the source partitions that the group has assigned to this member, each with the stage
+// of its take-over.
 //
 //   assigned --> finding --> loading --> reading --> owned
 //

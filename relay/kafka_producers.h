@@ -4,9 +4,9 @@
 //
 //   transactional  two with a transactional.id each, which alternate: a producer that begins again
 //                  at once waits for the markers of its last transaction
-//   sender         for --delivery at-least-once: idempotent, without transactions.  What it is
-//   given
-//                  is waited for (send()), or is under way until end_send()
+//   sender         for --delivery at-least-once: idempotent, without transactions.  send() waits
+//                  for the records that it sends; those of begin_send() are under way until
+//                  end_send()
 //
 //   begin --> offsets --> records --> commit --> committed
 //                '-----------'-----------'-----> abort --> aborted
@@ -18,11 +18,10 @@
 //
 // Invariants
 //   - Each call ends by a deadline.  What librdkafka has not done by then, or cannot do any more,
-//   has
-//     an unknown outcome: the producers are given up, and renew() makes others under the same ids,
-//     which settles it.
-//   - A transaction of which a record or the offsets were not confirmed in time has an unknown
-//     outcome too, however well it was aborted.
+//     has an unknown outcome: the producers are given up, and renew() creates others with the same
+//     ids, which settles it.
+//   - If a record or the offsets of a transaction were not confirmed in time, its outcome is
+//     unknown, too, even if it was aborted.
 //   - The offsets are sent before the records: a transaction that the group refuses leaves nothing
 //     in the logs.
 //
