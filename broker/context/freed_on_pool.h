@@ -1,7 +1,7 @@
 #pragma once
 
-// FreedOnPool: frees what a request needed for its work, because to free very many elements takes
-// as long as to make them, and a request whose client has gone ends between any two of its steps.
+// FreedOnPool: frees a request's working memory on the pool.  To free very many elements takes as
+// long as to make them, and a request whose client has disconnected may end after any of its steps.
 //
 //   std::map<std::string_view, int> times;
 //   const FreedOnPool freed(context.shard, times);  // Behind it, so that it goes first.

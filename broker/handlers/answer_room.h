@@ -1,7 +1,7 @@
 #pragma once
 
-// reserve_charged(): the room of the lists that have an element for each thing that a request
-// names.
+// reserve_charged(): reserves, and charges to the client, the memory of lists that have one element
+// for each thing that a request names.
 //
 //   const bool room = co_await reserve_charged(context, request.topics.size(), response.topics);
 //   if (!room) co_return response;
