@@ -1,6 +1,7 @@
 #pragma once
 
-// JournalTransaction: changes that stand or fall together, and whom the journal notifies of them.
+// JournalTransaction: changes that are written atomically, and the parts that the journal notifies
+// of the outcome.
 //
 //   JournalTransaction transaction;
 //   transaction.add(LogAppended{...});                    // Operations, in the order of replay.
