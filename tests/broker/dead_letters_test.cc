@@ -238,7 +238,9 @@ TEST_SUITE("dead letters") {
     CHECK(partitions_of(world, "t.invalid") == 0);
   }
 
-  TEST_CASE("a topic of dead letters refuses, and so does one whose name leaves no room for one") {
+  TEST_CASE(
+      "a dead-letter topic refuses invalid records, and so does a topic whose name is too long for "
+      "one") {
     World world;
     const std::string longest(241, 'a'), too_long(242, 'a');
     for (const std::string& name : {std::string("t.invalid"), too_long}) {
