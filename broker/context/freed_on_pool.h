@@ -7,8 +7,8 @@
 //   const FreedOnPool freed(context.shard, times);  // Behind it, so that it goes first.
 //
 // It takes what is in the containers when it goes; those that were moved away have nothing then.
-// What waits for the pool stays charged until it is freed, and what there is no room for is freed
-// at once: so a pool that is slow bounds what clients can make it hold.
+// Memory that waits for the pool stays charged until it is freed, and memory for which there is no
+// room is freed at once: so clients can make a slow pool hold only a bounded amount.
 
 #include <cstddef>
 #include <new>

@@ -156,7 +156,7 @@ void Group::begin_generation() {
 void Group::store_empty() {
   if (!was_stored_) return;
   const auto later = [this, generation = generation_] {
-    // Whoever joins after that is stored in its place.
+    // A generation that began since is stored instead.
     if (!is(GroupState::empty) || generation != generation_) return;
     if (!host_.stopping()) host_.wheel().schedule(phase_timer_, host_.tick_after(store_again));
   };

@@ -535,8 +535,8 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 // --- Removal
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
-  // What was stored before has to be in the journal before, or a restart would bring the group
-  // back.
+  // Records that were stored earlier have to come before it in the journal, or a restart would
+  // bring the group back.
   if (is_storing(group)) return std::unexpected(ErrorCode::coordinator_not_available);
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});

@@ -8,7 +8,7 @@
 //
 // They take it once, because a vector that grows moves all that it has in one turn of the shard.
 // The request is charged for it before, because a thing of two bytes may be answered with some
-// hundred.  Where there is no memory, run() ends the connection, as for an AnswerMemory.
+// hundred.  If there is no memory, run() ends the connection, as for an AnswerMemory.
 
 #include <cstddef>
 #include <vector>

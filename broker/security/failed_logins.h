@@ -16,8 +16,8 @@
 // the setting makes one failure longer than that; and a flood of failures delays a right password
 // by no more than max_wait.
 //
-// The addresses of an IPv6 /64 are one, because a client can have all of them.  Of too many
-// addresses those are forgotten that have not failed for the longest time.
+// The addresses of an IPv6 /64 count as one, because a client can have all of them.  If there are
+// too many addresses, those that have not failed for the longest time are forgotten.
 //
 // All shards share it, so it has a lock.  Any thread.
 
