@@ -17,8 +17,8 @@
 // member can end what a dead one has left open.
 //
 // Invariants
-//   - Each call ends by a deadline.  What librdkafka has not done by then, or cannot do any more,
-//     has an unknown outcome: the producers are given up, and renew() creates others with the same
+//   - Each call ends by a deadline.  If librdkafka has not finished it by then, or cannot any more,
+//     its outcome is unknown: the producers are given up, and renew() creates others with the same
 //     ids, which settles it.
 //   - If a record or the offsets of a transaction were not confirmed in time, its outcome is
 //     unknown, too, even if it was aborted.
@@ -60,9 +60,9 @@ bool is_of_topic(rd_kafka_resp_err_t error);
 // Whether Kafka has not answered in time: some request may still be on its way.
 bool is_unanswered(const rd_kafka_error_t* error);
 
-// What a transaction has come to that was aborted because some part was not confirmed in time.  The
-// request is perhaps still on its way and arrives behind the end of its transaction: only a new
-// epoch of the producer keeps Kafka from taking it for a part of another one.
+// The outcome of a transaction that was aborted because some part was not confirmed in time.  The
+// request may still be under way and arrive after the end of its transaction: only a new epoch of
+// the producer keeps Kafka from taking it for a part of another transaction.
 TransactionResult unconfirmed(TransactionResult aborted);
 
 class KafkaProducers {

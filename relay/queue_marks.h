@@ -10,9 +10,9 @@
 //   took()            takes one of them; when all before a mark are taken, its time is reached
 //   found_nothing()   the queue was empty after the last look
 //
-// A queue that is full keeps librdkafka from fetching of any partition.  Then records may be
-// missing in it that were acknowledged before a mark, and the mark says nothing of its time.  Nor
-// does a mark from before the clock was set back: it seems later than it was.
+// A full queue keeps librdkafka from fetching from any partition.  Then records that were
+// acknowledged before a mark may be missing in it, and the mark says nothing about its time.  A
+// mark from before the clock was set back says nothing either: it seems later than it was.
 //
 // One thread.
 

@@ -21,7 +21,7 @@
 
 namespace tarry::relay {
 
-// Where it finds them.
+// The source of the pages.
 class PendingPages {
  public:
   virtual ~PendingPages() = default;

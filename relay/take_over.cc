@@ -210,7 +210,7 @@ std::string TakeOver::gone_back(std::span<const Source> sources,
   if (parts_.options.delivery == Delivery::at_least_once) return {};
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Offset known = parts_.assignment.at(sources[i]).partition.pending().place().source;
-    // What is not stable may still come to what is known.
+    // An offset that is not stable may still become the known one.
     const auto& told = committed[i].next;
     if (!committed[i].is_stable || !told || *told >= known) continue;
     std::string why = fmt::format(
@@ -316,7 +316,7 @@ void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
     assigned.partition.forget();
     return begin(assigned, mono);
   }
-  // Of a new assignment no end comes from before what was committed then.
+  // A new assignment asks for its end after the committed offset, so a lower end is an error.
   if (assigned.partition.next() < 0 && assigned.read_end >= 0 &&
       assigned.read_end < assigned.committed)
     return refuse_source(assigned, assigned.read_end, assigned.committed, mono);
