@@ -8,9 +8,9 @@
 //   records
 //
 // A broken round is replaced by one of the same number and size at the same place: so all later
-// rounds keep their LSNs, which the stores know, and only what the broken one held is lost.  Where
-// it held batches of a log that later rounds continue, the new round has a control batch over the
-// same offsets, which consumers pass over: the log has a hole there and is not fenced.
+// rounds keep their LSNs, which the stores know, and only the contents of the broken one are lost.
+// If it held batches of a log that later rounds continue, the new round has a control batch over
+// the same offsets, which consumers pass over: the log has a hole there and is not fenced.
 //
 // A torn end is no damage: recovery cuts it by itself.  The broken bytes are kept in a file.
 //

@@ -64,8 +64,8 @@ class JournalTransaction {
     return place;
   }
 
-  // What some of the operations view: the journal copies it where it writes its round (kept, in
-  // Journal::append()).
+  // Keeps memory that some of the operations view: the journal copies it where it writes its round
+  // (kept, in Journal::append()).
   void keep(SharedBytes viewed) { kept_ = std::move(viewed); }
 
   // RecordBuilder::reserve()
