@@ -289,7 +289,7 @@ void EventFeed::note_point(const Json& now) {
 void EventFeed::keep_older(Point point) {
   if (!older_.empty() && point.at_ms - older_.back().at_ms < older_apart_ms) {
     if (point.overdue > older_.back().overdue) {
-      point.at_ms = older_.back().at_ms;  // Else points could be put off over and over.
+      point.at_ms = older_.back().at_ms;  // Otherwise points could be put off over and over.
       older_.back() = std::move(point);
     }
     return;
