@@ -130,7 +130,7 @@ void DiskStatus::report(MetricSink& sink) const {
 
 void ClientMemory::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_client_memory_bytes",
-              "Memory used for clients: requests, their decoded form and unread answers."},
+              "Memory used for clients: requests, their decoded form and unread responses."},
              used_bytes);
   sink.gauge({"tarry_broker_client_memory_limit_bytes",
               "The limit of the memory used for clients (tarry.memory.bytes): near it, the "

@@ -113,7 +113,7 @@ std::vector<ConfigKey> connection_keys() {
 std::vector<ConfigKey> request_keys() {
   return {
       {"fetch.max.bytes", "57671680", "bytes", ConfigType::integer,
-       "The limit of bytes in one Fetch answer, whatever the client asks for.",
+       "The limit of bytes in one Fetch response, whatever the client asks for.",
        broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
       {"quota.window.num", "11", "", ConfigType::integer,
        "The number of time windows over which the rate of a client with a quota is measured.",
@@ -126,19 +126,19 @@ std::vector<ConfigKey> request_keys() {
        "The largest request; the broker closes a connection that announces a larger one.",
        session_number(&SessionLimits::frame_bytes, 1, max_int)},
       {"tarry.connection.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "The limit of bytes in flight on one connection, requests and answers together. At the "
-       "limit the broker neither reads from it nor begins a Fetch until answers have been sent.",
+       "The limit of bytes in flight on one connection, requests and responses together. At the "
+       "limit the broker neither reads from it nor begins a Fetch until responses have been sent.",
        session_number(&SessionLimits::bytes_in_flight, 1, max_long)},
       {"tarry.connection.max.requests", "1000", "", ConfigType::integer,
        "The limit of requests in flight on one connection. At the limit the broker stops reading "
        "from it until some are answered.",
        session_number(&SessionLimits::requests_in_flight, 1, 1'000'000)},
       {"tarry.connection.write.stall.ms", "60000", "ms", ConfigType::long_,
-       "The broker disconnects a client that reads none of its answers for this long.",
+       "The broker disconnects a client that reads none of its responses for this long.",
        session_number(&SessionLimits::write_stall, 1, max_time_ms)},
       {"tarry.memory.bytes", "536870912", "bytes", ConfigType::long_,
        "The limit of memory that clients can make the broker hold, on all connections together: "
-       "requests, their decoded form, answers, and the metadata of group members. Above it "
+       "requests, their decoded form, responses, and the metadata of group members. Above it "
        "requests wait, then are refused, and the broker closes the connections that hold the most.",
        broker_number(&BrokerConfig::memory_bytes, std::int64_t{16} << 20, std::int64_t{1} << 46)},
   };

@@ -105,7 +105,7 @@ bool Groups::has_member_room(const Group& group, const GroupShare& share, std::s
                   "take {} bytes in shard {}, {} of them for one client; {}",
                   printable(group.id()), more, members_charge_.bytes(), shard_.index(),
                   share.member_bytes,
-                  has_room ? std::string("requests and answers take the rest of what clients may "
+                  has_room ? std::string("requests and responses take the rest of what clients may "
                                          "have (tarry.memory.bytes)")
                            : fmt::format("the limit is {} (a part of tarry.memory.bytes), and no "
                                          "client may use more of it than it leaves free for others",
