@@ -260,7 +260,7 @@ TEST_SUITE("dead letters") {
   }
 
   TEST_CASE(
-      "partitions that NAME.invalid lacks are added, and it is made again when it is deleted") {
+      "partitions that NAME.invalid lacks are added, and it is recreated when it is deleted") {
     World world;
     create_topic(world, "t.invalid", 1);
     create_dead_letter_topic(world, "t", 4);
