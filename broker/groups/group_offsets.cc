@@ -52,7 +52,7 @@ struct GroupOffsets::State {
   std::move_only_function<void()> on_empty;
   Map offsets;
   const std::size_t name_bytes;
-  std::size_t bytes = 0;          // Of `offsets`, without those on their way.
+  std::size_t bytes = 0;          // The size of `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 
