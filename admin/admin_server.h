@@ -42,7 +42,7 @@ struct AdminOptions : web::HttpOptions {
   std::chrono::milliseconds wrong_login_delay{1'000};  // Before the answer to a wrong token.
 };
 
-// Where and how many of Kafka's clients connect.
+// The addresses where Kafka clients connect, and the limits of their connections.
 struct KafkaFacts {
   std::string address;                      // The first listener's.
   std::string listeners;                    // All: "INTERNAL://127.0.0.1:9092,...".

@@ -177,7 +177,7 @@ asio::awaitable<void> EventFeed::note_quietly(Context& context,
     now["storage"]["free_bytes"] = free_bytes ? Json(*free_bytes) : Json(nullptr);
     if (!stopped_ && streams_ == 0) note_point(now);
   } catch (const std::exception& failure) {
-    log_error("admin", "a point of the history: {}", failure.what());
+    log_error("admin", "the page's history lacks a point: {}", failure.what());
   }
   turns_seen_ = turns();
 }
@@ -221,7 +221,8 @@ asio::awaitable<void> EventFeed::compute(Context& context, Kind kind, bool at_on
     auto json = co_await event_text(context, kind);
     if (!json.empty()) publish(kind, std::move(json));
   } catch (const std::exception& failure) {
-    log_error("admin", "the event {}: {}", infos[kind].name, failure.what());
+    log_error("admin", "the page's event {} could not be made: {}", infos[kind].name,
+              failure.what());
   }
   // But the status, which the page needs to see that the broker is there; and the picture bounds
   // itself, and waits in between.
@@ -288,7 +289,7 @@ void EventFeed::note_point(const Json& now) {
 void EventFeed::keep_older(Point point) {
   if (!older_.empty() && point.at_ms - older_.back().at_ms < older_apart_ms) {
     if (point.overdue > older_.back().overdue) {
-      point.at_ms = older_.back().at_ms;  // Else points could be put off over and over.
+      point.at_ms = older_.back().at_ms;  // Otherwise points could be put off over and over.
       older_.back() = std::move(point);
     }
     return;

@@ -73,7 +73,8 @@ void report_users(const broker::UserSeries& series, MetricSink& sink) {
                 "them; users without any are left out."},
                shown(use.records));
     sink.gauge({"tarry_delay_user_pending_bytes",
-                "Bytes of these records and their ids, as the quota pending_bytes counts them."},
+                "Bytes of the pending records that a user has produced and of their ids, as its "
+                "quota pending_bytes counts them."},
                shown(use.bytes));
   };
   for (const auto& user : series.pending) pending(user.user, user.use);

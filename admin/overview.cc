@@ -130,18 +130,18 @@ void DiskStatus::report(MetricSink& sink) const {
 
 void ClientMemory::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_client_memory_bytes",
-              "Memory used for clients: requests, their decoded form and unread answers."},
+              "Memory used for clients: requests, their decoded form and unread responses."},
              used_bytes);
   sink.gauge({"tarry_broker_client_memory_limit_bytes",
-              "The limit of that memory (tarry.memory.bytes): near it, the connections that use "
-              "the most are closed."},
+              "The limit of the memory used for clients (tarry.memory.bytes): near it, the "
+              "connections that use the most are closed."},
              limit_bytes);
 }
 
 void BackupStatus::report(MetricSink& sink) const {
   sink.gauge({"tarry_broker_last_backup_timestamp_seconds",
-              "When the last backup that is whole began; there is none before the first one since "
-              "the broker's start.",
+              "When the last complete backup began; absent before the first one since the "
+              "broker's start.",
               "last_backup_ms"},
              last_begun);
 }

@@ -11,7 +11,7 @@
 // Producers go on meanwhile.  Their rounds wait once, for as long as the rounds in flight on all
 // shards take (Journal::hold_rounds()); the files are linked and copied on the pool.
 //
-// Whoever drops the run before its end gives the backup up: what it wrote is removed.
+// A run that is destroyed before its end gives the backup up: the files that it wrote are removed.
 //
 // On the shard `here`, from begin() to the end.
 

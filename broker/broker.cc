@@ -379,8 +379,8 @@ Result<> Broker::recover() {
   take_stored_settings();
   const auto written_by = pending_->shards();
   if (!written_by) return std::unexpected(written_by.error());
-  // The operator may have moved them away, as damage tells him to; or somebody else has.  Where no
-  // broker has ever run, as after `tarry import-log`, there were none.
+  // The operator may have moved them away, as the error about damage says; or somebody else has.
+  // If no broker has ever run, as after `tarry import-log`, there were none.
   if (!directory_.is_new() && *written_by > 0 &&
       std::ranges::none_of(recovered->journals,
                            [](const auto& journal) { return journal.second.exists; })) {

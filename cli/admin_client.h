@@ -7,7 +7,7 @@
 //   if (!status) return failure(status.error().message);
 //
 // Every request carries the token if there is one, because the admin may want it for reading too,
-// and takes a request without it for a stranger's.  Where there is none, or the other side does not
+// and takes a request without it for a stranger's.  If there is none, or the other side does not
 // know it, a request that only reads is sent without.  The token is the one in `data`, or
 // $TARRY_ADMIN_TOKEN, or the one in the default data directory; for a change where there is none of
 // these, the one in the directory that the /status of an admin on loopback names, if that file is

@@ -1,6 +1,6 @@
 #pragma once
 
-// DelayedBench: sends delayed records to a broker and measures how late a consumer has them.
+// DelayedBench: sends delayed records to a broker and measures how late a consumer gets them.
 //
 //   producers, one thread each --> broker --> consumer, one thread
 //            |  accept                          | arrive

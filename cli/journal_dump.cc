@@ -197,8 +197,8 @@ class JournalDumper {
   Result<DumpFindings> run() {
     begin();
     std::uint64_t damaged_from = 0;  // 0: not.  No round is there, because the header is.
-    // A round begins with a block.  Where none of this journal begins, the next block is tried, so
-    // that rounds behind damage are found.
+    // A round begins with a block.  If no round of this journal begins at a block, the next one is
+    // tried, so that rounds behind damage are found.
     for (std::uint64_t at = st::block_bytes; at < size_ && !out_.is_over();) {
       const auto round = round_at(at);
       if (!round) return std::unexpected(round.error());

@@ -77,7 +77,7 @@ class ConsumeBench {
     const bool is_owed = consumer.is_lost() || !consumer.is_at_end();
     if (is_owed && quiet >= microseconds(options_.kafka.timeout).count()) {
       result_.error =
-          Error{Errc::io, fmt::format("{}: nothing came for {}, after {}", cell(options_.topic),
+          Error{Errc::io, fmt::format("{}: no record came for {}, after {}", cell(options_.topic),
                                       format_duration(options_.kafka.timeout),
                                       counted(result_.records, "record", "records"))};
       return true;

@@ -1,7 +1,7 @@
 #pragma once
 
-// How fast a broker takes records (measure_produce) and gives them (measure_consume), as clients of
-// librdkafka see it.
+// How fast a broker accepts records (measure_produce) and serves them (measure_consume), as clients
+// of librdkafka see it.
 //
 //   measure_produce()   BenchProducers --> broker      acknowledgements timed from the schedule
 //   measure_consume()   broker --> one consumer        records and bytes, until the last one

@@ -2,9 +2,8 @@
 
 // The limit of memory that control groups set, as for a container or a service with MemoryMax=.
 //
-//   /proc/self/cgroup            0::/system.slice/x.service       or
-//   5:memory:/system.slice/x.service /sys/fs/cgroup/...           memory.max, in each group or
-//   memory/.../memory.limit_in_bytes
+//   /proc/self/cgroup     0::/system.slice/x.service,  or  5:memory:/system.slice/x.service
+//   /sys/fs/cgroup/...    memory.max in each group,    or  memory/.../memory.limit_in_bytes
 //
 // A group is limited by those above it, too: the smallest limit counts.
 

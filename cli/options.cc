@@ -204,7 +204,7 @@ void add_broker_options(CLI::App& command, BrokerOptions& options) {
       ->take_last();
   // librdkafka itself checks a property, so that a wrong one is wrong usage and no failure later.
   add_repeated(command, "-X", options.properties,
-               "Sets a librdkafka property, or all those in FILE, one KEY=VALUE a line; the file "
+               "Sets a librdkafka property, or all those in FILE, one KEY=VALUE per line; the file "
                "$TARRY_CLIENT_CONFIG is read first")
       ->option_text("KEY=VALUE|@FILE")
       ->check(validator([](std::string_view word) {

@@ -54,8 +54,8 @@ class PendingNote {
 // "3 pending, next in 29m"; empty for none.  `next_due` empty: not known.
 std::string pending_text(std::uint64_t pending, std::optional<WallTime> next_due, WallTime now);
 
-// Where the id is pending besides the partition that its record went to; empty: nowhere, or it is
-// not known.  Asks the admin, on the calling thread.
+// Names the other partitions in which the id is pending, besides the one to which its record went;
+// empty: none, or they are not known.  Asks the admin, on the calling thread.
 std::string elsewhere_note(BrokerOptions options, const std::string& topic, const std::string& id,
                            PartitionIndex went_to);
 

@@ -2,7 +2,7 @@
 
 // Times as the commands about pending records take them: those of base/time_text.h, and `now`,
 // `+1h`, `-10m`, which count from the moment at which they are read.  As the commands print them,
-// too: `in 1h`, `10m ago`.  A time may also have a blank for its T, no seconds, and +0100.
+// too: `in 1h`, `10m ago`.  A time may also have a space instead of its T, no seconds, and +0100.
 
 #include <chrono>
 #include <string_view>

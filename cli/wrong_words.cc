@@ -113,7 +113,7 @@ std::string unknown_option_text(const CLI::App& command, const std::string& word
     return parameter.is_positional() && parameter.value == topic;
   });
   if (has_topic && (option == "-t" || option == "--topic")) {
-    text += fmt::format("; the topic stands alone: {}", synopsis_of(command));
+    text += fmt::format("; give the topic without an option: {}", synopsis_of(command));
   } else if (option == "--from-beginning" && command.get_option_no_throw("--from") != nullptr) {
     text += "; did you mean --from start?";
   } else if (const auto meant = meant_option(command, option); !meant.empty()) {

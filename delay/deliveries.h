@@ -1,6 +1,7 @@
 #pragma once
 
-// Deliveries: how what is due leaves.
+// Deliveries: packs due records into batches and hands them to the Sink, until they are durable in
+// the log.
 //
 //   ReadyQueues -- dispatch(): a batch of the partition whose turn it is
 //        |

@@ -1,6 +1,6 @@
 #pragma once
 
-// DueQueue: a partition's near records in the order in which they leave.
+// DueQueue: a partition's near records in the order of delivery.
 //
 //   runs     [ 3 5 6 9 ] [ 4 7 ] [ 8 ]   each sorted; a heap of them, the smallest front first
 //   tail     [ 6 10 11 ]                 the run that those join that come one by one, in order

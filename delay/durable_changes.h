@@ -1,7 +1,7 @@
 #pragma once
 
-// DurableChanges: what the journal has durably and the parts of the engine do not know yet, in the
-// order of the journal.
+// DurableChanges: the changes that are durable in the journal and not applied to the parts of the
+// engine yet, in the order of the journal.
 //
 //   settled transaction --add()--> [ accepted batch | delivery | removal | move | ... ]
 //                                        |

@@ -58,7 +58,7 @@
 //     records are refused for the time being.
 //
 // Everything runs on its shard's thread, with the clock that is given; from start() on its public
-// functions assert it.  What blocks is the tier's work on the Background.  The engine may be
+// functions assert it.  Only the tier's work on the Background blocks.  The engine may be
 // destroyed at any time outside its calls to the sink: a `done` that comes later does nothing.
 
 #include <algorithm>

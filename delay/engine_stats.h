@@ -54,7 +54,7 @@ struct EngineStats : EngineTotals {
   std::size_t bytes = 0;            // The memory of the locators and of the tier.
   std::size_t unwritten_bytes = 0;  // Delivered, and in no segment yet.
 
-  // But for those of the wheel.
+  // All figures except for those of the wheel.
   void report(MetricSink& sink) const;
 };
 

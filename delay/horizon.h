@@ -1,7 +1,7 @@
 #pragma once
 
-// Horizon: the key up to which everything pending of a shard is in memory, and the way of its
-// records to the wheel.
+// Horizon: the key up to which all pending records of a shard are in memory.  It hands them to the
+// wheel.
 //
 //   due time ------ settled_before() ============ at() -------------------------->
 //       handed to the wheel    |   being handed over    |   far

@@ -438,7 +438,7 @@ bool Intake::apply(AcceptedBatch& accepted, std::size_t& budget) {
     totals.cancelled_total += gone.how == storage::RemovalReason::cancelled;
     totals.replaced_total += gone.how == storage::RemovalReason::replaced;
     if (gone.how != storage::RemovalReason::delivered_on_arrival && !waiters_.empty()) {
-      context_.tier.tell_counts();  // Whoever is answered may look at the counts.
+      context_.tier.tell_counts();  // A client that is answered may look at the counts.
       waiters_.answer(gone.key.sequence, Controlled{});
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Intake: how a producer's batch is taken apart, and what becomes of its parts.
+// Intake: takes a producer's batch apart, and adds its parts to the journal and then to the tier.
 //
 //   accept() --> AcceptedBatch --add_to()--> one journal record
 //                                          |  appended: ids and records are arriving, what they

@@ -1,6 +1,7 @@
 #pragma once
 
-// IntakeCharge: what a batch counts for from its acceptance until the tier has it.
+// IntakeCharge: the memory and the pending records that a batch is charged for from its acceptance
+// until the tier has it.
 //
 //   accepted --> [ bytes: memory for delayed records;  records: pending ones of their topic ]
 //                     applied(n): n of its records are pending    gone: the batch is applied, or

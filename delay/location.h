@@ -1,6 +1,6 @@
 #pragma once
 
-// Location: where the BucketTier had the body of a near record when it told of it.
+// Location: where the BucketTier had the body of a near record when it handed the record over.
 //
 // A hint.  The tier compares the key of what is there, because a chunk that leaves memory gives its
 // number to another one; so an old location costs a search and is never wrong.

@@ -1,6 +1,7 @@
 #pragma once
 
-// moved_due: when a pending record is due after a request to move it, or why it cannot be then.
+// moved_due: the due time of a pending record after a request to move it, or the reason why it
+// cannot be moved there.
 
 #include "base/clock.h"
 #include "base/result.h"

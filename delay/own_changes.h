@@ -3,8 +3,7 @@
 // OwnChanges: the journal records that the engine writes of its own accord, or because an owner
 // asks: removals and moves.
 //
-//   remove(), move() --> leaving --(one journal record)--> durable: the tier, the totals, the
-//   answer
+//   remove(), move() --> leaving --(one journal record)--> durable: tier, totals, answer
 //                                          |
 //                                          '--> refused: where it was, and the answer
 //

@@ -1,6 +1,6 @@
 #pragma once
 
-// Recurrence: when a record is delivered again, and again.
+// Recurrence: the times at which a recurring record is delivered.
 //
 //   x-every: 15m                                       anchor, anchor + 15 min, ...: no drift
 //   x-cron: 0 9 * * MON-FRI   x-cron-tz: Europe/Berlin (delay/cron.h)

@@ -3,8 +3,8 @@
 // The request and response headers, which precede a message in its frame.
 //
 //   request   i32 size | i16 key | i16 version | i32 correlation id | i16 n, client id | [tags] |
-//   body
-//             \_ of what follows it          \_ header v1; v2, of flexible versions, has the tags
+//             body
+//             size: of all that follows it.  Header v2, of flexible versions, has the tags, v1 not
 //
 //   response  i32 size | i32 correlation id | [tags] | body
 //                      \_ header v0; v1, of flexible versions, has the tags

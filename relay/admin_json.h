@@ -32,8 +32,8 @@ std::string state_of(const MemberStatus& status, bool is_ready);
 Json status_json(const MemberFacts& facts, const MemberStatus& status, bool is_ready, WallTime now,
                  MonoTime mono);
 
-// --- Answers of other members.  Whoever listens at a member's address may say anything, so these
-// read what is there and never throw.
+// --- Answers of other members.  Any program may listen at a member's address and answer anything,
+// so these functions read what is there and never throw.
 
 // Null: there is no such part.
 const Json& field_of(const Json& json, const char* name);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Assignment: the source partitions that the group has assigned to this member, each with how far
-// its take-over is.
+// Assignment: the source partitions that the group has assigned to this member, each with the stage
+// of its take-over.
 //
 //   assigned --> finding --> loading --> reading --> owned
 //
@@ -73,8 +73,8 @@ struct AssignedPartition {
   MonoTime rests_since{};
   // Its rows were not confirmed in time, and none was since.
   bool was_silent = false;
-  // What is planned and not committed; empty between two steps, but with at-least-once.  It goes
-  // with the stage in which it was made: whoever takes the partition over anew plans anew.
+  // The work that is planned and not committed; between two steps only at-least-once has one.  It
+  // is dropped with the stage in which it was planned: after another take-over it is planned again.
   std::optional<Work> open;
   Retry find;
   Retry ends;  // Retries the question for its end, for orders.

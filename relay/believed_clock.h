@@ -1,18 +1,18 @@
 #pragma once
 
-// BelievedClock: the clock by which a member delivers: without jumps ahead that may be mistakes
-// (delay/clock_step_filter.h), and with word of what was done to it.
+// BelievedClock: the clock by which a member delivers.  It ignores jumps ahead that may be mistakes
+// (delay/clock_step_filter.h), and reports what happened to the wall clock.
 //
 //   jump ahead by more than a minute
-//               the old time runs on for a second; if the jump is still there then, it is believed,
-//               and take_jump() says so: who was due meanwhile was missed, as if nobody had been
-//               here
+//               the old time runs on for a second; if the jump is still there then, the clock
+//               follows it, and take_jump() reports it: runs that were due meanwhile count as
+//               missed, as if no member had been running
 //   ahead of the monotonic clock
-//               take_ahead() says by how much: a machine that was suspended shows it by its wall
-//               clock alone.  A jump in doubt counts from its first sight
-//   set back    is believed at once, and take_set_back() says so: moments that were noted before
-//               may seem later than they were.  Also where more time has passed since the last look
-//               than it was set back by
+//               take_ahead() says by how much: after a suspension of the machine the wall clock
+//               alone has moved on.  A jump in doubt counts from the moment when it was first seen
+//   set back    is followed at once, and take_set_back() reports it: moments that were noted before
+//               may seem later than they were.  It is noticed even if more time has passed since
+//               the last look than the clock was set back by
 //
 // wall() and all take_...() belong to the thread of the Member's step(); mono() to any.
 

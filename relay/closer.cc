@@ -17,7 +17,7 @@ struct Closer::Signal {
 Closer::~Closer() {
   const std::size_t left = wait(limit_);
   if (left > 0)
-    log_warn("relay", "{} clients of Kafka have not ended within {} ms, and are left behind", left,
+    log_warn("relay", "{} Kafka clients did not close within {} ms and were abandoned", left,
              limit_.count());
   // Joining them might take for ever, which the limit is to prevent.
   for (auto& each : closing_) each.thread.detach();

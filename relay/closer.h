@@ -1,15 +1,15 @@
 #pragma once
 
-// Closer: ends things whose end may take long, or not come, each on a thread of its own.
+// Closer: closes clients on threads of their own, because closing one may take long or never end.
 //
 //   close() --> thread --> ended --> joined by the next close(), or by wait()
-//                  '------ not ended when the time of wait() is over: left behind, and counted
+//                  '------ not ended when the time of wait() is over: abandoned, and counted
 //
-// librdkafka destroys a client when its threads have come to their ends, and one that has failed,
-// or whose broker has gone, may take seconds for that.  The member cannot wait so long in the
-// middle of its work.  But nor may the threads be forgotten: one that is still inside librdkafka
-// when the process ends uses what exit() takes down.  So the owner waits at the end, with a limit,
-// because a process that never ends is worse than one that leaves a broken client behind.
+// librdkafka destroys a client when its threads have ended.  A client that has failed, or whose
+// broker is unavailable, may take seconds for that, and the member cannot wait so long in the
+// middle of its work.  But the threads may not be forgotten either: one that is still inside
+// librdkafka when the process ends uses objects that exit() destroys.  So the owner waits at the
+// end, with a limit, because a process that never ends is worse than an abandoned client.
 //
 // One thread.
 

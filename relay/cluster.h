@@ -63,8 +63,8 @@ struct ProducerRecord {
   std::optional<Buffer> value;
   std::vector<RecordHeader> headers;
   std::optional<WallTime> timestamp;
-  Source source;       // Where it comes from, and
-  Offset offset = -1;  // its record's offset there.
+  Source source;       // The partition from which it comes.
+  Offset offset = -1;  // Its record's offset there.
   // Somebody waits to hear at which offset it came to stand.
   bool wants_place = false;
 

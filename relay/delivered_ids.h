@@ -1,6 +1,6 @@
 #pragma once
 
-// DeliveredIds: the ids that were delivered lately, for the answer `already_delivered`.
+// DeliveredIds: the ids that were delivered recently, for the answer `already_delivered`.
 //
 // Invariant: at most max_ids, or as many as limit() says, each for at most max_age; the oldest go
 // first.

@@ -1,9 +1,9 @@
 #pragma once
 
-// Directory: the members of the group, as Kafka's coordinator knows them at this moment: a member
-// that is dead is forgotten with its session, and one that owns nothing is known.
+// Directory: the members of the group, as Kafka's coordinator knows them at this moment.  A dead
+// member is listed until its session times out; a member that owns no partition is listed, too.
 //
-// A member says where its admin is in the client id with which it joins:
+// The client id with which a member joins names the address of its admin:
 //
 //   tarry-relay-INSTANCE@HOST:PORT#KEY        KEY: the public part of its PeerKey
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Flights: the records that a member has sent ahead of the transaction that forgets them
-// (Cluster::begin_send()), as they were begun, until Kafka has confirmed them.
+// Flights: the records that a member has sent before the transaction that removes them
+// (Cluster::begin_send()), in the order of sending, until Kafka has confirmed them.
 //
 //   begun() --> under way --confirmed()--> confirmed, or ended(): whatever has become of them
 //

@@ -1,7 +1,7 @@
 #pragma once
 
-// HeldTargets: topics that could not be prepared or written.  Records for them wait in their source
-// partitions, with all that is due behind them there; nothing else does.
+// HeldTargets: target topics that could not be prepared or written.  Their records wait, and so do
+// records of the same source partition that are due after them; all others are delivered.
 //
 //   hold() --> held --retry--> tried again, by itself or with others --> taken() or hold()
 //

@@ -1,7 +1,7 @@
 #pragma once
 
-// Intake: the partitions of a member from which nothing is read for a while, so that the records
-// that have arrived and are not taken in stay within a bound.
+// Intake: decides which source partitions of a member are paused, so that the records that have
+// arrived and are not taken in yet stay within a bound.
 //
 //   finding, loading   they take nothing in, however long that lasts: all of them are paused while
 //                      they hold half of the bound; so are those that rest (assignment.h)

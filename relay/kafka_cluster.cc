@@ -319,7 +319,7 @@ void KafkaCluster::on_rebalance(rd_kafka_resp_err_t what,
     const auto is_lost = [&](const Source& source) {
       return std::ranges::count(sources, source) > 0;
     };
-    // Whatever this poll has brought from them is the next owner's to plan.
+    // The next owner plans the records that this poll has brought from them.
     std::erase_if(polled_.assigned, is_lost);
     std::erase_if(polled_.records, [&](const auto& each) { return is_lost(each.first); });
     std::erase_if(polled_.ends, [&](const auto& each) { return is_lost(each.source); });

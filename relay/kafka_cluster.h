@@ -1,21 +1,21 @@
 #pragma once
 
-// KafkaCluster: the Cluster that is Kafka, over librdkafka.
+// KafkaCluster: the real Cluster, which is Kafka through librdkafka.
 //
 //   group      a consumer in the group: source records, read committed, and the assignment
 //   reader     a consumer without assignment by the group: rows, stable offsets, stable ends
-//   looker     the same, read uncommitted: ends with what is not committed, offsets that are not
-//              stable
+//   looker     the same, read uncommitted: ends that include uncommitted records, offsets that are
+//              not stable
 //   producers  transactions, and records without one (kafka_producers.h)
 //
 // Invariants
-//   - Each call ends after a time that is known; poll() after its wait.
+//   - Each call ends within a known time; poll() within its wait.
 //   - A transaction is committed with the generation of the last poll(), and not at all if that is
 //     not a generation of the group (-1).
 //   - After max.poll.interval.ms without a poll no partition is kept, whatever librdkafka says.
 //
-// One thread; another one only tells whether the process stands still.  librdkafka has threads of
-// its own, which run none of our code.
+// One thread; another one only notices whether the process has stood still.  librdkafka has threads
+// of its own, which run none of our code.
 
 #include <chrono>
 #include <cstdint>

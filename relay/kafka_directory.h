@@ -1,6 +1,6 @@
 #pragma once
 
-// KafkaDirectory: the Directory that is Kafka's group coordinator, over a client of its own.
+// KafkaDirectory: the real Directory: asks Kafka's group coordinator, through a client of its own.
 
 #include <chrono>
 #include <memory>

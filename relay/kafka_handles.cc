@@ -12,7 +12,7 @@ Result<> set_properties(rd_kafka_conf_t* conf, const std::vector<std::string>& p
   for (const auto& each : properties) {
     const auto equals = each.find('=');
     if (equals == std::string::npos || equals == 0)
-      return fail(Errc::invalid, fmt::format("{}: not KEY=VALUE", printable(each)));
+      return fail(Errc::invalid, fmt::format("{}: give it as KEY=VALUE", printable(each)));
     std::array<char, 512> wrong{};
     const auto set = rd_kafka_conf_set(conf, each.substr(0, equals).c_str(),
                                        each.substr(equals + 1).c_str(), wrong.data(), wrong.size());

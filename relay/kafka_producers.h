@@ -4,9 +4,9 @@
 //
 //   transactional  two with a transactional.id each, which alternate: a producer that begins again
 //                  at once waits for the markers of its last transaction
-//   sender         for --delivery at-least-once: idempotent, without transactions.  What it is
-//   given
-//                  is waited for (send()), or is under way until end_send()
+//   sender         for --delivery at-least-once: idempotent, without transactions.  send() waits
+//                  for the records that it sends; those of begin_send() are under way until
+//                  end_send()
 //
 //   begin --> offsets --> records --> commit --> committed
 //                '-----------'-----------'-----> abort --> aborted
@@ -17,12 +17,11 @@
 // member can end what a dead one has left open.
 //
 // Invariants
-//   - Each call ends by a deadline.  What librdkafka has not done by then, or cannot do any more,
-//   has
-//     an unknown outcome: the producers are given up, and renew() makes others under the same ids,
-//     which settles it.
-//   - A transaction of which a record or the offsets were not confirmed in time has an unknown
-//     outcome too, however well it was aborted.
+//   - Each call ends by a deadline.  If librdkafka has not finished it by then, or cannot any more,
+//     its outcome is unknown: the producers are given up, and renew() creates others with the same
+//     ids, which settles it.
+//   - If a record or the offsets of a transaction were not confirmed in time, its outcome is
+//     unknown, too, even if it was aborted.
 //   - The offsets are sent before the records: a transaction that the group refuses leaves nothing
 //     in the logs.
 //
@@ -61,9 +60,9 @@ bool is_of_topic(rd_kafka_resp_err_t error);
 // Whether Kafka has not answered in time: some request may still be on its way.
 bool is_unanswered(const rd_kafka_error_t* error);
 
-// What a transaction has come to that was aborted because some part was not confirmed in time.  The
-// request is perhaps still on its way and arrives behind the end of its transaction: only a new
-// epoch of the producer keeps Kafka from taking it for a part of another one.
+// The outcome of a transaction that was aborted because some part was not confirmed in time.  The
+// request may still be under way and arrive after the end of its transaction: only a new epoch of
+// the producer keeps Kafka from taking it for a part of another transaction.
 TransactionResult unconfirmed(TransactionResult aborted);
 
 class KafkaProducers {

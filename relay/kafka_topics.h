@@ -1,13 +1,13 @@
 #pragma once
 
-// KafkaTopics: the topics that the relay needs, made or checked.
+// KafkaTopics: creates or checks the topics that the relay needs.
 //
-//   GROUP-pending-SOURCE   made compacted, with the source's partitions and small segments, because
-//                          an active segment is never compacted.  Checked otherwise: compacted
-//                          alone, not fewer partitions (they are added), tombstones kept for an
-//                          hour
-//   SOURCE.invalid         made with the source's partitions
-//   the target             made with the source's partitions; never changed
+//   GROUP-pending-SOURCE   created compacted, with the source's number of partitions and with small
+//                          segments, because an active segment is never compacted.  If it exists,
+//                          it is checked: compacted and nothing else, not fewer partitions (they
+//                          are added), tombstones kept for an hour
+//   SOURCE.invalid         created with the source's number of partitions
+//   the target             created with the source's number of partitions; never changed
 //
 // One thread.  Nothing waits longer than `timeout` for an answer.
 

@@ -8,61 +8,61 @@
 //                   |           |            '---------'-- after a stall or an outage
 //                   '-----------'------------'---------'-- after a commit of unknown outcome
 //
-//   finding   the committed offset is not stable yet: a transaction of the last owner is open. When
-//             it is, this member writes its producers' names with it, for the next owner
-//   loading   the rows that the store does not have are read, to where the state partition ended
-//             when the offset was stable: then all that the last owner did is there
-//   reading   records are taken in until the source was read to where it ended: an acknowledged
-//             cancellation in it counts.  Only what was due when such an end was asked for is
-//             delivered, when the source has been read to it: so it goes on through stalls that
-//             come again and again
+//   finding   the committed offset is not stable yet: a transaction of the last owner is open.
+//             When it is stable, this member commits it again with the names of its producers, for
+//             the next owner
+//   loading   the rows that the store lacks are read, up to the end that the state partition had
+//             when the offset was stable: so they include everything that the last owner did
+//   reading   records are taken in until the source has been read to its end: an acknowledged
+//             cancellation in it counts.  The records that were due when an end was asked for are
+//             delivered when the source has been read to that end: so deliveries go on through
+//             repeated stalls
 //   owned     records are taken in and delivered
 //
-// Rows are in a store of this member (pending_records.h), with the offset up to which it has them.
-// It keeps them when the group takes a partition; whoever gets the partition back within
-// longest_unread reads the tail alone.  Of partitions that others own a member may keep warm
-// copies: rows, read as they are written.
+// The rows are in a store of this member (pending_records.h), with the offset up to which it has
+// them.  It keeps them when the group revokes a partition; if it gets the partition back within
+// longest_unread, it reads only the rows since.  A member may keep warm copies of partitions that
+// others own: their rows, read as they are written.
 //
 // step() polls once, then does at most one transaction for all partitions that have something to
-// do. It holds their source offsets, so Kafka refuses it when this member has lost any of them.
+// do.  It contains their source offsets, so Kafka refuses it when this member has lost any of them.
 //
 // At least once, a step that meets nothing unusual runs ahead of the transaction instead.  The Work
-// of each partition stays open and grows with each step, what it delivers is begun to be sent at
-// once, and after MemberOptions::ahead all of it is closed:
+// of each partition stays open and grows with each step, its deliveries are sent without waiting,
+// and after MemberOptions::ahead all open works are closed:
 //
 //   plan --> extend, begin_send --> extend, begin_send --> ... --> end_send --> transact --> apply
 //     '-- unusual: an order waits, a target is held or new, a bound is reached, the store is full,
-//         something has failed or this thread stood still: what is open is closed first, and a
-//         round does one thing after the other, until one of them has gone well
+//         something has failed or this thread stood still: open works are closed first, and rounds
+//         do one thing after the other, until one of them has succeeded
 //
 // Invariants
-//   - Nothing of a partition is kept when the group takes it: poll() says so before the next
-//     transaction.
-//   - Nothing changes here and in the store but by a transaction that is known to be committed, and
-//     by rows that are read as committed.  When an outcome is not known the producers are made
-//     anew, which settles it, and all partitions are taken over again, by the rows behind the
-//     store's.
-//   - What is open is closed when all that was sent of it is confirmed.  If some of that is not
-//     there, all that is open is planned anew and sent again, in its order.  If the transaction
-//     alone is aborted, it alone is tried again.
-//   - What is due is so by the wall clock at the moment of the plan, without jumps that may be
-//     mistakes (believed_clock.h).  When it was set back, each source is read to its end before its
-//     records are delivered: the moments that were noted say nothing any more.
+//   - Nothing of a partition is kept in memory when the group revokes it: poll() reports that
+//     before the next transaction.
+//   - Memory and store change only by a transaction that is known to be committed, and by rows that
+//     are read as committed.  If an outcome is unknown, the producers are created again, which
+//     settles it, and all partitions are taken over again, with the rows after the store's.
+//   - An open work is closed when all records that were sent of it are confirmed.  If some are not
+//     confirmed, all open works are planned and sent again, in order.  If only the transaction is
+//     aborted, only the transaction is repeated.
+//   - Whether a record is due is decided by the wall clock at the moment of the plan, without jumps
+//     that may be mistakes (believed_clock.h).  After it was set back, each source is read to its
+//     end before its records are delivered, because the times that were noted are worthless.
 //   - Between two polls there are longest_turn and then little more than one transaction
 //     (questions.h).
-//   - A target that cannot be written keeps the records waiting that are due behind one for it, in
-//     their source partition, and nothing else.
-//   - A source whose offsets Kafka does not take, or whose topic of rows or of invalid records
-//     cannot be written, waits, and nothing else does.
-//   - From a partition that is paused, because too much has arrived (intake.h), nothing that was
-//     due behind its last fetch is delivered: a cancellation of it may be in the source.
-//   - While nothing can be taken in for lack of room, what is due leaves although its source is not
-//     read.  When there is room, each source is read to its end first.
-//   - Partitions take turns: each transaction begins with the first one that was cut short by the
-//     bound of the last one, but for the one with which that began.
+//   - If a target cannot be written, only its records wait, and the records of their source
+//     partitions that are due after them.
+//   - If Kafka refuses the offsets of a source, or its state topic or NAME.invalid cannot be
+//     written, only that source waits.
+//   - From a partition that is paused, because too much has arrived (intake.h), no record is
+//     delivered that was due after its last fetch: its cancellation may be in the source.
+//   - While nothing can be taken in for lack of room, due records are delivered although their
+//     source is not read.  When there is room, each source is read to its end first.
+//   - Partitions take turns: each transaction begins with the first one that the bound of the last
+//     transaction cut short, except for the one with which that transaction began.
 //   - An order is carried out once everything acknowledged before it has been taken in
-//     (waiting_orders.h); and its answer is given after a commit, which the group would have
-//     refused to a member that has lost the partition.
+//     (waiting_orders.h).  Its answer is given after a commit, which the group would have refused
+//     to a member that has lost the partition.
 //
 // step() is called on one thread; the views and give() may be called on any: locks guard what they
 // show and take.

@@ -22,8 +22,8 @@ void MemberStatus::report_member(MetricSink& sink) const {
   // scrape, and /status lists them.
   sink.gauge({"tarry_relay_owned", "Source partitions that this member owns."}, owned);
   sink.gauge({"tarry_relay_paused",
-              "Source partitions from which nothing is read, because too much has arrived that is "
-              "not taken in yet."},
+              "Source partitions whose reading is paused, because too many bytes wait to be "
+              "taken in."},
              paused);
   sink.gauge({"tarry_relay_standby",
               "Source partitions of other members of which this member keeps a warm copy."},
@@ -33,7 +33,7 @@ void MemberStatus::report_member(MetricSink& sink) const {
   sink.gauge({"tarry_relay_standby_bytes", "Bytes of the rows of warm copies, in the store."},
              standby_bytes);
   sink.gauge({"tarry_relay_stalled_seconds",
-              "How long something has kept the member from its work; 0: nothing does."},
+              "How long the member has made no progress; 0: it makes progress."},
              static_cast<std::uint64_t>(stalled_for.count()));
   sink.counter({"tarry_relay_transactions_total", "Transactions that were committed."},
                transactions);

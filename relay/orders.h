@@ -5,7 +5,8 @@
 //   carry_out() --> the owner of each partition --> this member, or another one (POST /peer/orders)
 //        '--------- again, while partitions move
 //
-// An order that may have been done and was not told says so: it is never given twice.
+// If an order may have been carried out but was not answered, the result says so; an order is never
+// given twice.
 //
 // Belongs to the AdminServer; on its thread.  Only for .cc files (base/json.h).
 

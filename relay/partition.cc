@@ -76,7 +76,7 @@ struct Partition::PlanState {
   Work& work;
   std::map<std::string, std::optional<Offset>>& ids;  // The work's.
   const Limits& limits;
-  std::size_t most_bytes;  // Where the work has so many, nothing more is delivered.
+  std::size_t most_bytes;  // With so many in the work, nothing more is delivered.
 
   bool delivers(const std::string& id) const {
     return std::ranges::find(work.delivered_ids, id) != work.delivered_ids.end();
@@ -210,7 +210,7 @@ void Partition::refuse_invalid(Offset offset, std::string reason) {
   refusal.sends = refusal.sends == Sends::record ? Sends::error : Sends::nothing;
   refusal.reason = std::move(reason);
   if (refusal.sends == Sends::nothing)
-    log_error("relay", "the record of {} at {} is dropped: {}", source_.text(), offset,
+    log_error("relay", "the record of {} at offset {} is dropped: {}", source_.text(), offset,
               refusal.reason);
 }
 
@@ -293,8 +293,8 @@ std::expected<std::string, std::string> Partition::target_of(
 void Partition::take(const SourceRecord& source, PlanState& planning) const {
   const auto record = records::parse_record_body(source.body);
   if (!record) {  // Kafka has checked it; never seen.
-    log_error("relay", "the record of {} at {} is ignored: {}", source_.text(), source.offset,
-              record.error().message);
+    log_error("relay", "the record of {} at offset {} is ignored: {}", source_.text(),
+              source.offset, record.error().message);
     return;
   }
   // Kafka gives -1 for a record without a timestamp.
@@ -494,7 +494,7 @@ void Partition::deliver_due(WallTime last, PlanState& planning, const Limits& li
   // The records that are pending already, as they are walked through.
   std::vector<PendingRecord> records;
   std::size_t bytes = work.bytes;
-  // Where the walk ended before all that is due: nothing behind it may leave before it.
+  // The place where the walk ended before it had all due records: no later one may overtake it.
   std::optional<std::pair<WallTime, Offset>> stopped;
   // From where the last walk of this work has ended.
   auto unwalked = work.is_walked ? work.unwalked : pending_.first();

@@ -158,7 +158,7 @@ class Partition {
 
   // The offset of the first row that the store lacks.  The store's part is emptied if it may hold
   // records that are gone: after longest_unread, or when the topic is not the one that was read.
-  // `committed`: the source's offset, if it is known.  What was committed stays known without it.
+  // `committed`: the source's offset, if it is known; without it the one before stays known.
   Offset rows_from(WallTime now, Offset rows_end, std::optional<Offset> committed = {});
   // A row of the state topic, in its order.  An error names the row, which is left out.
   Result<> load_row(std::string_view key, const std::optional<Buffer>& value, Offset offset);
@@ -180,8 +180,8 @@ class Partition {
   // Orders are given only where `may_deliver`.
   Work plan(WallTime now, bool may_deliver, const Limits& limits,
             std::span<const Order* const> orders = {}) const;
-  // What is to be done besides what the Work holds, made since the last apply() and without rows.
-  // The records that it adds are behind those that are there.  `limits` are those of this part.
+  // Adds to a Work, which was planned since the last apply() and has no rows, what is to be done
+  // since.  New records come after those in it.  `limits` are those of this part.
   void extend(Work& work, WallTime now, bool may_deliver, Limits limits,
               std::span<const Order* const> orders = {}) const;
   // The rows and tombstones of its changes, to `rows`.
@@ -195,8 +195,8 @@ class Partition {
   void note_complete(WallTime now);
   // Kafka will never take the record from this place: the next plan sends it to NAME.invalid.
   void refuse(Offset offset, std::string reason);
-  // Nor does NAME.invalid take it: the next plan sends only the error there, and when that is
-  // refused too, nothing.
+  // NAME.invalid refuses it, too: the next plan sends only the error there, and if that is refused
+  // as well, nothing.
   void refuse_invalid(Offset offset, std::string reason);
 
   // The record is sent ahead of the transaction that forgets it.  If that fails, nobody knows
@@ -220,7 +220,7 @@ class Partition {
   // The memory of what has arrived.
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   std::optional<WallTime> next_due() const;
-  // Of what the Work does not deliver.
+  // That of the records that the Work does not deliver.
   std::optional<WallTime> next_due(const Work& open) const;
 
  private:

@@ -1,10 +1,10 @@
 #pragma once
 
-// Patience: how long a question to Kafka may take before it counts as not answered.
+// Patience: how long a question to Kafka may take before it counts as unanswered.
 //
-// A question that has an answer only when something else has ended, as for an offset that must be
-// stable, ends by this time alone.  So it has to be far longer than an answer takes, or a Kafka
-// that is slow looks like one that has no answer.
+// Some questions are answered only when something else has ended, such as the one for an offset
+// that must be stable; this limit alone ends them.  So it has to be far longer than an answer
+// takes, or a slow Kafka looks like one that does not answer.
 //
 // One thread.
 

@@ -1,16 +1,15 @@
 #pragma once
 
-// PeerKey: by it the members of a relay know each other.  Each has one of its own, new in each
-// incarnation; the group's coordinator tells the public part, because it stands in the member's
-// client id (relay/directory.h).
+// PeerKey: the key by which a member of the relay signs its requests to other members.  Each member
+// has its own, new in each incarnation.  The public part is in the member's client id
+// (relay/directory.h), so the group's coordinator tells it to the others.
 //
-//   Authorization: Tarry-Peer KEY TIME NONCE SIGNATURE      Ed25519, all but the time in
-//   hexadecimal
+//   Authorization: Tarry-Peer KEY TIME NONCE SIGNATURE      Ed25519; hexadecimal, except for TIME
 //
 // The signed text names the method, the target, the body, and the address and the key of the member
-// that it is meant for, so it is good for that one request to that one member, whoever else has the
-// same address; a nonce is taken once, and within max_age.  Whoever may join the
-// group may ask its members for what an operator may ask; nobody else can.
+// that it is meant for.  So it is valid for this one request to this one member, even if another
+// one has the same address.  A nonce is accepted once, and within max_age.  A client that may join
+// the group may ask its members for what an operator may ask; nobody else can.
 
 #include <chrono>
 #include <cstddef>

@@ -199,8 +199,8 @@ awaitable<void> Peers::ask_some(std::shared_ptr<Round> round, std::string target
     try {
       told = co_await ask(std::move(peer), "GET", target, "", peer_timeout);
     } catch (const std::exception& failure) {
-      log_error("relay", "asking member {} at {}: {}", told.peer.instance, told.peer.address,
-                failure.what());
+      log_error("relay", "the request to member {} at {} failed: {}", told.peer.instance,
+                told.peer.address, failure.what());
     }
     round->bytes += told.bytes;
     round->told.push_back(std::move(told));

@@ -4,7 +4,7 @@
 //
 //   key    the handle: @orders.delayed-3-1047, its place in the source
 //   value  0  version  u8 = 1
-//          1  flags    u8   1: plain, it has no schedule and leaves as it came
+//          1  flags    u8   1: plain, it has no schedule and is delivered as it came
 //          2  due      i64  ms; big-endian
 //         10  expires  i64  ms; the largest number: never
 //         18  id       size u16, bytes; empty: none
@@ -18,16 +18,16 @@
 //   r SOURCE offset       due, id
 //   i SOURCE id           offset
 //   m SOURCE block        for each minute of 256 that has a record: minute u8, count u32
-//   p SOURCE              the place: how far the state topic is in here, and when it was known to
-//                         be all of it
+//   p SOURCE              the place: up to which offset of the state topic the store has the rows,
+//                         and when it was last known to have all
 //
 // SOURCE is the topic, a zero byte and the partition; numbers are big-endian, with the sign bit
 // turned, so that their order as bytes is their order.
 //
 // Invariants
 //   - No two have the same id.
-//   - What is changed is found at once, walked through and on the disk after commit(), with the
-//     place, whole or not at all.
+//   - A look-up sees a change at once.  After commit() a walk sees it, and it is on the disk,
+//     together with the place, as a whole or not at all.
 //   - Memory has the minutes, and nothing for each record.
 //
 // Belongs to its partition.  The thread of the member's steps alone changes it; others read under

@@ -15,8 +15,7 @@
 //
 // Invariants
 //   - Between two parts, records may come and go.  A record that is pending during the whole query
-//   is
-//     shown once.
+//     is shown once.
 //   - No cursor into the store is kept without the lock: the member may write in between.
 //   - It shows what is committed: rows that the store has, never those of a plan.
 //   - An exact id is asked of the index of ids: it has one record in a partition at most.

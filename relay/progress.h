@@ -4,7 +4,7 @@
 // when they are tried again.
 //
 //   transact_failed()  no transaction before its retry
-//   find_failed()      no partition is taken over further before its retry; what is owned goes on
+//   find_failed()      no take-over goes on before its retry; owned partitions do
 //   made()             a transaction was committed: the reason is over
 //
 // Belongs to the Member: its thread alone changes it, under the Member's lock, under which others

@@ -5,9 +5,9 @@
 //   Member, TakeOver --> Questions --> Cluster
 //                            '--> to the views: what is asked at this moment, and since when
 //
-// Each call is the Cluster's of the same name, and blocks.  Before and behind it the time is read,
-// so that two things are known: whether Kafka or this thread is slow, and whether a step may ask
-// anything more.
+// Each call is the Cluster's of the same name, and blocks.  The time is read before and after it,
+// to know two things: whether Kafka or this thread is slow, and whether a step may ask anything
+// more.
 //
 // Invariants
 //   - Between two polls there are longest_turn and then one question, also when Kafka hardly

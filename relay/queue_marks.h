@@ -1,17 +1,18 @@
 #pragma once
 
-// QueueMarks: until when all that librdkafka has fetched has been taken from its queue.
+// QueueMarks: up to which time all records that librdkafka had fetched have been taken from its
+// queue.
 //
-// One queue has the records of all partitions, in the order in which they were fetched.  So what
-// was fetched of one partition may be behind any number of records of others.
+// One queue has the records of all partitions, in the order in which they were fetched.  So the
+// records of one partition may be behind any number of records of others.
 //
-//   look()            so many records are in the queue, a moment after this time: a mark
-//   took()            one of them; when all before a mark are taken, that is known of its time
-//   found_nothing()   the queue was empty behind the last look
+//   look()            sets a mark: so many records were in the queue a moment after this time
+//   took()            takes one of them; when all before a mark are taken, its time is reached
+//   found_nothing()   the queue was empty after the last look
 //
-// A queue that is full keeps librdkafka from fetching of any partition.  Then records may be
-// missing in it that were acknowledged before a mark, and the mark says nothing of its time.  Nor
-// does a mark from before the clock was set back: it seems later than it was.
+// A full queue keeps librdkafka from fetching from any partition.  Then records that were
+// acknowledged before a mark may be missing in it, and the mark says nothing about its time.  A
+// mark from before the clock was set back says nothing either: it seems later than it was.
 //
 // One thread.
 

@@ -2,13 +2,12 @@
 
 // RefusalSearch: finds the record of a batch that Kafka refuses.
 //
-//   plain --a batch is refused--> careful: each record in a batch of its own --> its record is
-//   known
+//   plain --a batch is refused--> careful: each record in a batch of its own --> record known
 //     ^                                                                               |
 //     '-------------------------------------------------------------------------------'
 //
-// With --delivery at-least-once attempts of two kinds take turns, and what one of them finds says
-// nothing of the other: each kind is searched by itself.
+// With --delivery at-least-once, attempts of two kinds alternate, and what one of them finds says
+// nothing about the other: each kind is searched by itself.
 //
 // One thread.
 

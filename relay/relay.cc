@@ -30,7 +30,8 @@ MemberOptions member_options(const RelayOptions& options) {
   return member;
 }
 
-// Where other members find the admin: on any address, the host has to be said by its name.
+// The address at which other members find the admin.  An admin that listens on all addresses is
+// advertised by the host's name.
 std::string advertised_address(const RelayOptions& options, const std::string& bound) {
   if (!options.advertise.empty()) return options.advertise;
   const std::string port = bound.substr(bound.rfind(':') + 1);
@@ -66,8 +67,8 @@ Result<std::unique_ptr<Relay>> Relay::open(const RelayOptions& options, const st
   if (const auto checked = check(options); !checked) return std::unexpected(checked.error());
   if (const auto known = check_time_zones(delay::TimeZones::of_system()); !known)
     return std::unexpected(known.error());
-  // What belongs to this machine comes first: a directory or a port that is in use would otherwise
-  // be found out by a member that the group already waits for.
+  // The resources of this machine come first: otherwise a member that the group already waits for
+  // would find out that a directory or a port is in use.
   auto data = DataDirectory::open(options.data, random.u64());
   if (!data) return std::unexpected(data.error());
   auto admin = AdminServer::open(options.admin);

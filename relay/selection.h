@@ -1,7 +1,7 @@
 #pragma once
 
-// Selection: an order for all pending records that a query matches: finds them page by page, has
-// the order carried out, and says after each page how far it is.
+// Selection: carries out an order for all pending records that a query matches.  It finds them page
+// by page, and reports its progress after each page.
 //
 // On the admin's thread.  Only for .cc files (base/json.h).
 
@@ -21,7 +21,7 @@
 
 namespace tarry::relay {
 
-// Where it finds them.
+// The source of the pages.
 class PendingPages {
  public:
   virtual ~PendingPages() = default;

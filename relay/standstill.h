@@ -1,13 +1,13 @@
 #pragma once
 
-// Standstill: whether the whole process has stood still, as after SIGSTOP, in a machine that was
-// paused, or without a turn on its processors.
+// Standstill: whether the whole process has stood still: after SIGSTOP, on a machine that was
+// paused, or without processor time.
 //
 //   tick()     a thread of its own, every `tick_interval`
-//   longest()  the longest time between two ticks since it was asked last, and since the last one
+//   longest()  the longest time between two ticks since it was last called, and since the last tick
 //
-// A call that takes long does not show whether Kafka was slow, in which case librdkafka's threads
-// have gone on fetching, or nobody of this process was there.
+// A call that takes long does not show the reason: either Kafka was slow, and librdkafka's threads
+// have gone on fetching meanwhile, or no thread of this process ran.
 //
 // Any thread.
 

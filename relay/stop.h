@@ -1,17 +1,17 @@
 #pragma once
 
-// Stop: the end of a member that a signal has asked for, and the time that it may take.
+// Stop: stops a member after a signal, within a limited time.
 //
 //   is_asked() --> the member ends its step, leaves the group, ends its clients --> ~Stop()
-//        '-- a thread: all that has not come to its end within the limit --> force()
+//        '-- a thread: if that takes longer than the limit --> force()
 //
 // Each question to Kafka has a limit, but those of a start, or of a step while Kafka does not
-// answer, add up to far more than a person or a supervisor waits; and librdkafka leaves a group
-// only behind the answer to its request to join it, for which a rebalance may wait.
+// answer, add up to far more than a person or a supervisor waits for.  And librdkafka leaves a
+// group only after the answer to its request to join it, which may wait for a rebalance.
 //
-// A forced end is a crash to the group and to the store, which lose nothing by it.  It costs the
-// other members the time of a session, in which they wait for this one: so one that owns partitions
-// gets more time to give them up than one that has begun nothing.
+// To the group and to the store a forced end is a crash, by which nothing is lost.  But the other
+// members wait for this one until its session times out.  So a member that owns partitions gets
+// more time to give them up than one that has not begun anything.
 //
 // Any thread.
 

@@ -60,9 +60,9 @@ void TakeOver::begin(AssignedPartition& assigned, MonoTime mono) {
 
 void TakeOver::refuse_source(AssignedPartition& assigned, Offset end, Offset read, MonoTime mono) {
   assigned.bad_source = fmt::format(
-      "{}: it ends at offset {}, but was read up to {}: its topic was made again, or has lost "
-      "records, and new ones before {} would be left out; stop all members, set the group's offset "
-      "with kafka-consumer-groups --reset-offsets, and start them",
+      "{}: it ends at offset {}, but was read up to {}: its topic was recreated or has lost "
+      "records, and new records before {} would be skipped; stop all members, set the group's "
+      "offset with kafka-consumer-groups --reset-offsets, and start them",
       assigned.partition.source().text(), end, read, read);
   log_error("relay", "{}", assigned.bad_source);
   begin(assigned, mono);
@@ -210,26 +210,26 @@ std::string TakeOver::gone_back(std::span<const Source> sources,
   if (parts_.options.delivery == Delivery::at_least_once) return {};
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Offset known = parts_.assignment.at(sources[i]).partition.pending().place().source;
-    // What is not stable may still come to what is known.
+    // An offset that is not stable may still become the known one.
     const auto& told = committed[i].next;
     if (!committed[i].is_stable || !told || *told >= known) continue;
-    std::string why =
-        fmt::format("{}: Kafka says that group {} has read up to offset {}, but {} was committed",
-                    sources[i].text(), parts_.options.rules.group, *told, known);
+    std::string why = fmt::format(
+        "{}: Kafka says that the committed offset of group {} is {}, but {} was "
+        "committed before",
+        sources[i].text(), parts_.options.rules.group, *told, known);
     const auto end = parts_.questions.source_end(sources[i]);
     // One that ends before it is another source with the same name.
     if (end && *end < known) continue;
     if (end) {
       why += fmt::format(
-          ". If somebody has reset the group's offsets: stop all members; set this one to {} or "
-          "more, or, to deliver again what came behind {}, remove `pending` in all data "
-          "directories; and start them. If not, the state of the group's coordinator is old: "
+          ". If somebody has reset the group's offsets: stop all members; set this offset to {} or "
+          "more, or, to deliver the records from {} on again, remove `pending` in all data "
+          "directories; and start the members. If not, the group's coordinator has stale state: "
           "restart that broker",
           known, *told);
     } else {
       parts_.questions.note_in_vain();
-      why +=
-          fmt::format("; whether its topic was made again is not known: {}", end.error().message);
+      why += fmt::format("; whether its topic was recreated is not known: {}", end.error().message);
     }
     // Shown until it is found: the transactions of others end the reason of all.
     const std::lock_guard lock(parts_.guard);
@@ -316,7 +316,7 @@ void TakeOver::load(AssignedPartition& assigned, MonoTime mono, WallTime now) {
     assigned.partition.forget();
     return begin(assigned, mono);
   }
-  // Of a new assignment no end comes from before what was committed then.
+  // A new assignment asks for its end after the committed offset, so a lower end is an error.
   if (assigned.partition.next() < 0 && assigned.read_end >= 0 &&
       assigned.read_end < assigned.committed)
     return refuse_source(assigned, assigned.read_end, assigned.committed, mono);

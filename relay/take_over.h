@@ -9,24 +9,25 @@
 // member.h says what each stage waits for.
 //
 // Invariants
-//   - Whatever an owner before us did is committed or will never be, before a row is counted on:
-//     first the committed offset is stable, then the end of the state partition is asked for.
-//   - However often this member stands still, or is held up, it goes on: what was due when an end
-//     was asked for leaves when the source has been read to that end, whatever happens meanwhile.
+//   - Before a row is relied on, everything that earlier owners did is committed or will never be:
+//     the end of the state partition is asked for only when the committed offset is stable.
+//   - Deliveries go on however often this member stands still or is delayed: records that were due
+//     when an end was asked for are delivered when the source has been read to that end, whatever
+//     happens meanwhile.
 //   - A partition is owned once a fetch that surely began before its end was asked for has reached
 //     that end.  While there is no room it may be owned unread; when there is room, it is read to
 //     its end before it delivers.
-//   - Each has its turn to be asked about, however slow the answers are.
-//   - What is wrong with one source, or with the leader of one partition, keeps that one from being
-//     taken over, and nothing else: it waits with a reason and is tried again.
-//   - A source that ends before what was committed of it is another one under its name, or has lost
-//     records: nothing is taken in, or new records would be left out.
-//   - A log that is stuck behind an open transaction is freed: the producers that are named with
-//     the last offset are fenced, those of one member once for all of its partitions; and if it
-//     stays stuck, more and more seldom, because that member may be alive.
+//   - Partitions are asked about in turn, however slow the answers are.
+//   - A failure of one source, or of the leader of one partition, keeps only that one from being
+//     taken over: it waits with a reason and is tried again.
+//   - If a source ends before its committed offset, it was recreated or has lost records: nothing
+//     is taken in, because new records would be skipped.
+//   - If a log is stuck behind an open transaction, the producers that are named with the last
+//     offset are fenced, those of one member once for all of its partitions.  If it stays stuck,
+//     they are fenced again, less and less often, because that member may be alive.
 //   - Exactly once: an offset that is older than one that the store knows to be committed is not
-//     believed, and nothing is taken over meanwhile.  (Seen with Kafka 4.3.1: the coordinator of a
-//     node that was killed told offsets of half an hour before, until its next start.)
+//     accepted, and no partition is taken over meanwhile.  (Seen with Kafka 4.3.1: the coordinator
+//     of a node that was killed returned offsets of half an hour before, until its next start.)
 //
 // Belongs to the Member, on the thread of its step().  It changes what is assigned under the
 // Member's lock, under which others read it.

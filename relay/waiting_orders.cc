@@ -134,7 +134,7 @@ std::vector<WaitingOrders::WaitingOrder*> WaitingOrders::ready_for(
     if (each.is_over || each.ordered.source != assigned.partition.source() || each.is_look())
       continue;
     const bool is_read = assigned.has_taken(each.target);
-    // Where no record can be taken in for lack of room, a cancellation is what helps.
+    // If no record can be taken in for lack of room, a cancellation is what helps.
     if (!is_read && !is_full) continue;
     each.is_read = is_read;
     all.push_back(&each);

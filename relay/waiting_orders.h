@@ -1,6 +1,6 @@
 #pragma once
 
-// WaitingOrders: operators' orders for the partitions of a member, until they are told.
+// WaitingOrders: operators' orders for the partitions of a member, until they are answered.
 //
 //   give() --> given --take()--> waiting --ready_for()--> in a Work --tell()--> told
 //                 |                 |                          '-- aborted: it waits for the next
@@ -8,13 +8,14 @@
 //                                       refuse()
 //
 // Invariants
-//   - Each order is told once.
+//   - Each order is answered (told) once.
 //   - At most `max` of them wait, with those that a step has yet to take: each step looks at all of
 //     them, for each partition.
 //   - No answer says that nothing was done when the record was sent ahead of its transaction.
-//   - An order is ready when the source was read to where it ended after the order came.  Where the
+//   - An order is ready when the source was read to where it ended after the order came.  While the
 //     store is full it may be ready before; then no answer says that a record is not there.
-//   - A look is told without a transaction: a partition's next owner would show the same.
+//   - An order that only looks is answered without a transaction: the partition's next owner would
+//     show the same.
 //
 // Any thread may give and refuse; all else is called on the thread of the Member's step().
 
@@ -60,7 +61,7 @@ class WaitingOrders {
 
     bool is_look() const { return ordered.order.kind == Order::Kind::look; }
   };
-  // Where these sources end; one that is left out is asked for again.
+  // The ends of these sources; one that is left out is asked for again.
   using Ends = std::function<std::map<Source, Result<Offset>>(const std::set<Source>&)>;
 
   explicit WaitingOrders(std::size_t max) : max_(max) {}

@@ -17,8 +17,8 @@ bool WarmCopies::Copy::is_stale_at(WallTime now) {
   // A time ahead of the clock says as little: the clock was set back since.
   if (is_stale || std::chrono::abs(now - complete_at) <= longest_read) return is_stale;
   log_warn("relay",
-           "{}: its warm copy is read again: it took too long to read, its leader was away, or the "
-           "clock was set back",
+           "{}: its warm copy is read again: reading took too long, the partition's leader was "
+           "unavailable, or the clock was set back",
            partition.source().text());
   return is_stale = true;
 }

@@ -1,15 +1,16 @@
 #pragma once
 
 // WarmCopies: the rows of partitions that other members own, read as they are written, so that a
-// take-over reads the tail alone.
+// take-over reads only the rows since.
 //
 //   want() --> wanted --follow()--> started, rows come by poll() --take()--> the new owner's
 //                                      '-- not wanted, stale, no room, or a stall: dropped; it
 //                                          begins again with what the store has
 //
-// Invariant: a copy that was not known to be complete for longest_read is stale, however it came to
-// that: its leader may have been away, and a row and its tombstone may have been compacted away
-// meanwhile.  Where nothing is written nothing comes, so the end of each is asked for now and then.
+// Invariant: a copy that has not been known to be complete for longest_read is stale, whatever the
+// reason (the partition's leader was unavailable, for example): a row and its tombstone may have
+// been compacted away meanwhile.  A partition to which nothing is written shows nothing, so the end
+// of each is asked for now and then.
 //
 // Any thread may say what is wanted; all else is called on the thread of the Member's step(), and
 // what changes is changed under the Member's lock, under which others count.

@@ -48,7 +48,7 @@ std::vector<ConfigKey> process_keys() {
        "The lowest level of log lines that the broker writes to stderr.", set_log_level_key},
       {"tarry.metrics.max.series", "1000", "", ConfigType::integer,
        "The largest number of topics, or partitions of groups, that one metric in /metrics lists, "
-       "the first by name; the others are summed under the label \"(other)\".",
+       "in the order of their names; the others are summed under the label \"(other)\".",
        broker_number(&BrokerConfig::metrics_max_series, 0, 1'000'000)},
       {"tarry.shards", "0", "", ConfigType::integer,
        "The number of threads that serve clients; 0: one for each core. It may be changed at any "
@@ -91,7 +91,7 @@ std::vector<ConfigKey> connection_keys() {
        "Additional host names under which clients may reach the admin, for instance through an SSH "
        "tunnel, a container's port or a proxy: localhost allows any port, tarry.example.com:8443 "
        "only this one. * allows every name, even one that a hostile page has pointed at this "
-       "machine.",
+       "machine (DNS rebinding).",
        set_admin_allowed_hosts},
       {"tarry.admin.open.reads", "false", "", ConfigType::boolean,
        "Whether anyone who can connect may read the admin without a token, even if the admin "
@@ -113,7 +113,7 @@ std::vector<ConfigKey> connection_keys() {
 std::vector<ConfigKey> request_keys() {
   return {
       {"fetch.max.bytes", "57671680", "bytes", ConfigType::integer,
-       "The limit of bytes in one Fetch answer, whatever the client asks for.",
+       "The limit of bytes in one Fetch response, whatever the client asks for.",
        broker_number(&BrokerConfig::fetch_max_bytes, 1024, max_int)},
       {"quota.window.num", "11", "", ConfigType::integer,
        "The number of time windows over which the rate of a client with a quota is measured.",
@@ -126,19 +126,19 @@ std::vector<ConfigKey> request_keys() {
        "The largest request; the broker closes a connection that announces a larger one.",
        session_number(&SessionLimits::frame_bytes, 1, max_int)},
       {"tarry.connection.max.bytes", "134217728", "bytes", ConfigType::long_,
-       "The limit of bytes in flight on one connection, requests and answers together. At the "
-       "limit the broker neither reads from it nor begins a Fetch until answers have been sent.",
+       "The limit of bytes in flight on one connection, requests and responses together. At the "
+       "limit the broker neither reads from it nor begins a Fetch until responses have been sent.",
        session_number(&SessionLimits::bytes_in_flight, 1, max_long)},
       {"tarry.connection.max.requests", "1000", "", ConfigType::integer,
        "The limit of requests in flight on one connection. At the limit the broker stops reading "
        "from it until some are answered.",
        session_number(&SessionLimits::requests_in_flight, 1, 1'000'000)},
       {"tarry.connection.write.stall.ms", "60000", "ms", ConfigType::long_,
-       "The broker disconnects a client that reads none of its answers for this long.",
+       "The broker disconnects a client that reads none of its responses for this long.",
        session_number(&SessionLimits::write_stall, 1, max_time_ms)},
       {"tarry.memory.bytes", "536870912", "bytes", ConfigType::long_,
        "The limit of memory that clients can make the broker hold, on all connections together: "
-       "requests, their decoded form, answers, and the metadata of group members. Above it "
+       "requests, their decoded form, responses, and the metadata of group members. Above it "
        "requests wait, then are refused, and the broker closes the connections that hold the most.",
        broker_number(&BrokerConfig::memory_bytes, std::int64_t{16} << 20, std::int64_t{1} << 46)},
   };
@@ -150,7 +150,7 @@ std::vector<ConfigKey> topic_keys() {
        "Whether the broker creates a topic when a client asks for one that does not exist.",
        broker_flag(&BrokerConfig::auto_create_topics)},
       {"default.replication.factor", "1", "", ConfigType::integer,
-       "Always 1: there is one broker, so there is one copy.",
+       "Always 1: there is one broker, so there is one replica.",
        number(1, 1, [](Config&, std::int64_t) {})},
       {"delete.topic.enable", "true", "", ConfigType::boolean, "Whether topics may be deleted.",
        broker_flag(&BrokerConfig::delete_topics)},
@@ -175,7 +175,7 @@ std::vector<ConfigKey> producer_keys() {
        broker_number(&BrokerConfig::decompressed_max_bytes, 1024, std::int64_t{1} << 31)},
       {"tarry.delay.header.aliases", "", "", ConfigType::list,
        "Additional names for the headers that schedule a record, so that producers of another "
-       "scheduler need not change; a value has the form of the original's. An original may have "
+       "scheduler need not change; the values have the original's form. An original may have "
        "several aliases.",
        set_header_aliases_key},
       {"tarry.delay.memory.bytes", "268435456", "bytes", ConfigType::long_,
@@ -211,7 +211,7 @@ std::vector<ConfigKey> group_keys() {
        broker_number(&BrokerConfig::group_max_bytes, 65'536, 33'554'432)},
       {"tarry.max.groups", "100000", "", ConfigType::integer,
        "The largest number of consumer groups. No user (or address, without logins) may have more "
-       "than it leaves free.",
+       "groups than it leaves free for others.",
        broker_number(&BrokerConfig::max_groups, 1, 10'000'000)},
   };
 }
@@ -238,7 +238,7 @@ std::vector<ConfigKey> offset_keys() {
       {"tarry.group.offsets.bytes", "67108864", "bytes", ConfigType::long_,
        "The memory that committed offsets of all groups may take on one shard; the broker refuses "
        "commits above it, and new groups when offsets and group names exceed it. No user (or "
-       "address, without logins) may use more than it leaves free.",
+       "address, without logins) may use more than it leaves free for others.",
        broker_number(&BrokerConfig::group_offsets_bytes, 4096, std::int64_t{1} << 40)},
   };
 }

@@ -17,9 +17,9 @@
 // the listener busy.  One descriptor is kept in reserve for the second case.  Both cases are
 // logged, at a bounded rate.
 //
-// Where connections are made faster than they may be (connection_rates.h), the next ones wait in
-// the kernel's queue, and one from an address that is too fast is kept for a while and then closed,
-// unserved; so many are kept at most, and the others closed at once.
+// If connections are made faster than the quotas allow (connection_rates.h), the next ones wait in
+// the kernel's queue.  A connection from an address that is too fast is kept for a while and then
+// closed, unserved; a bounded number of them is kept, and the others are closed at once.
 //
 // Belongs to shard 0's thread, but bind().
 

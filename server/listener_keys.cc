@@ -139,7 +139,7 @@ std::vector<ConfigKey> listener_keys() {
        "another address.",
        set_advertised_listeners},
       {"inter.broker.listener.name", "", "", ConfigType::string,
-       "Has no effect, because there is one broker; it must name a listener if it is set.",
+       "No effect, because there is one broker; if it is set, it must name a listener.",
        set_inter_broker},
       {"listener.security.protocol.map",
        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", "",
@@ -165,7 +165,7 @@ std::vector<ConfigKey> tls_keys() {
                        "Empty: OpenSSL's defaults.",
                        check_cipher_suites),
       per_listener_key("ssl.client.auth", "none", text,
-                       "Whether clients on SSL listeners have to show a certificate: required, "
+                       "Whether clients on SSL listeners have to present a certificate: required, "
                        "requested or none. It does not apply to SASL_SSL listeners, unless it is "
                        "set for one as listener.name.NAME.ssl.client.auth.",
                        one_of({"required", "requested", "none"})),
@@ -174,7 +174,8 @@ std::vector<ConfigKey> tls_keys() {
       per_listener_key("ssl.key.password", "", secret, "The password of an encrypted private key.",
                        any_line("one line of text")),
       per_listener_key("ssl.keystore.certificate.chain", "", secret,
-                       "The broker's certificate in PEM, followed by those that signed it.",
+                       "The broker's certificate in PEM, followed by the certificates of its "
+                       "signers.",
                        pem("certificates in PEM, beginning with -----BEGIN CERTIFICATE-----")),
       per_listener_key("ssl.keystore.key", "", secret,
                        "The private key of the broker's certificate in PEM (PKCS #8).",
@@ -221,7 +222,7 @@ std::vector<ConfigKey> admin_tls_keys() {
                     "The password of the admin's private key, if the key is encrypted.",
                     any_line("one line of text")),
       admin_tls_key("tarry.admin.tls.keystore.certificate.chain", ConfigType::password,
-                    "The admin's certificate in PEM, followed by those that signed it.",
+                    "The admin's certificate in PEM, followed by the certificates of its signers.",
                     pem("certificates in PEM, beginning with -----BEGIN CERTIFICATE-----")),
       admin_tls_key("tarry.admin.tls.keystore.key", ConfigType::password,
                     "The private key of the admin's certificate in PEM.",

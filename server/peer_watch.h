@@ -1,6 +1,6 @@
 #pragma once
 
-// PeerWatch: notices that a client has gone whose socket is not being read.
+// PeerWatch: notices that a client has disconnected although its socket is not being read.
 //
 // A session that reads its socket sees the end of the stream.  A session at its limits does not
 // read, nor does one whose client sends no more and waits for its answers, but their parked

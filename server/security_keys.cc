@@ -121,13 +121,13 @@ std::vector<ConfigKey> token_keys() {
                        "again when it has changed, and on SIGHUP.",
                        check_key_file),
       per_listener_key("sasl.oauthbearer.scope.claim.name", "scope", ConfigType::string,
-                       "The claim with a token's scopes. It must be a text or a list of texts; "
+                       "The claim with a token's scopes. It must be a string or a list of strings; "
                        "the broker does not use it.",
                        check_claim),
       per_listener_key("sasl.oauthbearer.sub.claim.name", "sub", ConfigType::string,
                        "The claim with the name of a token's user.", check_claim),
       per_listener_key("sasl.server.callback.handler.class", "", ConfigType::string,
-                       "Has no effect: tokens are always checked as Kafka's "
+                       "No effect: tokens are always checked as Kafka's "
                        "OAuthBearerValidatorCallbackHandler checks them.",
                        check_token_handler),
   };

@@ -1,6 +1,7 @@
 #pragma once
 
-// SessionLimits: what connections may cost us, mostly one.  Each has a key in the configuration.
+// SessionLimits: the limits of what connections may use, most of them for one connection.  Each has
+// a key in the configuration.
 
 #include <chrono>
 #include <cstddef>

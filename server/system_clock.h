@@ -1,6 +1,6 @@
 #pragma once
 
-// SystemClock: the machine's clock.  Here alone the broker reads it.
+// SystemClock: the machine's clock.  The broker reads it nowhere else.
 //
 // Any thread.
 

@@ -308,7 +308,7 @@ Result<Piece> BucketStore::piece(const Owner& owner, const Bucket& home, Pending
                                  const PendingKey& gone_before, Reads reads) {
   TARRY_ASSERT(home.level == BucketLevel::hour, "a month is dealt before it is loaded");
   const BucketTables& in = *tables_;
-  // Whoever loads takes every chunk that has such entries, also to forget it.
+  // A load takes every chunk that has such entries, also to forget it.
   const PendingKey passed = gone_before < from ? from : PendingKey{WallTime::min(), 0};
   const WallTime at = std::max(from.due, home.start);
   Piece piece;

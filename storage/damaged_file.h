@@ -1,7 +1,7 @@
 #pragma once
 
-// What a repair keeps of damaged files before it changes them: copies beside them, under names that
-// nothing else has.  A repair that is run again finds the copies of the one before.
+// The copies of damaged files that a repair makes beside them before it changes them, under names
+// that nothing else has.  A repair that is run again finds the copies of the one before.
 //
 // Blocks; one thread; no broker has the directory.
 

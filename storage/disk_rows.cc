@@ -142,7 +142,7 @@ Result<std::unique_ptr<DiskRows>> DiskRows::open(const std::string& directory,
 void DiskRows::condemn(const std::string& directory) {
   // The database is open, so the directory goes at the next start.
   if (!std::ofstream(directory + "/" + damage_mark))
-    log_error("storage", "{}: remove this directory: it is damaged", directory);
+    log_error("storage", "{} is damaged; remove this directory before the next start", directory);
 }
 
 std::optional<std::string> DiskRows::get(const std::string& key) const {

@@ -49,8 +49,8 @@ Result<> with_memory(Work work) {
   }
 }
 
-// A file that is not there may be there again when its directory is: the data directory may have
-// been moved away.  Where the directory is there, nobody brings the file back.
+// A missing file may be there again when its directory is: the data directory may have been moved
+// away.  If the directory is there, the file does not come back.
 std::unexpected<Error> not_begun(Disk& disk, const std::string& directory, Error error) {
   if (error.code == Errc::not_found) {
     const auto there = disk.list(directory);
@@ -86,7 +86,7 @@ struct Journal::Round {
   std::shared_ptr<JournalFile> new_file;  // The file itself, as soon as there is one.
   std::vector<Waiter> waiters;
   bool some_wait_for_write = false;
-  // What the Background copies into the buffer before it writes that.
+  // A piece that the Background copies into the buffer before it writes the buffer.
   struct LatePiece {
     std::size_t place;
     SharedBytes bytes;

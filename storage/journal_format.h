@@ -7,8 +7,7 @@
 //   LSN  F          F+4096            r                       r'
 //        | header   | round           | round                 | ...    old bytes, zeros
 //                     |
-//                     +-- header, 64 bytes | u32 length, record | u32 length, record | ... zeros to
-//                     4096
+//                     +-- header, 64 bytes | u32 length, record | ... | zeros up to 4096
 //
 //   file header, one block, big-endian      round header, 64 bytes, big-endian
 //     0  u64  "TARRYJNL"                      0  u32  "TJRD"

@@ -3,14 +3,13 @@
 // JournalRepair: reads a journal whose synced part is damaged, behind the damage too, and closes
 // the gap so that a broker starts.
 //
-//   | round 7 | broken      | round 10 | round 11 |     damage: round 10 says that 8 and 9 were
-//   synced | round 7 | 8 | 9       | round 10 | round 11 |     8 and 9 are new, without the lost
-//   records
+//   | round 7 | broken      | round 10 | round 11 |   damage: round 10 says that 8, 9 were synced
+//   | round 7 |  8  |   9   | round 10 | round 11 |   8 and 9 are new, without the lost records
 //
 // A broken round is replaced by one of the same number and size at the same place: so all later
-// rounds keep their LSNs, which the stores know, and only what the broken one held is lost.  Where
-// it held batches of a log that later rounds continue, the new round has a control batch over the
-// same offsets, which consumers pass over: the log has a hole there and is not fenced.
+// rounds keep their LSNs, which the stores know, and only the contents of the broken one are lost.
+// If it held batches of a log that later rounds continue, the new round has a control batch over
+// the same offsets, which consumers pass over: the log has a hole there and is not fenced.
 //
 // A torn end is no damage: recovery cuts it by itself.  The broken bytes are kept in a file.
 //

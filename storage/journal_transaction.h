@@ -1,6 +1,7 @@
 #pragma once
 
-// JournalTransaction: changes that stand or fall together, and whom the journal notifies of them.
+// JournalTransaction: changes that are written atomically, and the parts that the journal notifies
+// of the outcome.
 //
 //   JournalTransaction transaction;
 //   transaction.add(LogAppended{...});                    // Operations, in the order of replay.
@@ -63,8 +64,8 @@ class JournalTransaction {
     return place;
   }
 
-  // What some of the operations view: the journal copies it where it writes its round (kept, in
-  // Journal::append()).
+  // Keeps memory that some of the operations view: the journal copies it where it writes its round
+  // (kept, in Journal::append()).
   void keep(SharedBytes viewed) { kept_ = std::move(viewed); }
 
   // RecordBuilder::reserve()

@@ -1,7 +1,7 @@
 #pragma once
 
 // LogImport: takes topics from log directories of Apache Kafka into a data directory that no broker
-// has.
+// uses.
 //
 //   logs/TOPIC-PARTITION   partition.metadata with a new id, segments with the kept batches, synced
 //   db/meta                the topic under that id, and what groups have committed of it: one flush

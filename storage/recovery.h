@@ -16,8 +16,8 @@
 //     OffsetsCommitted, OffsetsRemoved
 //
 // Pending records of a topic that does not exist at the end are dropped, whichever journal they
-// came from.  Where they are kept is above storage/ (delay/bucket_tier.h), so the caller's part
-// takes them, each with its place in its journal: it skips what it has from before.
+// came from.  They are kept above storage/ (delay/bucket_tier.h), so the caller takes them, each
+// with its place in its journal: it skips those that it has from before.
 //
 // A log may be ahead of the checkpoint, its last batches perhaps half written.  The first
 // LogAppended of a log says where the journal takes over: batches before its base offset were

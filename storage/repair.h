@@ -1,6 +1,6 @@
 #pragma once
 
-// Repair: looks at every file of a data directory that no broker has, and repairs what is damaged.
+// Repair: looks at every file of a data directory that no broker uses, and repairs what is damaged.
 //
 //   db/meta, db/pending   checksums; what is damaged there only a copy brings back
 //   journal/SHARD         JournalRepair

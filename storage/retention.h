@@ -1,6 +1,7 @@
 #pragma once
 
-// Retention: which segments go, and when to ask again.  Whole segments, from the front only.
+// Retention: chooses the segments to delete, and says when to ask again.  Whole segments, from the
+// front only.
 //
 //     [ 0 ..  99 ][100 .. 199 ][200 .. 299 ][300 ..      tail in memory
 //       too old     too old     young        active

@@ -1,7 +1,7 @@
 #pragma once
 
-// Segments: the files that a partition's batches lie in, in Kafka's own format, so that a
-// stranger's tool can read them (docs/formats/log.md).
+// Segments: the files that a partition's batches lie in, in Kafka's own format, so that other tools
+// can read them (docs/formats/log.md).
 //
 //     00000000000000000000.log        batches one after the other, as on the wire
 //     00000000000000000000.index      last offset of a batch -> its position   (index.h)

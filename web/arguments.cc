@@ -30,7 +30,7 @@ std::chrono::milliseconds shift_given(const char* name, std::string_view text) {
   return *by;
 }
 
-// For an error.  What is nested is not written out: dump() calls itself for each level.
+// For an error.  Nested values are not written out: dump() calls itself for each level.
 std::string text_of_wrong(const Json& value) {
   if (value.is_array()) return "a list";
   if (value.is_object()) return "an object";

@@ -1,6 +1,6 @@
 #pragma once
 
-// Token: what a client shows to be let in.
+// Token: the secret that a client presents to the admin.
 //
 // It is in a file of the data directory, DATA/admin.token for instance: 64 hexadecimal digits, made
 // at the first start, mode 0600.  A file that other users could read is refused, as is one without

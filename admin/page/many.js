@@ -119,7 +119,7 @@ class ManyView {
   tellOtherSearch(takeOver) {
     setHidden(this.otherSearch, !takeOver);
     this.otherSearch.replaceChildren(...(takeOver ? ["The list shows another search than this form has. ",
-      el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "take-over" }, on: { click: takeOver } }, "Take over the new search"))] : []));
+      el("div", { class: "buttons" }, el("button", { type: "button", data: { action: "take-over" }, on: { click: takeOver } }, "Use the new search"))] : []));
   }
 
   #choose(name) {

@@ -9,7 +9,7 @@ const named_topics = 8;
 export function memoryParts({ process, delayed, storage, shards = [], client_memory_bytes: clients }) {
   const bodies = delayed.memory_bytes ?? 0;
   const counted = [
-    { name: "for clients", bytes: clients, hint: "Requests, their decoded form and unread answers" },
+    { name: "for clients", bytes: clients, hint: "Requests, their decoded form and unread responses" },
     { name: "pending records: bodies", bytes: bodies, hint: "Of records that are due soon or wait to be written" },
     { name: "pending records: places", bytes: Math.max(0, (delayed.near_bytes ?? 0) - bodies), hint: "In the wheel, and of buckets on disk" },
     { name: "newest records of logs", bytes: shards.reduce((sum, { log_tail_bytes: size }) => sum + (size ?? 0), 0), hint: "For consumers that read at the end, and those that are in no segment yet (tarry.log.tail.bytes, for each shard)" },

@@ -116,7 +116,7 @@ export function shardsView(section) {
     memory.update(memoryParts(status).map((each) => ({ ...each, whole: process.rss_bytes })));
     setText(memoryNote, `resident: ${bytes(process.rss_bytes)}`);
     stored.update(diskParts(status, live.topics?.topics ?? []).map((each) => ({ ...each, whole: storage.bytes })));
-    setText(storedNote, `all files: ${bytes(storage.bytes)}, looked up every ten seconds or less often`);
+    setText(storedNote, `all files: ${bytes(storage.bytes)}, updated every ten seconds or less often`);
     table.update(status.shards);
     const reasons = Object.entries(status.refused_batches ?? {}).map(([name, count]) => ({ name, count })).sort((a, b) => b.count - a.count);
     refused.update(reasons);

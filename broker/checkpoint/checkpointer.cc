@@ -229,8 +229,8 @@ void Checkpointer::begin() {
 }
 
 // A batch of delayed records leaves its log clean and its producer changed, so all partitions are
-// asked: in steps, and the database gets the rows on the pool.  What changes meanwhile is not
-// before the target, and is left to the next checkpoint.
+// asked: in steps, and the database gets the rows on the pool.  Changes that come meanwhile are not
+// before the target, and are left to the next checkpoint.
 void Checkpointer::save_some_producers() {
   auto taken = std::make_shared<std::vector<ProducerRows>>();
   const bool more = partitions_.walk(producers_walk_, producers_a_turn, [&](Partition& partition) {

@@ -118,7 +118,7 @@ class Checkpointer {
   HeapTrimmer heap_trimmer_;
   DirtyLogs dirty_logs_;
   std::unique_ptr<storage::Checkpoint> checkpoint_;  // From open() on.
-  Partitions::Walk producers_walk_;                  // Of the run under way.
+  Partitions::Walk producers_walk_;                  // That of the run under way.
   std::size_t flushing_bytes_ = 0;                   // The bytes of logs in the run under way.
   bool busy_ = false;
   bool posted_ = false;             // begin_if_wanted() is on its way.

@@ -38,7 +38,7 @@ Result<WallTime> remove_of_closed(storage::Disk& disk, const std::string& direct
   auto opened = storage::Log::open(disk, directory, topic, config);
   if (!opened) return std::unexpected(opened.error());
   if (opened->damage) return fail(Errc::corrupt, opened->damage->message);
-  // What is in segments is durable.
+  // The contents of segments are durable.
   auto plan = opened->log.plan_retention(now, opened->log.end_offset());
   if (plan.removal) {
     if (auto removed = plan.removal->run(); !removed) return std::unexpected(removed.error());
@@ -130,7 +130,7 @@ Result<std::vector<Retention::Closed>> Retention::find_closed(const BrokerContex
         continue;
       const auto files = broker.disk->list(fmt::format("{}/{}", logs, name));
       if (!files && files.error().code == Errc::exhausted) return std::unexpected(files.error());
-      if (!files) continue;  // Who opens it is told why.
+      if (!files) continue;  // A request that opens it gets the error.
       const bool has_segment = std::ranges::any_of(
           *files, [](const auto& file) { return storage::segment_base(file.name).has_value(); });
       if (has_segment) found.push_back({id, WallTime::min()});
@@ -203,7 +203,7 @@ void Retention::looked_at(const Result<WallTime>& next) {
   if (next.error().code == Errc::exhausted) {
     if (!std::exchange(shortage_is_told_, true)) {
       log_warn("broker",
-               "old segments of partitions that nobody uses cannot be looked for; retention tries "
+               "retention cannot look for old segments of partitions that nobody uses, and tries "
                "again at its next check: {}",
                next.error().message);
     }

@@ -1,6 +1,7 @@
 #pragma once
 
-// CancelOnClose: a request's cancellation token on one shard, cancelled when the client goes.
+// CancelOnClose: a request's cancellation token on one shard, cancelled when the client
+// disconnects.
 //
 //   CancelOnClose cancel_on_close(context.connection, context.shard, there);
 //

@@ -1,6 +1,6 @@
 #pragma once
 
-// Countdown: a coroutine waits until several things have ended.
+// Countdown: lets a coroutine wait until several operations have ended.
 //
 //   Countdown opened(partitions.size());
 //   for (auto& each : partitions) open(each, [&] { opened.one_ended(); });

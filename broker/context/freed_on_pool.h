@@ -1,14 +1,14 @@
 #pragma once
 
-// FreedOnPool: frees what a request needed for its work, because to free very many elements takes
-// as long as to make them, and a request whose client has gone ends between any two of its steps.
+// FreedOnPool: frees a request's working memory on the pool.  To free very many elements takes as
+// long as to make them, and a request whose client has disconnected may end after any of its steps.
 //
 //   std::map<std::string_view, int> times;
 //   const FreedOnPool freed(context.shard, times);  // Behind it, so that it goes first.
 //
 // It takes what is in the containers when it goes; those that were moved away have nothing then.
-// What waits for the pool stays charged until it is freed, and what there is no room for is freed
-// at once: so a pool that is slow bounds what clients can make it hold.
+// Memory that waits for the pool stays charged until it is freed, and memory for which there is no
+// room is freed at once: so clients can make a slow pool hold only a bounded amount.
 
 #include <cstddef>
 #include <new>

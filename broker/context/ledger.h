@@ -1,6 +1,6 @@
 #pragma once
 
-// Ledger: the memory that clients make a shard hold, and who owes it.
+// Ledger: the memory that clients make a shard hold, and to which connection it is charged.
 //
 //   connection A:  frames, unread answers  --+
 //   connection B:  a request's own memory  --+-->  Ledger (shard 0) --+

@@ -25,7 +25,7 @@ constexpr milliseconds between_reliefs{100};
 
 // To close one of few connections that holds less helps nobody.
 constexpr std::size_t max_spared = std::size_t{256} << 10;
-// What a connection takes on which nothing is under way, and a little more; with TLS it is 18 KB.
+// A little more than an idle connection takes, which is 18 KB with TLS.
 constexpr std::size_t min_spared = std::size_t{24} << 10;
 
 }  // namespace

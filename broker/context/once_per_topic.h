@@ -1,7 +1,7 @@
 #pragma once
 
-// OncePerTopic: which shard logs something that the operator is told once for each topic,
-// although every shard with partitions of it comes upon it.
+// OncePerTopic: decides which shard logs an event that is logged once for each topic, although
+// every shard with partitions of the topic finds it.
 //
 // Any thread; it is asked at most once by each shard for each topic, so the lock is no one's way.
 

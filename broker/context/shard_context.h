@@ -237,7 +237,7 @@ class ShardContext {
   }
 
   LogThrottle log_not_stored{5};  // Groups and offsets that the journal refused.
-  // What the logs of its partitions have in memory; each partition counts its own.
+  // The bytes that the logs of its partitions have in memory; each partition counts its own.
   std::uint64_t tail_bytes = 0;
 
  protected:
@@ -299,7 +299,7 @@ template <typename F>
 boost::asio::awaitable<decltype(std::declval<F>()())> ShardContext::blocking(F work) {
   std::optional<decltype(work())> value;
   std::move_only_function<void()> call = [&work, &value] {
-    F own = std::move(work);  // What it holds is freed on the pool.
+    F own = std::move(work);  // So the memory that it holds is freed on the pool.
     value.emplace(own());
   };
   co_await run_on_pool(call);

@@ -1,6 +1,7 @@
 #pragma once
 
-// StepQueue: lets the steps of long requests run one at a time, between two looks at the sockets.
+// StepQueue: runs the steps of long requests one at a time, and lets the shard poll its sockets
+// between two steps.
 //
 //   sockets, timers, short requests --> all that is ready --.
 //        ^                                                  |

@@ -1,6 +1,6 @@
 #pragma once
 
-// TurnQueue: lets one coroutine of a shard in at a time, in the order in which they come.
+// TurnQueue: admits one coroutine of a shard at a time, in the order of arrival.
 //
 //   co_await turns.take();
 //   const TurnQueue::Turn turn(turns);   // Until it ends the others wait.

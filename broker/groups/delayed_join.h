@@ -33,8 +33,8 @@ namespace tarry::broker {
 
 inline const purgatory::Kind join_kind{"join"};
 
-// What a member is told.  The leader gets what all members say, which may have megabytes: it is
-// shared with the group, and copied into the response where that holds no shard.
+// The answer to a member.  The leader gets the metadata of all members, which may be megabytes: it
+// is shared with the group, and copied into the response where that does not hold up a shard.
 struct JoinAnswer {
   struct Member {
     std::string member_id;

@@ -1,7 +1,7 @@
 #pragma once
 
-// DelayedRemoval: a DeleteGroups request for groups that have records on their way to the journal,
-// where the removal has to stand behind them: else a restart would bring the groups back.
+// DelayedRemoval: a DeleteGroups request for groups that have records on their way to the journal.
+// The removal has to come after these records, or a restart would bring the groups back.
 //
 //   satisfied   the records have left the line (Groups::store()): they are stored, or refused
 //   expired     offsets.commit.timeout.ms has passed: the answer is COORDINATOR_NOT_AVAILABLE

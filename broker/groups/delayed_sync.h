@@ -26,8 +26,8 @@ namespace tarry::broker {
 
 inline const purgatory::Kind sync_kind{"sync"};
 
-// What a member is told.  Its assignment may have megabytes: it is shared with the group, and
-// copied into the response where that holds no shard.
+// The answer to a member.  Its assignment may be megabytes: it is shared with the group, and copied
+// into the response where that does not hold up a shard.
 struct SyncAnswer {
   protocol::ErrorCode error_code = protocol::ErrorCode::none;
   std::optional<std::string> protocol_type;

@@ -33,8 +33,8 @@ constexpr std::size_t bytes_of_group = 2048;
 // Clients offer one to three.
 constexpr std::size_t max_protocols = 100;
 
-// What a group's record has beside its members' texts and assignments: four strings of 32 KiB at
-// the most (the protocol's type and name, the leader, the client id of who joins last).
+// The part of a group's record beside its members' texts and assignments: four strings of 32 KiB at
+// most (the protocol's type and name, the leader, the client id of the member that joins last).
 constexpr std::size_t bytes_beside = std::size_t{160} << 10;
 
 // The memory that a member with this request would take.

@@ -89,12 +89,12 @@ enum class GroupState : std::uint8_t {
 };
 std::string_view name_of(GroupState state);  // Kafka's: "PreparingRebalance".
 
-// What a leader assigns, by member id.
+// The assignments from a leader, by member id.
 using GroupAssignments = std::map<std::string, SharedBytes, std::less<>>;
 // They may have many megabytes; on any thread.
 GroupAssignments assignments_of(const protocol::SyncGroupRequest& request);
-// What a client offers, each name once; none if it offers more than a hundred, which a group
-// refuses.  It may have many megabytes; on any thread.
+// The protocols that a client offers, each name once; none if it offers more than a hundred, which
+// a group refuses.  They may have many megabytes; on any thread.
 std::vector<GroupProtocol> protocols_of(const protocol::JoinGroupRequest& request);
 
 class Group : public GroupWaits {
@@ -232,7 +232,7 @@ class Group : public GroupWaits {
   // pending_ has changed.
   void count_pending();
   std::size_t max_bytes() const;
-  std::string_view max_bytes_setting() const;  // Which decides max_bytes().
+  std::string_view max_bytes_setting() const;  // The setting that decides max_bytes().
   // Whether there is room in `share` for `more` in place of `freed`.
   bool has_room(const GroupShare& share, std::size_t more, std::size_t freed = 0) const;
   // The share whose room a member from this client takes.

@@ -18,7 +18,7 @@ bool offers(std::span<const GroupProtocol> protocols, std::string_view name) {
 std::size_t GroupMembers::bytes_of_protocol(std::size_t name, std::size_t metadata) {
   // The node in offers_, with a name of its own.
   constexpr std::size_t offer = 88;
-  // What keeps shared metadata; there is none for none.
+  // The block of shared metadata; empty metadata has none.
   constexpr std::size_t block = 48;
   return sizeof(GroupProtocol) + offer + 2 * name + (metadata == 0 ? 0 : block + metadata);
 }

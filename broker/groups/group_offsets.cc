@@ -52,7 +52,7 @@ struct GroupOffsets::State {
   std::move_only_function<void()> on_empty;
   Map offsets;
   const std::size_t name_bytes;
-  std::size_t bytes = 0;          // Of `offsets`, without those on their way.
+  std::size_t bytes = 0;          // The size of `offsets`, without those on their way.
   std::size_t pending = 0;        // Journal records on their way.
   GroupOffsets* owner = nullptr;  // Null when the group is gone.
 
@@ -86,7 +86,7 @@ struct GroupOffsets::State {
     if (all <= budget.room_of(payer, limit)) return "";
     return budget.bytes + all > OffsetBudget::for_new(limit)
                ? "and an eighth of it is kept for repeated commits"
-               : "and no client may use more than it leaves free";
+               : "and no client may use more than it leaves free for others";
   }
 };
 

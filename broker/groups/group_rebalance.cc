@@ -29,8 +29,8 @@ constexpr milliseconds store_again{10'000};
 // --- The state machine
 
 void Group::become(GroupState state) {
-  log_debug("broker", "group {}: state {} becomes {}, generation {}, {} members", printable(id_),
-            name_of(state_), name_of(state), generation_, members_.size());
+  log_debug("broker", "group {}: state changes from {} to {}, generation {}, {} members",
+            printable(id_), name_of(state_), name_of(state), generation_, members_.size());
   state_ = state;
   changed_ = host_.wall();
   host_.state_changed(*this);
@@ -156,7 +156,7 @@ void Group::begin_generation() {
 void Group::store_empty() {
   if (!was_stored_) return;
   const auto later = [this, generation = generation_] {
-    // Whoever joins after that is stored in its place.
+    // A generation that began since is stored instead.
     if (!is(GroupState::empty) || generation != generation_) return;
     if (!host_.stopping()) host_.wheel().schedule(phase_timer_, host_.tick_after(store_again));
   };

@@ -88,8 +88,8 @@ Buffer encode_group(const GroupRecord& group);
 // The bytes of its encoding.
 std::size_t encoded_bytes(const GroupRecordView& group);
 
-// What the view shows, for another thread: metadata and assignments are shared with the group,
-// which never changes them, and texts are copied.
+// A copy of the view's contents for another thread: metadata and assignments are shared with the
+// group, which never changes them, and texts are copied.
 GroupRecord snapshot_of(const GroupRecordView& group);
 
 // Errc::corrupt, Errc::unsupported (a later version).  Never allocates more than the bytes can

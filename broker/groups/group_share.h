@@ -1,6 +1,6 @@
 #pragma once
 
-// GroupShare: what the groups of one client take of what all groups of a shard may have.
+// GroupShare: how much the groups of one client use of a shard's limits for groups.
 //
 // A client is a user, or an address where nobody logs in.  It may have as much as it leaves for all
 // others together, however many groups it makes.

@@ -105,10 +105,10 @@ bool Groups::has_member_room(const Group& group, const GroupShare& share, std::s
                   "take {} bytes in shard {}, {} of them for one client; {}",
                   printable(group.id()), more, members_charge_.bytes(), shard_.index(),
                   share.member_bytes,
-                  has_room ? std::string("requests and answers take the rest of what clients may "
+                  has_room ? std::string("requests and responses take the rest of what clients may "
                                          "have (tarry.memory.bytes)")
                            : fmt::format("the limit is {} (a part of tarry.memory.bytes), and no "
-                                         "client may use more of it than it leaves free",
+                                         "client may use more of it than it leaves free for others",
                                          limit)));
   return false;
 }
@@ -417,7 +417,8 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
         shard_.clock().mono(), "broker",
         fmt::format(
             "shard {} has {} groups, {} of them from {}, which may have no more than it leaves "
-            "free; the limit is {} for all shards (tarry.max.groups): new groups are refused",
+            "free for others; the limit is {} for all shards (tarry.max.groups): new groups are "
+            "refused",
             shard_.index(), groups_.size(), share->groups, printable(owner), config().max_groups));
     return std::unexpected(ErrorCode::coordinator_not_available);
   }
@@ -428,8 +429,9 @@ std::expected<GroupEntry*, ErrorCode> Groups::find_or_make(std::string_view id,
         shard_.clock().mono(), "broker",
         fmt::format(
             "group names and committed offsets take {} bytes in shard {}, {} of them for {}, which "
-            "may use no more than it leaves free; the limit is {} (tarry.group.offsets.bytes), of "
-            "which an eighth is kept for repeated commits: the new group {} is refused",
+            "may use no more than it leaves free for others; the limit is {} "
+            "(tarry.group.offsets.bytes), of which an eighth is kept for repeated commits: the new "
+            "group {} is refused",
             offset_bytes(), shard_.index(), share->offset_bytes + share->name_bytes,
             printable(owner), bytes_limit, printable(id)));
     return std::unexpected(ErrorCode::coordinator_not_available);
@@ -533,8 +535,8 @@ std::expected<std::vector<ErrorCode>, ErrorCode> Groups::leave(
 // --- Removal
 
 std::expected<Lsn, ErrorCode> Groups::write_removal(GroupEntry& group) {
-  // What was stored before has to be in the journal before, or a restart would bring the group
-  // back.
+  // Records that were stored earlier have to come before it in the journal, or a restart would
+  // bring the group back.
   if (is_storing(group)) return std::unexpected(ErrorCode::coordinator_not_available);
   storage::JournalTransaction transaction;
   transaction.add(storage::GroupRemoved{group.id()});

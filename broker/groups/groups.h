@@ -163,7 +163,7 @@ class Groups final : private GroupHost {
   struct Storing {
     std::shared_ptr<GroupEntry> group;
     std::shared_ptr<const GroupRecord> record;  // Null once the pool has it.
-    std::size_t bytes;                          // Of its encoding.
+    std::size_t bytes;                          // The size of its encoding.
     std::shared_ptr<Stored> then;
   };
   void write_at_once(const std::shared_ptr<GroupEntry>& group, const GroupRecordView& record,

@@ -1,14 +1,14 @@
 #pragma once
 
-// reserve_charged(): the room of the lists that have an element for each thing that a request
-// names.
+// reserve_charged(): reserves, and charges to the client, the memory of lists that have one element
+// for each thing that a request names.
 //
 //   const bool room = co_await reserve_charged(context, request.topics.size(), response.topics);
 //   if (!room) co_return response;
 //
 // They take it once, because a vector that grows moves all that it has in one turn of the shard.
 // The request is charged for it before, because a thing of two bytes may be answered with some
-// hundred.  Where there is no memory, run() ends the connection, as for an AnswerMemory.
+// hundred.  If there is no memory, run() ends the connection, as for an AnswerMemory.
 
 #include <cstddef>
 #include <vector>

@@ -2,8 +2,7 @@
 
 // Shared by the config handlers: the values of a topic and of the broker, with the source of each.
 //
-//   topic's own  >  this broker's, set live  >  all brokers', set live  >  file or option  >
-//   default
+//   topic's own > this broker's, set live > all brokers', set live > file or option > default
 //
 // The first layer that has a value holds; the others are its synonyms, in that order, so that a
 // client sees what would hold if it removed the value.  Secrets are not hidden here but where the

@@ -3,9 +3,9 @@
 // resolve_each(): every partition that a request names, authorized and resolved, with a place in
 // the answer; for requests whose topics have names and whose partitions have indexes.
 //
-//   topics of the request --> authorize_topic() --> resolve() --+--> take(id, topic, partition,
-//   answer)
-//                                                               '--> an error code in the answer
+//   topics of the request --> authorize_topic() --> resolve()
+//                                 |--> take(id, topic, partition, answer)
+//                                 '--> an error code in the answer
 //
 // Invariant: the answer's elements stay where they are, so that what take() keeps may point to
 // them while `answered` lives.

@@ -35,8 +35,8 @@ inline constexpr std::size_t max_answer_bytes = std::size_t{64} << 20;
 //     response.things.push_back(...);
 //   }
 //
-// Where there is no memory, run() ends the connection instead of sending a part: every client tries
-// again then.
+// If there is no memory, run() ends the connection instead of sending a part: every client retries
+// then.
 class AnswerMemory {
  public:
   explicit AnswerMemory(RequestContext& context) : context_(context) {}

@@ -2,8 +2,8 @@
 
 // Appended: what became of a produced batch, from its partition to the Produce handler.
 //
-//   Partition::append() --> [ queue, checks, journal ] --> done(Appended) --> answer, after
-//   wait_for
+//   Partition::append() --> [ queue, checks, journal ] --> done(Appended)
+//                               --> wait_for is durable --> answer
 //
 // An answer may be made only when the journal has wait_for durably: the offset alone is no promise.
 // A refused batch has an error, and nothing of it was taken, whatever it held.

@@ -295,7 +295,7 @@ class Partition {
   storage::ProducerStates producers_;
   std::int64_t appended_bytes_ = 0;  // As LogEnd::bytes, at log_end().
   LogEnd visible_;                   // The high watermark.
-  std::size_t counted_tail_ = 0;     // Of the log's tail, in ShardContext::tail_bytes.
+  std::size_t counted_tail_ = 0;     // The log's part of ShardContext::tail_bytes.
   // The batches appended and not known to be synced, in order; and where they begin.
   struct Syncing {
     Lsn lsn;

@@ -1,6 +1,7 @@
 #pragma once
 
-// PartitionSink: where the delay engine's due records go in a broker: into their partitions.
+// PartitionSink: the delay engine's Sink in a broker, which delivers due records to their
+// partitions.
 //
 // One a shard, on its thread.  A delivery opens its partition when nobody has used it yet.
 

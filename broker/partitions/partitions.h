@@ -2,14 +2,14 @@
 
 // Partitions: those of one shard, opened when they are first used, and open from then on.
 //
-//   with(tp, take) --> open: take(partition) at once
-//                  --> not open: its log is opened on the pool; who asks meanwhile waits and goes
-//                      on in the order of asking
-//   visit(tp, work) --> not open: the work has its files for itself; who asks meanwhile waits, and
-//                      it is opened afterwards; without anybody who asks it stays closed
-//   drop(topic, from, until) --> retired: nothing is taken any more; the log's files go when no
-//   completion
-//                      in the journal and no flush points to the partition
+//   with(tp, take)   --> open: take(partition) at once
+//                    --> not open: its log is opened on the pool; requests that come meanwhile wait
+//                        and continue in the order in which they came
+//   visit(tp, work)  --> not open: the work has its files for itself; if requests come meanwhile,
+//                        they wait and it is opened afterwards; otherwise it stays closed
+//   drop(topic, from, until)
+//                    --> retired: nothing is accepted any more; the log's files are removed when no
+//                        completion in the journal and no flush refers to the partition
 //
 // Belongs to its shard and its thread.
 

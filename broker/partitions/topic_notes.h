@@ -2,9 +2,8 @@
 
 // TopicNotes: what the producers of a topic got wrong, for its owner to see.
 //
-//   Partition --refused(), slipped()--> note of its topic --copied--> views/topic_note.h: all
-//   shards                                     ^
-//   Produce handler: refused_client() ---------'
+//   Partition: refused(), slipped() ------+--> note of its topic --copied--> views/topic_note.h,
+//   Produce handler: refused_client() ----'                                  over all shards
 //
 // A partition does not know the client, whose connection may be on another shard.  So the handler
 // notes the refusal once more on the connection's shard, with the client, and the later of the two

@@ -36,7 +36,7 @@ std::string groups_of(const in6_addr& address, std::size_t bytes) {
 }  // namespace
 
 std::string address_in_full(std::string_view address) {
-  // What stands behind is the interface of an address that only holds on its link.
+  // After the % stands the interface of a link-local address.
   const auto end = std::min(address.find('%'), address.size());
   const auto parsed = parse_ipv6(address.substr(0, end));
   if (!parsed) return {};

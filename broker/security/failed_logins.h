@@ -2,8 +2,8 @@
 
 // FailedLogins: how long the answer to a login waits, so that passwords cannot be tried fast.
 //
-//   failures of one address   |100|--200--|----400----|--------800--------| ...   one behind the
-//   other a password that is right       at once, as long as no more than one failure is queued
+//   failures of one address   |100|--200--|----400----|--------800--------| ...   one after another
+//   a correct password        at once, as long as no more than one failure is queued
 //
 // The first failure of an address waits connection.failed.authentication.delay.ms, as in Kafka;
 // each further one twice as long, up to 32 times, and its delay begins when that of the one before
@@ -16,8 +16,8 @@
 // the setting makes one failure longer than that; and a flood of failures delays a right password
 // by no more than max_wait.
 //
-// The addresses of an IPv6 /64 are one, because a client can have all of them.  Of too many
-// addresses those are forgotten that have not failed for the longest time.
+// The addresses of an IPv6 /64 count as one, because a client can have all of them.  If there are
+// too many addresses, those that have not failed for the longest time are forgotten.
 //
 // All shards share it, so it has a lock.  Any thread.
 

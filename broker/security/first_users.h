@@ -3,9 +3,8 @@
 // Users that `tarry user add --data` leaves for the next start of the broker, so that
 // the first one can log in.
 //
-//   DATA/users.add, mode 0600, a user a line:
-//   SCRAM-SHA-512 <name> <iterations> <salt> <stored key> <server key>     all but the number
-//   base64
+//   DATA/users.add, mode 0600, one user per line; all but mechanism and iterations are in base64:
+//   SCRAM-SHA-512 <name> <iterations> <salt> <stored key> <server key>
 //
 // The start takes them over and removes the file.  A line that cannot be read ends the start.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// SaslExchange: how far a client is with its login, from SaslHandshake on.
+// SaslExchange: the state of a client's login, from SaslHandshake on.
 //
 // A login may be bounded in time (KIP-368).  The client is told for how long it holds, and logs in
 // again on the same connection, as the same user by the same mechanism; its other requests go on

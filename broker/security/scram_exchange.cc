@@ -47,7 +47,7 @@ std::unexpected<Error> malformed(std::string_view what) {
   return fail(Errc::invalid, fmt::format("the client's {} SCRAM message is malformed", what));
 }
 
-// Of `tarry user add`.
+// The salts of `tarry user add`.
 constexpr std::size_t usual_salt_bytes = 24;
 
 // Kafka's own tool makes salts of these.
@@ -59,8 +59,8 @@ bool is_text_salt(std::string_view salt) {
   return salt.find_first_not_of(salt_letters) == std::string_view::npos;
 }
 
-// Whatever is computed here of a name is the same each time.  Nobody can ask for a name with a zero
-// byte (name_of), and so for what is computed of one.
+// The values that are computed here from a name are the same each time.  No client can ask for a
+// name with a zero byte (name_of), so none can learn the values that are computed from one.
 ScramCredential ScramExchange::unknown_user(const FindExample& find_example) const {
   const auto choice = scram_hmac(mechanism_, secret_, fmt::format("{}{}", user_, '\0'));
   const auto* const example = find_example(load_be<std::uint64_t>(as_bytes(choice).data()));

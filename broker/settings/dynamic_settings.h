@@ -9,7 +9,7 @@
 // the whole cluster, which is this broker too.  They win over the file and survive a restart: shard
 // 0's journal and db/meta have them.
 //
-// Which keys there are, and what they take, settings_table.h says.
+// settings_table.h has the keys and their allowed values.
 
 #include <functional>
 #include <string>

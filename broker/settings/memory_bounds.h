@@ -1,7 +1,8 @@
 #pragma once
 
-// Bounds of memory that follow from a setting and have none of their own.  Those who enforce them
-// and those who say how much memory a broker needs (server/memory_bounds) both have them from here.
+// Bounds of memory that follow from a setting and have none of their own.  The code that enforces
+// them and the code that computes how much memory a broker needs (server/memory_bounds) both take
+// them from here.
 
 #include <algorithm>
 #include <cstddef>

@@ -32,7 +32,8 @@ std::optional<Number> parse(std::string_view value) {
 Result<std::int64_t> whole_number(std::string_view value, std::int64_t min, std::int64_t max) {
   const auto parsed = parse<std::int64_t>(value);
   if (!parsed || *parsed < min || *parsed > max)
-    return not_allowed(fmt::format("a whole number from {} to {}", min, max));
+    return not_allowed(min == max ? fmt::format("{}", min)
+                                  : fmt::format("a whole number from {} to {}", min, max));
   return *parsed;
 }
 
@@ -213,7 +214,7 @@ constexpr std::array keys{
     TopicConfigKey{"min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", "0",
                    ConfigType::long_, no_compaction, unused_number<0>},
     TopicConfigKey{"min.insync.replicas", "min.insync.replicas", "1", ConfigType::integer,
-                   "Always 1: there is one broker, so there is one copy.",
+                   "Always 1: there is one broker, so there is one replica.",
                    number<&TopicConfig::min_insync_replicas, 1, 1>},
     TopicConfigKey{"preallocate", "log.preallocate", "false", ConfigType::boolean,
                    "The broker does not allocate a segment's space in advance; the file grows as "

@@ -36,11 +36,11 @@ GroupSummary summary_of(Shard& shard, const GroupEntry& group) {
 // it likes, millions of it.
 using Assigned = std::map<std::pair<std::string, PartitionIndex>, std::string>;
 
-// What members say and are assigned is read on the pool where it has more bytes.
+// Longer metadata and assignments of members are read on the pool.
 constexpr std::size_t read_here = std::size_t{64} << 10;
 constexpr std::size_t read_bytes_a_microsecond = 64;
 
-// What a member says and is assigned.
+// A member's subscription and assignment.
 struct Said {
   std::vector<std::string> subscribed;
   std::vector<protocol::AssignedTopic> assigned;

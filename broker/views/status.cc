@@ -116,12 +116,12 @@ void ShardStatus::report(MetricSink& sink) const {
   sink.counter({"tarry_storage_checkpoints_total", "Completed checkpoints."}, checkpoints_total);
   sink.histogram(
       {"tarry_broker_turn_seconds",
-       "Time for which a shard's thread works on one task and serves nothing else; after a wait in "
-       "CPU time.",
+       "Time for which a shard's thread works on one task (a turn) and serves nothing else; CPU "
+       "time if the turn follows a wait.",
        "turn_ms"},
       turn_us, TimeUnit::microseconds);
-  sink.gauge({"tarry_broker_longest_turn_seconds", "The longest such turn in the last minutes.",
-              "longest_turn_seconds"},
+  sink.gauge({"tarry_broker_longest_turn_seconds",
+              "The longest turn of a shard's thread in the last minutes.", "longest_turn_seconds"},
              static_cast<double>(turn_us.recent.max()) / 1e6);
   sink.gauge({"tarry_broker_longest_turn_cpu_seconds",
               "The most CPU time that one turn used in the last minutes; 0 if none lasted a "

@@ -234,7 +234,7 @@ int delete_acls(const AclOptions& options) {
     }
   }
   // A rule that is not there was probably misspelt.
-  if (count == 0) return failure("there is no such rule");
+  if (count == 0) return failure("no rule matches; `tarry acl list` shows all rules");
   return printer.end();
 }
 

@@ -82,7 +82,7 @@ void show(const TimersOptions& options, const TimerBench& bench, Output& out) {
   row("a step, p99", "us", [](F each) { return each.step_us.p99; });
   row("a step, p99.99", "us", [](F each) { return each.step_us.p9999; });
   row("a step, longest", "us", [](F each) { return each.step_us.max; });
-  row("memory a timer", "bytes", [](F each) { return each.bytes; });
+  row("memory per timer", "bytes", [](F each) { return each.bytes; });
   if (options.bench.threads > 0) {
     table.row({fmt::format("pairs of {}", counted(options.bench.threads, "thread", "threads")),
                "M/s", fmt::format("{:.1f}", bench.pairs_per_second / 1e6), "-"});

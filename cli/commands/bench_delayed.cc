@@ -386,7 +386,7 @@ void add_bench_delayed(CLI::App& group, Chosen& chosen) {
       ->excludes(partitions);
   command
       ->add_option("--target", options->target,
-                   "For a relay: reads what it has delivered, committed, from TOPIC; --topic is "
+                   "For a relay: reads the committed records that it delivers to TOPIC; --topic is "
                    "then its source")
       ->option_text("TOPIC")
       ->check(is_topic)

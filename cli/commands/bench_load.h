@@ -1,7 +1,7 @@
 #pragma once
 
-// tarry bench produce, consume and e2e: how fast a broker takes and gives records, and how long one
-// takes from its producer to a consumer.
+// tarry bench produce, consume and e2e: how fast a broker accepts and serves records, and how long
+// one takes from its producer to a consumer.
 
 #include "cli/command.h"
 

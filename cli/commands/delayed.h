@@ -1,6 +1,6 @@
 #pragma once
 
-// tarry delayed: what waits for its delivery time: list, get, cancel.
+// tarry delayed: pending records: list, get, cancel.
 
 #include "cli/command.h"
 

@@ -67,8 +67,8 @@ int stopped() {
 // which its next start expects.
 void end_without_leaving() {
   log_warn("relay",
-           "stopped without leaving the group, because Kafka did not answer in time: the others "
-           "wait for this member until its session has ended");
+           "stopped without leaving the group, because Kafka did not answer in time: the other "
+           "members take over when this member's session times out");
   flush_log(log_patience);
   ::_exit(done);
 }
@@ -222,7 +222,7 @@ void add_relay(CLI::App& program, Chosen& chosen) {
       "--admin)");
   add_repeated(*app, "-X", command->relay.properties,
                "Sets a librdkafka property, such as those for SASL and TLS, or all those in FILE, "
-               "one KEY=VALUE a line")
+               "one KEY=VALUE per line")
       ->option_text("KEY=VALUE|@FILE");
   add_examples(*app,
                {"tarry relay --brokers kafka-1:9092,kafka-2:9092 --data /var/lib/tarry-relay",

@@ -96,7 +96,7 @@ void print_summary(const storage::Repair& repair, std::size_t found, std::size_t
 
 int repair(const RepairOptions& options) {
   if (options.dry_run == options.truncate) {
-    return usage_error(options.dry_run ? "--dry-run excludes --truncate"
+    return usage_error(options.dry_run ? "--dry-run and --truncate: give one of the two"
                                        : "give --dry-run (only check) or --truncate (repair)");
   }
   std::error_code failed;

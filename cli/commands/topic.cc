@@ -265,7 +265,7 @@ void add_topic(CLI::App& program, Chosen& chosen) {
         ->take_last();
     command
         ->add_option("--replication-factor", options->replicas,
-                     "Copies of each partition (default: the broker's); Tarry keeps one")
+                     "Replicas of each partition (default: the broker's); Tarry supports only 1")
         ->option_text("N")
         ->check(is_count)
         ->take_last();

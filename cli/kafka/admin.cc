@@ -69,7 +69,7 @@ Result<> check_unset(const std::vector<ConfigEntry>& current,
                      const std::vector<std::string>& unset) {
   for (const auto& name : unset) {
     const auto entry = std::ranges::find(current, name, &ConfigEntry::name);
-    // Of the keys of a listener, only those that are set are told.
+    // The broker tells only those keys of a listener that are set.
     if (entry == current.end() && name.starts_with("listener.name.")) continue;
     if (entry == current.end()) {
       const auto meant = nearest_config(current, name);

@@ -172,8 +172,8 @@ std::optional<std::uint64_t> KafkaProducer::max_pending() {
 // Takes back every record that was not answered, so that each is still reported.
 std::unexpected<Error> KafkaProducer::give_up() {
   auto error = connection_->timeout_error();
-  // A broker may answer and take nothing for now; librdkafka sends again and again and does not say
-  // so.  Where nobody can connect there is nobody to ask.
+  // A broker may answer and accept nothing for now; librdkafka sends again and again and does not
+  // say so.  If no connection is possible there is no broker to ask.
   if (auto reason =
           connection_->is_unreachable() ? std::nullopt : reasons_->topic_refusal(topic_.get())) {
     error = fail(Errc::io, std::move(*reason));

@@ -570,7 +570,7 @@ TEST_SUITE("allocations") {
   }
 
   TEST_CASE(
-      "whichever allocation of a check of new topics fails, its client does not wait forever") {
+      "whichever allocation fails in a check of new topics, its client does not wait forever") {
     World world({.shards = 1});
     protocol::CreateTopicsRequest create;
     create.validate_only = true;

@@ -216,7 +216,7 @@ TEST_SUITE("authorized handlers") {
     }
   }
 
-  TEST_CASE("each API that needs no right is one that there is") {
+  TEST_CASE("each API in the list of those that need no right exists") {
     for (const auto& named : {needs_no_right, only_filters}) {
       for (const ApiKey key : named) {
         const bool is_there = find_handler(static_cast<std::int16_t>(key)) != nullptr;

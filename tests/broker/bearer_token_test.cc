@@ -123,7 +123,7 @@ TEST_SUITE("bearer token") {
   constexpr std::string_view good_claims =
       R"({"sub":"alice","iat":1799999990,"exp":1800000060,"iss":"https://id.example","aud":["tarry","other"]})";
 
-  TEST_CASE("a token that is signed by a known key names its user and its end") {
+  TEST_CASE("a token that is signed by a known key gives its user and its expiry") {
     TokenSigner rsa(true), ec(false);
     const auto keys = JsonWebKeys::parse(key_set({rsa.jwk("r"), ec.jwk("e")}));
     REQUIRE(keys.has_value());
@@ -170,7 +170,8 @@ TEST_SUITE("bearer token") {
       CHECK(world.check(good.substr(0, size)) != "alice");
   }
 
-  TEST_CASE("a token holds from when it was issued until it expires, give or take the skew") {
+  TEST_CASE(
+      "a token is valid from when it was issued until it expires, give or take the clock skew") {
     const TokenWorld world;
     const auto at = [&](std::int64_t issued, std::int64_t expires, std::string_view more = "") {
       return world.check_claims(fmt::format(R"({{"sub":"a","iat":{},"exp":{}{}}})",

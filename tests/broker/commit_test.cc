@@ -32,7 +32,8 @@ storage::JournalTransaction noting(Strings& told, storage::ProducerIdsGiven oper
 
 TEST_SUITE("broker: commit") {
   TEST_CASE(
-      "the parts of a transaction are told in their order, before the requests that wait for it") {
+      "the parts of a transaction are notified in their order, before the requests that wait for "
+      "it") {
     World world({.shards = 1});
     Shard& shard = world.shard();
     Strings told;

@@ -186,7 +186,8 @@ struct Lives {
 
 TEST_SUITE("crashes") {
   TEST_CASE(
-      "over many deaths among checkpoints nothing acknowledged is lost and nothing is twice") {
+      "through many crashes between checkpoints nothing acknowledged is lost and nothing is "
+      "duplicated") {
     const auto seed = number_from("TARRY_SEED", 1);
     const auto lives = number_from("TARRY_LIVES", static_cast<std::uint64_t>(tries(24)));
     INFO("TARRY_SEED=", seed);

@@ -238,7 +238,9 @@ TEST_SUITE("dead letters") {
     CHECK(partitions_of(world, "t.invalid") == 0);
   }
 
-  TEST_CASE("a topic of dead letters refuses, and so does one whose name leaves no room for one") {
+  TEST_CASE(
+      "a dead-letter topic refuses invalid records, and so does a topic whose name is too long for "
+      "one") {
     World world;
     const std::string longest(241, 'a'), too_long(242, 'a');
     for (const std::string& name : {std::string("t.invalid"), too_long}) {
@@ -258,7 +260,7 @@ TEST_SUITE("dead letters") {
   }
 
   TEST_CASE(
-      "partitions that NAME.invalid lacks are added, and it is made again when it is deleted") {
+      "partitions that NAME.invalid lacks are added, and it is recreated when it is deleted") {
     World world;
     create_topic(world, "t.invalid", 1);
     create_dead_letter_topic(world, "t", 4);

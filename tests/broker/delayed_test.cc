@@ -73,8 +73,8 @@ TEST_SUITE("delayed records") {
   }
 
   TEST_CASE(
-      "a mixed batch: what is immediate at its offsets, what is delayed a hole and delivered "
-      "later") {
+      "a mixed batch: immediate records have their offsets, delayed ones leave holes and are "
+      "delivered later") {
     World world;
     create_topic(world, "t");
     const auto answer = produce(
@@ -111,7 +111,7 @@ TEST_SUITE("delayed records") {
     CHECK(read_all(world, "t")[0].headers == Headers{{"X-Dealy", "3s"}});
   }
 
-  TEST_CASE("equal due times leave in the order in which they came") {
+  TEST_CASE("records with equal due times are delivered in the order in which they came") {
     World world;
     create_topic(world, "t");
     const auto at = std::to_string(to_ms(world.clock.wall()) + 5000);
@@ -441,7 +441,7 @@ TEST_SUITE("delayed records") {
     CHECK(values(read_all(world, "t")) == Strings{"a"});
   }
 
-  TEST_CASE("with tarry.delay.enable=false headers are not looked at") {
+  TEST_CASE("with tarry.delay.enable=false headers are ignored") {
     World world;
     create_topic(world, "t", 1, {{"tarry.delay.enable", "false"}});
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a", {{"x-delay", "nonsense"}}}}))

@@ -265,7 +265,9 @@ TEST_SUITE("group") {
     CHECK(heartbeats(world).expired == 1);
   }
 
-  TEST_CASE("the leader's joining again is a rebalance, another's without news is told the state") {
+  TEST_CASE(
+      "the leader's joining again is a rebalance, and a follower's without a change is answered "
+      "with the generation") {
     GroupWorld world;
     const auto ids = world.stable(2);
     const auto& leader = world.group().leader();
@@ -343,7 +345,7 @@ TEST_SUITE("group") {
     }
   }
 
-  TEST_CASE("a generation is waited for as long, by who has asked what it gets") {
+  TEST_CASE("a generation is waited for as long, by members that have sent SyncGroup") {
     GroupWorld world;
     Says short_one, long_one;
     short_one.session = long_one.session = 30s;
@@ -617,7 +619,7 @@ TEST_SUITE("group") {
     CHECK(error_of(second) == ErrorCode::none);
   }
 
-  TEST_CASE("a store is late also when all who waited for it have gone") {
+  TEST_CASE("a store is late even if all members that waited for it have left") {
     GroupWorld world;
     const auto a = world.join("a");
     world.pass(3s);
@@ -1003,7 +1005,8 @@ TEST_SUITE("group") {
   }
 
   TEST_CASE(
-      "a client that goes while its join waits counts as in no more, and stays for its session") {
+      "a client that disconnects while its join is parked no longer counts as joined, and stays "
+      "for its session") {
     GroupWorld world;
     Says says;
     says.session = 6s;
@@ -1037,7 +1040,9 @@ TEST_SUITE("group") {
     CHECK(a->answer()->members.size() == 1);
   }
 
-  TEST_CASE("a member whose sync waits is heard of all the time, and anew when it is answered") {
+  TEST_CASE(
+      "a member whose sync is parked does not expire, and its session begins again when it is "
+      "answered") {
     GroupWorld world;
     Says says;
     says.session = 6s;
@@ -1064,7 +1069,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().contains(leader));
   }
 
-  TEST_CASE("a member whose sync was refused has its session anew") {
+  TEST_CASE("the session of a member whose sync was refused begins again") {
     GroupWorld world;
     Says says;
     says.session = 6s;
@@ -1080,7 +1085,7 @@ TEST_SUITE("group") {
     CHECK(world.group().members().empty());
   }
 
-  TEST_CASE("a member that asks again what it gets is answered there") {
+  TEST_CASE("a member that repeats its sync is answered there") {
     GroupWorld world;
     const auto a = world.join("a"), b = world.join("b");
     world.pass(6s);
@@ -1154,7 +1159,7 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::empty);
   }
 
-  TEST_CASE("a client that goes while its sync waits has synced") {
+  TEST_CASE("a client that disconnects while its sync is parked counts as synced") {
     GroupWorld world;
     const auto a = world.join("a");
     world.pass(3s);
@@ -1230,7 +1235,9 @@ TEST_SUITE("group") {
     CHECK(error_of(joined) == ErrorCode::none);
   }
 
-  TEST_CASE("a hundred members that are lost at once are twenty lines in the log, and a number") {
+  TEST_CASE(
+      "a hundred members that expire at once are twenty lines in the log, and the number of the "
+      "others") {
     GroupWorld world;
     std::vector<Join> joins;
     for (int i = 0; i < 100; ++i) joins.push_back(world.join("c"));
@@ -1303,7 +1310,8 @@ TEST_SUITE("group") {
     CHECK(world.state() == GroupState::stable);
   }
 
-  TEST_CASE("all that members take is told to the host, and given back when they go") {
+  TEST_CASE(
+      "all memory that members take is reported to the host, and given back when they leave") {
     GroupWorld world;
     Says says;
     says.protocols = {{"range", std::string(3'000, 'x')}};
@@ -1328,7 +1336,7 @@ TEST_SUITE("group") {
     CHECK(world.member_bytes == 0);
   }
 
-  TEST_CASE("metadata counts with what keeps it, and none costs nothing") {
+  TEST_CASE("metadata counts with the memory that holds it, and no metadata costs nothing") {
     const auto bytes_with = [](const std::string& metadata) {
       GroupWorld world;
       Says says;

@@ -195,7 +195,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(fetch_all(world, "g") == "a-0:7/4/ ");
   }
 
-  TEST_CASE("a group's id may be empty for offsets, and not as long as one likes") {
+  TEST_CASE("a group's id may be empty for offsets, and its length is limited") {
     World world = small_world();
     create_topic(world, "a", 1);
     CHECK(commit(world, "", "a", 0, 5) == ErrorCode::none);
@@ -382,7 +382,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(fetch_all(world, "g").empty());
   }
 
-  TEST_CASE("a client of old may say for how long its offset is kept") {
+  TEST_CASE("an old client may say for how long its offset is kept") {
     World world = small_world();
     create_topic(world, "a", 2);
     auto request = commit_request("g", "a", 0, 5);
@@ -554,7 +554,7 @@ TEST_SUITE("offsets by requests") {
     CHECK(list({}, {"consumer"}).empty());
   }
 
-  TEST_CASE("the operator sees which member has which partition and how far behind it is") {
+  TEST_CASE("the operator sees which member has which partition, and its lag") {
     World world = small_world(3);
     create_topic(world, "a", 3);
     for (int i = 0; i < 10; ++i) produce(world, "a", 0, batch_of(world.clock.wall(), {{"v"}}));

@@ -187,8 +187,8 @@ TEST_SUITE("offsets") {
   }
 
   TEST_CASE(
-      "groups that fill the budget leave room for others, and for offsets that were committed "
-      "before") {
+      "groups that fill the budget leave room for others, and for commits to offsets that were "
+      "committed before") {
     Fixture f([](BrokerConfig& config) { config.group_offsets_bytes = 1 << 20; });
     const auto a0 = place(f.world, "a"), a1 = place(f.world, "a", 1), b0 = place(f.world, "b");
     commit(f.world, *f.offsets, a0, at(f.world, 1, "mine"));

@@ -47,7 +47,7 @@ TEST_SUITE("one_shot_event") {
     CHECK(went_on == 1);
   }
 
-  TEST_CASE("very many that were fired before do not nest") {
+  TEST_CASE("very many events that were fired before do not nest") {
     asio::io_context context;
     int went_on = 0;
     const auto many = [&]() -> asio::awaitable<void> {
@@ -63,7 +63,7 @@ TEST_SUITE("one_shot_event") {
     CHECK(went_on == 300'000);
   }
 
-  TEST_CASE("one that nobody fires any more lets its coroutine go") {
+  TEST_CASE("an event that nobody can fire any more destroys its waiting coroutine") {
     auto alive = std::make_shared<int>(0);
     OneShotEvent event;
     {

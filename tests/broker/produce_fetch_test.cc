@@ -311,8 +311,8 @@ TEST_SUITE("produce and fetch") {
   }
 
   TEST_CASE(
-      "with the acks of a dry run a batch is checked as any other, and nothing of it is taken, "
-      "counted or logged") {
+      "with the acks of a dry run a batch is checked like any other, and is not appended, counted "
+      "or logged") {
     World world;
     CapturedLog log;
     create_topic(world, "t", 1, {{"tarry.delay.max.ms", "1000"}});

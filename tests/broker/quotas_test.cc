@@ -112,7 +112,7 @@ TEST_SUITE("quotas") {
 
   // --- The quota that holds
 
-  TEST_CASE("the quota that Kafka would choose holds") {
+  TEST_CASE("the quota that Kafka would choose applies") {
     const std::vector<QuotaEntity> in_order = {
         entity("u", "c"),          entity("u", "*"),          entity("u", std::nullopt),
         entity("*", "c"),          entity("*", "*"),          entity("*", std::nullopt),
@@ -146,7 +146,7 @@ TEST_SUITE("quotas") {
                     .has_value());
   }
 
-  TEST_CASE("an entity or a limit that cannot be is refused") {
+  TEST_CASE("an invalid entity or limit is refused") {
     CHECK(entity("u", "c").refusal_reason().empty());
     CHECK(entity({}, {}, "::1").refusal_reason().empty());
     CHECK_FALSE(entity({}, {}).refusal_reason().empty());
@@ -208,7 +208,8 @@ TEST_SUITE("quotas") {
     CHECK(of(false, "", true, longer) == of(false, "", true, longer));
   }
 
-  TEST_CASE("a flood of client ids takes bounded memory, and no rate from who is connected") {
+  TEST_CASE(
+      "a flood of client ids takes bounded memory, and resets no rate of a connected client") {
     QuotaMeters meters;
     const auto connected = meters.of(QuotaKind::produce, false, "", true, "me", begun_at);
     connected->record(20'000, 1000, begun_at);
@@ -495,7 +496,7 @@ TEST_SUITE("quotas") {
     CHECK(world.broker().security(world.shard()).image->quotas().size() == 10'000);
   }
 
-  TEST_CASE("an entry that cannot be is refused alone, and nothing of it is done") {
+  TEST_CASE("an invalid entry is refused alone, and no part of it takes effect") {
     World world;
     auto twice = altered("user", "alice", "producer_byte_rate", 1);
     twice.ops.push_back({"producer_byte_rate", 2, false});

@@ -103,7 +103,8 @@ TEST_SUITE("security requests") {
     CHECK(world.shard(0).counters.refused_total >= 4);
   }
 
-  TEST_CASE("who may create a topic is told its configs only with the right to describe them") {
+  TEST_CASE(
+      "a client that may create a topic gets its configs only with the right to describe them") {
     World world(
         {.shards = 1, .configure = [](BrokerConfig& config) { config.authorizer.enabled = true; }});
     change_security_rows(world, {rule_for_topic("t", AclOperation::create),

@@ -137,7 +137,7 @@ TEST_SUITE("security") {
     }
   }
 
-  TEST_CASE("a user that there is not gets the same salt each time, and never gets in") {
+  TEST_CASE("an unknown user gets the same salt each time, and cannot log in") {
     const auto nobody = [](std::string_view) -> const ScramCredential* { return nullptr; };
     std::string salt;
     for (int i = 0; i < 2; ++i) {
@@ -170,7 +170,7 @@ TEST_SUITE("security") {
     return {std::stoi(first->substr(iterations_at)), salt->size(), is_text_salt(*salt)};
   }
 
-  TEST_CASE("the salt and the iterations of an unknown user are like those of one that there is") {
+  TEST_CASE("the salt and the iterations of an unknown user are like those of an existing one") {
     storage::Configs rows;
     const auto add = [&](std::string_view user, ScramMechanism mechanism, std::string_view salt,
                          std::int32_t iterations) {
@@ -463,7 +463,9 @@ TEST_SUITE("security") {
                     .allow("User:a", AclOperation::read, "t"));
   }
 
-  TEST_CASE("an action has rules of its own only by its name, or by a prefix that no topic has") {
+  TEST_CASE(
+      "scheduling and cancelling have rules of their own only by name, or by a prefix that no "
+      "topic can have") {
     const auto has = [](AclBinding only, std::string_view name) {
       return Rules({std::move(only)}).image->has_rule_of_action(name);
     };

@@ -19,7 +19,7 @@ TEST_SUITE("clock_step_filter") {
     }
   }
 
-  TEST_CASE("a step ahead by a minute is believed at once") {
+  TEST_CASE("a step ahead by a minute is followed at once") {
     TestClock clock;
     ClockStepFilter wall;
     wall.observe(clock);
@@ -27,7 +27,7 @@ TEST_SUITE("clock_step_filter") {
     CHECK(wall.observe(clock) == clock.wall());
   }
 
-  TEST_CASE("a jump ahead is believed when it has lasted a second, and not before") {
+  TEST_CASE("a jump ahead is followed when it has lasted a second, and not before") {
     TestClock clock;
     ClockStepFilter wall;
     const WallTime before = wall.observe(clock);
@@ -42,7 +42,7 @@ TEST_SUITE("clock_step_filter") {
     CHECK(!wall.confirms_at());
   }
 
-  TEST_CASE("a jump ahead that is taken back within a second was never believed") {
+  TEST_CASE("a jump ahead that is reverted within a second is never followed") {
     TestClock clock;
     ClockStepFilter wall;
     const WallTime before = wall.observe(clock);
@@ -54,7 +54,7 @@ TEST_SUITE("clock_step_filter") {
     CHECK(!wall.confirms_at());
   }
 
-  TEST_CASE("a step back is believed at once") {
+  TEST_CASE("a step back is followed at once") {
     TestClock clock;
     ClockStepFilter wall;
     wall.observe(clock);
@@ -64,7 +64,7 @@ TEST_SUITE("clock_step_filter") {
     CHECK(wall.observe(clock) == clock.wall());
   }
 
-  TEST_CASE("it learns when a millisecond begins") {
+  TEST_CASE("it finds out when a millisecond begins") {
     TestClock clock;
     clock.mono_now =
         std::chrono::nanoseconds{7'000'400'000};  // The wall is at .4 of its millisecond.

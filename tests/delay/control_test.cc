@@ -318,7 +318,8 @@ TEST_SUITE("move") {
   }
 
   TEST_CASE(
-      "an unknown name, a name of another partition and one of the past are unknown or told") {
+      "an unknown name, a name of another partition and an old name are unknown, or answered by "
+      "what became of them") {
     TestHost host;
     host.schedule(orders, "a", "1s", "id");
     host.settle();
@@ -435,7 +436,7 @@ TEST_SUITE("deliver now") {
     CHECK(host.values(orders) == Strings{"a"});
   }
 
-  TEST_CASE("once the engine delivers no more, whoever waits or asks is told so at once") {
+  TEST_CASE("once the engine delivers no more, requests that wait or come are told so at once") {
     TestHost host;
     host.refuses = [](const TopicPartition&) { return true; };
     host.refusal = Errc::invalid;

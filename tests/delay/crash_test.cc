@@ -487,7 +487,7 @@ TEST_SUITE("crash") {
     set_log_level(LogLevel::info);
   }
 
-  TEST_CASE("a host that breaks a rule is caught") {
+  TEST_CASE("the simulation catches a host that breaks a rule") {
     set_log_level(LogLevel::off);
     using storage::RemovalReason;
     const auto forget_added = forget([](const storage::Operation& operation) {

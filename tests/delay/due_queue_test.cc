@@ -13,7 +13,7 @@ WallTime at(std::int64_t ms) {
 }
 
 TEST_SUITE("due_queue") {
-  TEST_CASE("the smallest key leaves first, whether they came alone or in sorted runs") {
+  TEST_CASE("the smallest key is delivered first, whether keys came alone or in sorted runs") {
     const auto seed = std::random_device{}();
     CAPTURE(seed);
     std::mt19937_64 random(seed);

@@ -25,7 +25,7 @@ TEST_SUITE("accept") {
     }
   }
 
-  TEST_CASE("tarry.delay.enable=false: nobody looks at headers") {
+  TEST_CASE("tarry.delay.enable=false: headers are ignored") {
     TestHost host;
     const Buffer batch = make_batch({{"a", {{"x-delay", "nonsense"}}}}, host.clock.wall());
     TopicDelay topic;

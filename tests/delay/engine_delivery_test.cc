@@ -166,7 +166,7 @@ TEST_SUITE("delivery") {
     CHECK(host.total() == 0);
   }
 
-  TEST_CASE("deleting a topic lets its entries go at once") {
+  TEST_CASE("deleting a topic removes its entries at once") {
     TestHost host;
     for (int i = 0; i < 100; ++i) host.schedule(orders, "a", std::to_string(1 + i) + "s");
     host.schedule(others, "b", "2s");

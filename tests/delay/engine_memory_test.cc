@@ -27,7 +27,8 @@ TEST_SUITE("memory") {
   }
 
   TEST_CASE(
-      "near stays within its budget, however many records are added, and none is late for it") {
+      "near records stay within their budget, however many are added, and none is late because of "
+      "it") {
     Engine::Options options;
     options.memory_bytes = 2'000'000;
     options.step_loads = 32;
@@ -107,7 +108,8 @@ TEST_SUITE("memory") {
   }
 
   TEST_CASE(
-      "a hundred thousand due in one millisecond leave in bounded steps, and others between") {
+      "a hundred thousand records due in one millisecond are delivered in bounded steps, and "
+      "others between them") {
     TestHost host;
     host.checks_order = false;  // Looking at all that is pending, for each batch, takes minutes.
     host.checks_store = false;  // Durable changes are applied in steps, and wait for them.

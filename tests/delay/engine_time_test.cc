@@ -88,7 +88,7 @@ TEST_SUITE("time") {
     CHECK(host.engine->stats().next_due == host.clock.wall() + std::chrono::minutes{5});
   }
 
-  TEST_CASE("something far ahead wakes the shard once a second, and no oftener") {
+  TEST_CASE("a record that is due far ahead wakes the shard once a second, and not more often") {
     TestHost host;
     host.schedule(orders, "a", "30d");
     host.pass(milliseconds{1'000});

@@ -62,7 +62,7 @@ TEST_SUITE("header aliases") {
     CHECK_FALSE(is_taken_out("postpone"));
   }
 
-  TEST_CASE("delivery takes an alias out where it takes the original out") {
+  TEST_CASE("delivery removes an alias where it removes the original") {
     const Aliased aliases("x-delay=postpone,x-schedule-id=job-id");
     CHECK(is_taken_out("Postpone"));
     CHECK_FALSE(is_taken_out("job-id"));  // As x-schedule-id.
@@ -89,7 +89,7 @@ TEST_SUITE("header aliases") {
     CHECK(schedule.error().reason == reason::given_twice);
   }
 
-  TEST_CASE("an alias that is one letter off from a name of ours is not a slip") {
+  TEST_CASE("an alias that is one letter off from one of our names is not a slip") {
     CHECK(nearly_named("x-delays") == "x-delay");
     const Aliased aliases("x-delay=x-delays");
     CHECK(nearly_named("x-delays").empty());

@@ -112,7 +112,7 @@ TEST_SUITE("header slips") {
     CHECK(schedules->slips.total() == 1);
   }
 
-  TEST_CASE("a topic that does not look at headers has no slips") {
+  TEST_CASE("a topic that ignores headers has no slips") {
     TopicDelay topic;
     topic.enable = false;
     CHECK(slips_of({{"a", {{"x-dealy", "5s"}}}}, topic).empty());

@@ -14,7 +14,7 @@ namespace tarry::delay::tier_test {
 namespace {
 
 TEST_SUITE("homes") {
-  TEST_CASE("tails that were written before a kill are not there twice after the replay") {
+  TEST_CASE("tails that were written before a kill are not duplicated by the replay") {
     World world;
     for (Sequence s = 1; s <= 100; ++s)
       world.add(record(s, static_cast<std::int64_t>(s) * 1'000'000));

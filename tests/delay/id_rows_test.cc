@@ -155,7 +155,7 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.last("b", *many, 999) == ScheduleEvent::Kind::scheduled);
   }
 
-  TEST_CASE("everybody who asks for ids is answered, also when the tier has gone or memory has") {
+  TEST_CASE("every request for ids is answered, also when the tier has gone or memory is used up") {
     IdWorld world;
     world.add("a");
     world.write_and_forget();

@@ -63,7 +63,7 @@ TEST_SUITE("near index") {
     }
   }
 
-  TEST_CASE("whoever takes all of its segments leaves an empty one, as it was at first") {
+  TEST_CASE("when all of its segments are taken, an empty one is left, as at first") {
     NearIndex index;
     NearEntry entry;
     for (Sequence i = 1; i <= 10'000; ++i) index.insert(i, &entry);

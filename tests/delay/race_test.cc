@@ -135,7 +135,7 @@ struct Races {
 };
 
 TEST_SUITE("race") {
-  TEST_CASE("an owner's answer during a delivery turns out to be true") {
+  TEST_CASE("the answer to a request during a delivery turns out to be true") {
     set_log_level(LogLevel::off);
     const char* const given = std::getenv("TARRY_RACES");
     const char* const seed_given = std::getenv("TARRY_SEED");

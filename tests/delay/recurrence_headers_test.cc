@@ -106,7 +106,7 @@ TEST_SUITE("recurrence headers") {
           "2026-11-21T11:00:00.000Z");
   }
 
-  TEST_CASE("the end is taken over") {
+  TEST_CASE("the end is taken from x-until and x-count") {
     const auto both =
         ask({{"x-every", "1h"}, {"x-count", "10"}, {"x-until", "2027-01-01T00:00:00Z"}});
     REQUIRE(both.has_value());

@@ -140,7 +140,7 @@ TEST_SUITE("missed runs") {
   const WallTime back = nine + hours{5} + minutes{30};
   const WallTime evening = nine + hours{7};
 
-  TEST_CASE("once delivers the latest of the missed runs and continues") {
+  TEST_CASE("the policy once delivers the latest of the missed runs and continues") {
     CHECK(deliveries(every(hours{1}), back, evening, once) == hours_of_day({14, 15, 16}));
     CHECK(deliveries(by_cron("@hourly", "UTC", nine), back, evening, once) ==
           hours_of_day({14, 15, 16}));
@@ -150,7 +150,7 @@ TEST_SUITE("missed runs") {
     CHECK(deliveries(every(hours{6}), back, evening, once) == hours_of_day({9, 15}));
   }
 
-  TEST_CASE("all delivers each of them, in order of time") {
+  TEST_CASE("the policy all delivers each of them, in order of time") {
     CHECK(deliveries(every(hours{1}), back, evening, all(100)) ==
           hours_of_day({9, 10, 11, 12, 13, 14, 15, 16}));
     CHECK(deliveries(by_cron("@hourly", "UTC", nine), back, evening, all(100)) ==
@@ -159,7 +159,7 @@ TEST_SUITE("missed runs") {
     CHECK_FALSE(every(hours{1}).plan_run(nine, back, all(6)).left_out);
   }
 
-  TEST_CASE("all with a cap delivers the latest of them") {
+  TEST_CASE("the policy all with a maximum delivers the latest of them") {
     for (const auto& recurrence : {every(hours{1}), by_cron("@hourly", "UTC", nine)}) {
       CHECK(deliveries(recurrence, back, evening, all(2)) == hours_of_day({13, 14, 15, 16}));
       CHECK(deliveries(recurrence, back, evening, all(1)) == hours_of_day({14, 15, 16}));
@@ -169,7 +169,7 @@ TEST_SUITE("missed runs") {
     }
   }
 
-  TEST_CASE("skip delivers none of them") {
+  TEST_CASE("the policy skip delivers none of them") {
     for (const auto& recurrence : {every(hours{1}), by_cron("@hourly", "UTC", nine)}) {
       CHECK(deliveries(recurrence, back, evening, skip) == hours_of_day({15, 16}));
       const NextRun planned = recurrence.plan_run(nine, back, skip);

@@ -217,7 +217,7 @@ TEST_SUITE("schedule") {
         "x-delay"));
   }
 
-  TEST_CASE("an id alone schedules nothing, not even when it is none") {
+  TEST_CASE("an id alone schedules nothing, even if it is invalid") {
     CHECK(schedule_of({{"x-schedule-id", "a"}})->kind == Kind::none);
     CHECK(schedule_of({{"x-schedule-id", "@a"}})->kind == Kind::none);
     CHECK(

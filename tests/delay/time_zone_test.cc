@@ -136,7 +136,7 @@ TEST_SUITE("time zone") {
           hours{11});
   }
 
-  TEST_CASE("in a gap the first moment is the one behind it, in a fold the first of the two") {
+  TEST_CASE("in a gap the first moment is the one after it, in a fold the first of the two") {
     const TimeZone& berlin = zone("Europe/Berlin");
     const auto gap = second_at("2027-03-28T01:00:00Z");
     CHECK(berlin.first_moment(reads("2027-03-28T01:59:59")) == gap - seconds{1});
@@ -269,7 +269,7 @@ TEST_SUITE("time zone") {
     }
   }
 
-  TEST_CASE("a damaged file is refused, or answers without harm, wherever it was cut or changed") {
+  TEST_CASE("a damaged file is refused, or read without harm, wherever it was cut or changed") {
     const auto use = [](const Result<TimeZone>& zone) {
       if (!zone) {
         CHECK(zone.error().code == Errc::corrupt);

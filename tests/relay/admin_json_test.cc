@@ -5,7 +5,7 @@
 
 namespace tarry::relay {
 
-TEST_CASE("/status says of each partition why it waits, and null where nothing keeps it") {
+TEST_CASE("/status says for each partition why it waits, and null if it does not wait") {
   MemberStatus status;
   PartitionStatus partition;
   partition.source = {"a.delayed", 0};

@@ -326,7 +326,7 @@ TEST_CASE("an order says that it may have been done unless its owner has refused
   CHECK_FALSE(cancel.json().value("error", "").contains("not known"));
 }
 
-TEST_CASE("a status sums what only the other member knows") {
+TEST_CASE("a status includes what only the other member knows") {
   const StubbornPeer peer(
       R"({"relay":{"partitions":[{"topic":"o.delayed","partition":0}]},"delayed":{"figure":7}})");
   OneAdmin one;
@@ -337,7 +337,7 @@ TEST_CASE("a status sums what only the other member knows") {
   CHECK(status.json()["relay"]["missing"].empty());
 }
 
-TEST_CASE("orders of a kind that nobody knows are refused, and not carried out as others") {
+TEST_CASE("orders of an unknown kind are refused, and not carried out as another kind") {
   OneAdmin one;
   one.start("127.0.0.1:1");
   for (const char* kind : {"", R"("kind":-1,)", R"("kind":3,)", R"("kind":1000,)"}) {
@@ -410,8 +410,7 @@ TEST_CASE("members whose admins have TLS ask each other over it, and check the c
 }
 
 TEST_CASE(
-    "an admin that runs takes a new certificate and reads its authorities again, or changes "
-    "nothing") {
+    "a running admin takes a new certificate and reads its authorities again, or changes nothing") {
   const OwnCertificate first("first"), second("second"), other("other");
   const auto authorities = std::filesystem::temp_directory_path() /
                            ("tarry-relay-authorities-" + std::to_string(::getpid()) + ".pem");

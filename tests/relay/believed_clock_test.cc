@@ -46,7 +46,8 @@ TEST_CASE("time that passes is neither a jump nor a step back, however long nobo
   }
 }
 
-TEST_CASE("a jump ahead is told when it is believed, once, and a correction is none") {
+TEST_CASE(
+    "a jump ahead is reported once, when the clock follows it, and a correction is not a jump") {
   BelievedTime time;
   const WallTime before = time.believed.wall();
   time.clock.wall_now += hours(2);
@@ -61,7 +62,7 @@ TEST_CASE("a jump ahead is told when it is believed, once, and a correction is n
   CHECK_FALSE(time.believed.take_jump());
 }
 
-TEST_CASE("a clock that was set back is believed at once, and told") {
+TEST_CASE("a clock that was set back is followed at once, and reported") {
   BelievedTime time;
   time.believed.wall();
   time.clock.wall_now -= milliseconds(5);
@@ -74,7 +75,7 @@ TEST_CASE("a clock that was set back is believed at once, and told") {
 }
 
 TEST_CASE(
-    "a clock that was set back by less than has passed since is told, and a slow one is none") {
+    "a clock that was set back by less than has passed since is reported, and a slow one is not") {
   BelievedTime time;
   time.believed.wall();
   time.clock.mono_now += milliseconds(8'000);
@@ -89,7 +90,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "time that the wall clock alone has seen is told, once, and of a jump at its first sight") {
+    "time that passed for the wall clock alone is reported once, and in a jump when it is first "
+    "seen") {
   BelievedTime time;
   time.believed.wall();
   time.clock.pass(milliseconds(100));

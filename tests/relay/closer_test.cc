@@ -12,7 +12,7 @@ namespace tarry::relay {
 
 using namespace std::chrono_literals;
 
-TEST_CASE("work that ends at once has ended when its owner has gone") {
+TEST_CASE("work that ends at once has ended when its closer is destroyed") {
   std::atomic<int> ended = 0;
   {
     Closer closer(60s);
@@ -21,8 +21,7 @@ TEST_CASE("work that ends at once has ended when its owner has gone") {
   CHECK(ended == 20);
 }
 
-TEST_CASE(
-    "work that does not end is left behind when the time is over, and work that ends is not") {
+TEST_CASE("work that does not end in time is abandoned, and work that ends is not") {
   // They outlive the closer, as what is left behind does.
   auto may_end = std::make_shared<std::promise<void>>();
   auto has_ended = std::make_shared<std::promise<void>>();
@@ -43,7 +42,7 @@ TEST_CASE(
   has_ended->get_future().get();
 }
 
-TEST_CASE("one that ends later is waited for") {
+TEST_CASE("work that ends later is waited for") {
   std::promise<void> may_end;
   Closer closer(60s);
   closer.close([wait = may_end.get_future()]() mutable { wait.get(); });

@@ -7,7 +7,8 @@
 namespace tarry::relay {
 
 TEST_CASE(
-    "of delivered ids the oldest go when their bound is lowered, and later ones in their turn") {
+    "when the bound of delivered ids is lowered the oldest are forgotten at once, and others when "
+    "they are the oldest") {
   DeliveredIds ids;
   const WallTime now = from_ms(1'800'000'000'000);
   for (int i = 0; i < 10; ++i) ids.add(std::to_string(i), now);

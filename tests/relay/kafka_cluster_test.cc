@@ -38,7 +38,7 @@ TEST_CASE("an answer with records is 4 MiB, or as large as the largest message t
   }
 }
 
-TEST_CASE("behind a pause the first fetch may wait for librdkafka's sleep and for another fetch") {
+TEST_CASE("after a pause the first fetch may wait for librdkafka's sleep and for another fetch") {
   using Properties = std::vector<std::string>;
   using std::chrono::milliseconds;
   CHECK(longest_first_fetch({}) == milliseconds(1'225));
@@ -46,7 +46,9 @@ TEST_CASE("behind a pause the first fetch may wait for librdkafka's sleep and fo
   CHECK(longest_first_fetch(Properties{"fetch.queue.backoff.ms=3000"}) == milliseconds(3'225));
 }
 
-TEST_CASE("a broker that answers nothing in time was away, and one that refuses a topic was not") {
+TEST_CASE(
+    "a broker that does not answer in time counts as unavailable, and one that refuses a topic "
+    "does not") {
   // librdkafka's error for a connection that stays open without an answer.
   CHECK(is_outage(RD_KAFKA_RESP_ERR__TIMED_OUT));
   CHECK(is_outage(RD_KAFKA_RESP_ERR__TRANSPORT));

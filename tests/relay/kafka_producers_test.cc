@@ -5,7 +5,8 @@
 namespace tarry::relay {
 
 TEST_CASE(
-    "what a transaction did of which a record was not confirmed is unknown, and refuses none") {
+    "the outcome of a transaction with an unconfirmed record is unknown, and no record of it "
+    "counts as refused") {
   TransactionResult aborted;
   aborted.outcome = Outcome::aborted;
   aborted.refused.emplace_back(3, "too large");
@@ -20,7 +21,7 @@ TEST_CASE(
   CHECK(done.error == aborted.error);
 }
 
-TEST_CASE("offsets that Kafka has refused are not on their way any more, and others may be") {
+TEST_CASE("offsets that Kafka has refused are not under way any more, and others may be") {
   CHECK_FALSE(is_unanswered(nullptr));
   for (const auto code : {RD_KAFKA_RESP_ERR__TIMED_OUT, RD_KAFKA_RESP_ERR__TRANSPORT,
                           RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_NOT_COORDINATOR}) {

@@ -10,7 +10,7 @@
 
 namespace tarry::relay {
 
-TEST_CASE("an end that Kafka has gone back from in an outage is not waited for") {
+TEST_CASE("an owner does not wait for an end that Kafka has lost in an outage") {
   OneMember one;
   const Source source{"o.delayed", 0};
   one.cluster.end_is_ahead_by = 100;
@@ -23,7 +23,7 @@ TEST_CASE("an end that Kafka has gone back from in an outage is not waited for")
   CHECK(one.member.is_ready());
 }
 
-TEST_CASE("an offset that the coordinator has from an earlier time delivers nothing again") {
+TEST_CASE("a stale offset of the coordinator delivers nothing again") {
   OneMember one;
   const Source source{"o.delayed", 0};
   one.send(source, "a");
@@ -39,7 +39,7 @@ TEST_CASE("an offset that the coordinator has from an earlier time delivers noth
   CHECK_FALSE(one.member.is_ready());
   const std::string why = one.member.status().stalled;
   CAPTURE(why);
-  CHECK(why.contains("has read up to offset 1, but 2 was committed"));
+  CHECK(why.contains("is 1, but 2 was committed before"));
   one.cluster.old_offset.reset();
   one.steps(700);
   CHECK(one.in("o") == "a b c");
@@ -47,8 +47,8 @@ TEST_CASE("an offset that the coordinator has from an earlier time delivers noth
 }
 
 TEST_CASE(
-    "a member that is started again knows by its store that an offset is old, and believes it "
-    "without the store") {
+    "a restarted member knows by its store that an offset is stale, and accepts it without the "
+    "store") {
   const Source source{"o.delayed", 0};
   KafkaModel kafka{{}};
   kafka.targets[source] = -1;
@@ -70,7 +70,7 @@ TEST_CASE(
     CHECK_FALSE(one.member.is_ready());
     const std::string why = one.member.status().stalled;
     CAPTURE(why);
-    CHECK(why.contains("has read up to offset 1, but 2 was committed"));
+    CHECK(why.contains("is 1, but 2 was committed before"));
     CHECK(why.contains("set this one to 2 or more"));
     CHECK(why.contains("restart that broker"));
     kafka.leave(2);
@@ -81,7 +81,8 @@ TEST_CASE(
   CHECK(one.in("o") == "a b b");
 }
 
-TEST_CASE("an offset that is old is nobody's fault while the end of its source is not known") {
+TEST_CASE(
+    "while the end of its source is unknown, a stale offset is not blamed on the coordinator") {
   OneMember one;
   const Source source{"o.delayed", 0};
   for (const char* value : {"a", "b"}) {
@@ -105,8 +106,7 @@ TEST_CASE("an offset that is old is nobody's fault while the end of its source i
   CHECK(one.in("o") == "a b c");
 }
 
-TEST_CASE(
-    "an offset that is not believed is shown, and logged once, while other partitions go on") {
+TEST_CASE("a stale offset is shown, and logged once, while other partitions go on") {
   const Source source{"o.delayed", 0}, other{"p.delayed", 0};
   KafkaModel kafka{{}};
   kafka.targets[source] = -1;
@@ -144,7 +144,7 @@ TEST_CASE(
   CHECK(log.count("no partition can be taken over") == 1);
 }
 
-TEST_CASE("the offset of a source that was made again under its name is believed") {
+TEST_CASE("the offset of a source that was recreated is accepted") {
   const Source source{"o.delayed", 0};
   const Source other{"p.delayed", 0};
   OneMember one({source, other});
@@ -163,7 +163,8 @@ TEST_CASE("the offset of a source that was made again under its name is believed
   CHECK(one.member.status().stalled.empty());
 }
 
-TEST_CASE("an offset that was believed is believed again, whatever the source has become since") {
+TEST_CASE(
+    "an offset that was accepted is accepted again, whatever has become of the source since") {
   const Source source{"o.delayed", 0};
   KafkaModel kafka{{}};
   kafka.targets[source] = -1;

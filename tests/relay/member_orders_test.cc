@@ -82,8 +82,7 @@ TEST_CASE("an order for a record that would expire first is refused and changes 
 }
 
 TEST_CASE(
-    "an order for a partition that is not owned names it, and none is taken by a member that "
-    "stops") {
+    "an order for a partition that is not owned names it, and a stopping member takes no order") {
   OneMember one;
   one.steps(10);
   CHECK(one.order({"o.delayed", 7}, {Order::Kind::cancel, "a"}).contains("not owned"));
@@ -165,7 +164,7 @@ TEST_CASE("an unknown id is an error while the disk is full and the source is no
   CHECK(one.order(source, {Order::Kind::cancel, "ia"}) == "done");
 }
 
-TEST_CASE("an absent leader keeps the orders of its own partition alone") {
+TEST_CASE("an unavailable leader holds up only the orders of its own partition") {
   OneMember one({{"o.delayed", 0}, {"o.delayed", 1}});
   one.steps(10);
   one.cluster.without_leader = {{"o.delayed", 0}};
@@ -184,7 +183,7 @@ TEST_CASE("an absent leader keeps the orders of its own partition alone") {
   CHECK(told[1] == "unknown");
 }
 
-TEST_CASE("a look needs no transaction, and few of them ask Kafka") {
+TEST_CASE("an order that only looks needs no transaction, and few of them ask Kafka") {
   OneMember one;
   const Source source{"o.delayed", 0};
   one.steps(10);

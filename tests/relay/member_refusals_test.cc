@@ -28,7 +28,9 @@ TEST_CASE(
   CHECK(one.member.status().stalled == "");
 }
 
-TEST_CASE("records to a target that cannot be made go to NAME.invalid, and the others leave") {
+TEST_CASE(
+    "records for a target that cannot be created go to NAME.invalid, and the others are "
+    "delivered") {
   OneMember one;
   one.cluster.bad_targets = {"forbidden"};
   one.send({"o.delayed", 0}, "a", {{"x-deliver-to", "forbidden"}});
@@ -65,7 +67,7 @@ TEST_CASE(
   CHECK(one.member.status().stalled == "");
 }
 
-TEST_CASE("a target that confirms nothing costs the others its time, and seldom") {
+TEST_CASE("a target that confirms nothing delays the others by its timeout, and seldom") {
   OneMember one({{"a.delayed", 0}, {"b.delayed", 0}});
   one.steps(20);
   one.cluster.silent_targets = {"a"};
@@ -256,7 +258,7 @@ TEST_CASE(
   CHECK(one.in("o") == "a a a b");
 }
 
-TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and stops nothing") {
+TEST_CASE("a record that no topic accepts leaves its error in NAME.invalid and stops nothing") {
   OneMember one;
   one.cluster.too_large = "a";
   one.send({"o.delayed", 0}, "a");
@@ -272,7 +274,7 @@ TEST_CASE("a record that no topic takes leaves its error in NAME.invalid and sto
 }
 
 TEST_CASE(
-    "a record of which no topic takes even the error is dropped, counted, and stops nothing") {
+    "a record whose error no topic accepts either is dropped and counted, and stops nothing") {
   OneMember one;
   one.cluster.too_large = "a";
   one.cluster.refuses_errors = true;
@@ -284,7 +286,7 @@ TEST_CASE(
   CHECK(one.member.status().counts.dropped == 1);
 }
 
-TEST_CASE("while a record is refused that is not known yet, transactions are small") {
+TEST_CASE("while the refused record is not known yet, transactions are small") {
   OneMember one;
   one.steps(10);
   const std::string due = std::to_string(to_ms(one.kafka.now) + 2'000);

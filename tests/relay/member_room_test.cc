@@ -38,7 +38,7 @@ TEST_CASE(
   CHECK(one.member.is_ready());
 }
 
-TEST_CASE("records due behind the last fetch of a paused source wait until it is read to its end") {
+TEST_CASE("records due after the last fetch of a paused source wait until it is read to its end") {
   const Source source{"o.delayed", 0};
   OneMember one({source}, [](MemberOptions& options) { options.arrived_bytes = 20'000; });
   one.steps(20);
@@ -131,8 +131,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "behind a full queue a member is ready, and a cancellation counts that is fetched a second "
-    "later") {
+    "with a full queue a member is ready, and a cancellation that is fetched a second later "
+    "counts") {
   OneMember one;
   const Source source{"o.delayed", 0};
   one.steps(20);
@@ -273,7 +273,9 @@ TEST_CASE(
   for (const auto& each : one.member.status().partitions) CHECK(each.pending == 0);
 }
 
-TEST_CASE("why a question for an end has failed is forgotten when what has arrived answers it") {
+TEST_CASE(
+    "the reason why a question for an end failed is forgotten when the records that have arrived "
+    "answer it") {
   OneMember one;
   const Source source{"o.delayed", 0};
   one.cluster.end_is_ahead_by = 30;
@@ -300,7 +302,8 @@ TEST_CASE("a busy partition leaves room in the transactions for the others") {
 }
 
 TEST_CASE(
-    "partitions with more due records than a transaction takes have turns, whoever takes records") {
+    "partitions with more due records than a transaction takes are served in turn, whichever of "
+    "them take records in") {
   const std::vector<Source> sources{
       {"a.delayed", 0}, {"b.delayed", 0}, {"c.delayed", 0}, {"d.delayed", 0}};
   OneMember one(sources, [](MemberOptions& options) { options.limits.deliveries = 4; });

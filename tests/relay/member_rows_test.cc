@@ -29,7 +29,7 @@ struct RowOfAnother {
 
 }  // namespace
 
-TEST_CASE("a warm copy is read anew when a stall ends with its partition's assignment") {
+TEST_CASE("a warm copy is read again when its partition is assigned after a stall") {
   RowOfAnother written;
   OneMember& one = written.one;
   const Source& source = written.source;
@@ -77,7 +77,8 @@ TEST_CASE("a warm copy whose first read took longer than tombstones stay is read
   }
 }
 
-TEST_CASE("a warm copy whose leader was away for longer than tombstones stay is read again") {
+TEST_CASE(
+    "a warm copy whose leader was unavailable for longer than tombstones stay is read again") {
   for (const bool is_assigned_at_once : {true, false}) {
     RowOfAnother written;
     OneMember& one = written.one;
@@ -109,7 +110,7 @@ TEST_CASE("a warm copy whose leader was away for longer than tombstones stay is 
   }
 }
 
-TEST_CASE("a warm copy of a state topic that was made again is not taken for its rows") {
+TEST_CASE("a warm copy of a state topic that was recreated is not used") {
   RowOfAnother written;
   OneMember& one = written.one;
   const Source& source = written.source;
@@ -155,8 +156,7 @@ TEST_CASE("a warm copy is read again when the clock was set back further than to
   CHECK(one.member.status().standby == 1);
 }
 
-TEST_CASE(
-    "a member that is started again reads the rows behind those in its store, and no others") {
+TEST_CASE("a restarted member reads the rows after those in its store, and no others") {
   KafkaModel kafka{{}};
   kafka.targets[{"o.delayed", 0}] = -1;
   MemoryRows store;

@@ -99,7 +99,7 @@ TEST_CASE("a stall between a fetch and the plan of its records counts as any oth
   CHECK(one.member.is_ready());
 }
 
-TEST_CASE("a jump of the clock that is taken back within a second delivers nothing") {
+TEST_CASE("a jump of the clock that is reverted within a second delivers nothing") {
   OneMember one;
   one.steps(20);
   one.send({"o.delayed", 0}, "a", {{"x-delay", "1h"}});
@@ -114,7 +114,8 @@ TEST_CASE("a jump of the clock that is taken back within a second delivers nothi
   CHECK(one.member.status().pending() == 1);
 }
 
-TEST_CASE("a jump of the clock that lasts is followed, and of the runs in it the last one leaves") {
+TEST_CASE(
+    "a jump of the clock that lasts is followed, and the last of the runs in it is delivered") {
   OneMember one({{"o.delayed", 0}, {"r.delayed", 0}});
   one.steps(20);
   one.send({"o.delayed", 0}, "a", {{"x-delay", "1h"}});
@@ -128,7 +129,9 @@ TEST_CASE("a jump of the clock that lasts is followed, and of the runs in it the
   CHECK(added == (runs == 0 ? 1U : 2U));  // A blank before it.
 }
 
-TEST_CASE("nothing leaves that is not due any more when the clock was set back behind the fetch") {
+TEST_CASE(
+    "a record that is not due any more is not delivered when the clock was set back after the "
+    "fetch") {
   OneMember one;
   one.steps(20);
   one.send({"o.delayed", 0}, "a", {{"x-deliver-at", one.wall_after(milliseconds(150))}});
@@ -143,7 +146,7 @@ TEST_CASE("nothing leaves that is not due any more when the clock was set back b
   CHECK(one.member.status().early == 0);
 }
 
-TEST_CASE("when the clock was set back, a cancellation behind an outage counts as before it") {
+TEST_CASE("after the clock was set back, a cancellation after an outage counts as one before it") {
   OneMember one;
   const Source source{"o.delayed", 0};
   one.steps(20);
@@ -188,7 +191,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a record due in a short stall behind a fetch leaves when what came meanwhile is read") {
+TEST_CASE(
+    "a record due in a short stall after a fetch is delivered when the records that came meanwhile "
+    "are read") {
   OneMember one;
   one.steps(20);
   one.send({"o.delayed", 0}, "a", {{"x-delay", "450"}, {"x-schedule-id", "i"}});

@@ -90,7 +90,7 @@ TEST_CASE("a leader that is silent is named in the status while its partition wa
 }
 
 TEST_CASE(
-    "partitions of absent leaders, however many, have turns to be asked about with the others") {
+    "partitions of unavailable leaders, however many, are asked about in turn with the others") {
   std::vector<Source> sources;
   for (PartitionIndex i = 0; i < 40; ++i) sources.push_back({"a.delayed", i});
   const Source last{"b.delayed", 0};
@@ -123,7 +123,7 @@ TEST_CASE("a member may deliver from its first owned partition on, and while sta
   CHECK(one.member.may_deliver());
 }
 
-TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is stable") {
+TEST_CASE("no member is fenced because Kafka is slow to say whether an offset is stable") {
   OneMember one;
   one.kafka.committed[{"o.delayed", 0}] = {true, false, 0, "g-other"};
   one.cluster.offsets_come_late = true;
@@ -136,7 +136,7 @@ TEST_CASE("nobody is fenced because Kafka is slow to say whether an offset is st
   CHECK(one.member.is_ready());
 }
 
-TEST_CASE("a source whose offset is gone waits while its state has rows") {
+TEST_CASE("a source without a committed offset waits while its state topic has rows") {
   OneMember one;
   ProducerRecord row;
   row.key.emplace();
@@ -175,8 +175,8 @@ TEST_CASE("a member polls again soon though it begins many warm copies and each 
 }
 
 TEST_CASE(
-    "after an abort that ended fatally a member takes new producers until it gets them, says why "
-    "it stands still, and goes on") {
+    "after an abort that failed fatally a member tries to replace its producers until it succeeds, "
+    "says why it is stalled, and goes on") {
   OneMember one;
   one.steps(20);
   one.cluster.answer_is_lost = true;

@@ -80,7 +80,7 @@ struct OnePartition {
 
 }  // namespace
 
-TEST_CASE("a delayed record gets a row, leaves when it is due, and its row is removed") {
+TEST_CASE("a delayed record gets a row, is delivered when it is due, and its row is removed") {
   OnePartition one;
   one.partition.arrive(source_record(7, {{"x-delay", "1000"}, {"mine", "1"}}));
   CHECK(one.commit(after(10)) == "row:7");
@@ -117,7 +117,7 @@ TEST_CASE("a record that may not be delivered yet gets a row, though it is due")
   CHECK(one.commit(after(5)) == "orders:v gone:0");
 }
 
-TEST_CASE("a record without a schedule leaves with its own headers and timestamp") {
+TEST_CASE("a record without a schedule is delivered with its own headers and timestamp") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-schedule-id", "a"}, {"mine", "1"}}));
   const Work work = one.plan(after(5));
@@ -196,7 +196,9 @@ TEST_CASE(
   CHECK(one.commit(after(0)) == "orders.delayed.invalid:v orders.delayed.invalid:v");
 }
 
-TEST_CASE("records leave in the order of their due times, and of the source for the same one") {
+TEST_CASE(
+    "records are delivered in the order of their due times, and of the source for the same due "
+    "time") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "30"}}, "c"));
   one.partition.arrive(source_record(1, {{"x-delay", "10"}}, "a"));
@@ -440,7 +442,7 @@ TEST_CASE("a record that expires before it can be delivered is dropped") {
   CHECK(one.commit(after(20)) == "gone:0");
 }
 
-TEST_CASE("a record that its target never takes goes to NAME.invalid") {
+TEST_CASE("a record that its target refuses for good goes to NAME.invalid") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "10"}}));
   CHECK(one.commit(after(0)) == "row:0");
@@ -489,7 +491,7 @@ TEST_CASE("a row that is damaged, or of another version or partition, is an erro
   CHECK(one.partition.pending().size() == 0);
 }
 
-TEST_CASE("at the bound of memory nothing is taken in, and what is due leaves") {
+TEST_CASE("at the bound of memory nothing is taken in, and due records are delivered") {
   OnePartition one;
   one.partition.arrive(source_record(0, {{"x-delay", "10"}}, "a"));
   one.commit(after(0));
@@ -509,7 +511,7 @@ TEST_CASE("records that are read again after a pause are taken once") {
   CHECK(one.commit(after(0)) == "");
 }
 
-TEST_CASE("orders count against the bytes of a transaction, and those beyond are not obeyed yet") {
+TEST_CASE("orders count against the bytes of a transaction, and those beyond them wait") {
   OnePartition one;
   const std::string large(60'000, 'x');
   std::vector<Order> orders;
@@ -642,7 +644,9 @@ TEST_CASE("a record that is moved into the past is due when it is moved, and not
   CHECK(work.answers[0].told->due == after(30));
 }
 
-TEST_CASE("a store that may lack a tombstone, or is of another topic, is emptied and read anew") {
+TEST_CASE(
+    "a store that may lack a tombstone, or belongs to another topic, is emptied, and the rows are "
+    "read again") {
   using std::chrono::minutes;
   MemoryRows store;
   const Rules rules{"relay", "", false};
@@ -672,7 +676,7 @@ TEST_CASE("a store that may lack a tombstone, or is of another topic, is emptied
   }
 }
 
-TEST_CASE("what is known to be committed is known though the rows are read anew") {
+TEST_CASE("a committed offset stays known though the rows are read again") {
   MemoryRows store;
   const Rules rules{"relay", "", false};
   const auto known = [&] {
@@ -693,7 +697,7 @@ TEST_CASE("what is known to be committed is known though the rows are read anew"
   CHECK(known() == 4);
 }
 
-TEST_CASE("an offset that is believed though it is lower is what is known, and the rows are gone") {
+TEST_CASE("a lower offset that is accepted replaces the known one, and the rows are removed") {
   MemoryRows store;
   const Rules rules{"relay", "", false};
   Partition partition({"orders.delayed", 255}, rules, store);

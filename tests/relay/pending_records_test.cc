@@ -48,7 +48,7 @@ SourceRecord delayed_record(Offset offset, WallTime due, const std::string& id =
 
 }  // namespace
 
-TEST_CASE("records are taken in without a question to the store, and one with an id costs one") {
+TEST_CASE("records are taken in without a read of the store, and one with an id costs one read") {
   CountingRows store;
   const Rules rules{"relay", "", false};
   Partition partition(pending_source, rules, store);
@@ -74,7 +74,7 @@ TEST_CASE("records are taken in without a question to the store, and one with an
   CHECK(partition.pending().find_id("a") == 4);
 }
 
-TEST_CASE("an owner with another's rows takes records in without a question too") {
+TEST_CASE("an owner with another's rows takes records in without a read, too") {
   CountingRows store;
   const Rules rules{"relay", "", false};
   {

@@ -25,7 +25,9 @@ TEST_CASE("a record that a transaction refuses is found though records are sent 
   CHECK_FALSE(search.ended(Kind::transaction, true));
 }
 
-TEST_CASE("what is refused behind a search that was given up is searched for, and not believed") {
+TEST_CASE(
+    "a record that is refused after a search was given up is searched for, and not taken for the "
+    "one before") {
   RefusalSearch search;
   CHECK(search.ended(Kind::sending, true));
   CHECK(search.ended(Kind::transaction, true));

@@ -558,7 +558,7 @@ TEST_CASE("the simulation notices a warm copy that has not followed its partitio
   const Quiet quiet;
   CHECK(is_noticed({.standby_without_tail = true}, 1));
 }
-TEST_CASE("the simulation notices a memory that changes before the commit") {
+TEST_CASE("the simulation notices memory that changes before the commit") {
   const Quiet quiet;
   CHECK(is_noticed({.memory_before_commit = true}, 2));
 }

@@ -6,7 +6,7 @@ namespace tarry::relay {
 
 using std::chrono::milliseconds;
 
-TEST_CASE("a standstill is seen once, by whichever thread goes on first") {
+TEST_CASE("a standstill is noticed once, by whichever thread continues first") {
   const MonoTime begin{milliseconds(1'000)};
   Standstill standstill(begin);
   for (int i = 1; i <= 10; ++i) standstill.tick(begin + milliseconds(100 * i));

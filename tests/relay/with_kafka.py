@@ -18,7 +18,7 @@ CANCEL_MARGIN before it was due or by a request that was answered, and in the or
 partition and source.  After a disturbance each partition delivers again within MAX_OUTAGE, and no member ends by
 itself.  The lag
 of undisturbed records is measured first.  Exit status 1 when something is wrong, 3 when Kafka has lost
-offsets, or the markers of a transaction that it had decided: then what is behind it stays there for ever.
+offsets, or the markers of a transaction that it had decided: then the records after it can never be read.
 """
 
 import argparse

@@ -14,8 +14,8 @@
 // At least one sees the other's write, so they are never both inside.  The owner's fence costs the
 // processor nothing; the other thread's is a system call that makes one there at that moment. While
 // it is revoked the owner takes `held_` like every thread.  The driver revokes it while it works on
-// a shard.  Where other threads come often, or the system has no membarrier(), the lock has no
-// owner: it is one exchange and a store for every thread.
+// a shard.  If other threads come often, or the system has no membarrier(), the lock has no owner:
+// it is one exchange and a store for every thread.
 //
 // A thread that schedules without a pause would hardly ever leave the driver a gap; so a driver
 // that waits sets a flag, and the next thread stands back for a moment.  It does so once: a driver
