@@ -40,7 +40,7 @@ async function place (order, partition) {
 
 async function pay (order, partition) {
   // The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-  // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+  // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
   if ((state.get(order) ?? 'open') === 'open') store(order, 'paid')
   if (state.get(order) === 'paid') {
     // Also when the event comes again: the program may have crashed here.

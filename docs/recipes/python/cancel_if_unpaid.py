@@ -61,7 +61,7 @@ def place(order, partition):
 
 def pay(order, partition):
     # The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-    # ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+    # ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
     if state.get(order, "open") == "open":
         store(order, "paid")
     if state[order] == "paid":

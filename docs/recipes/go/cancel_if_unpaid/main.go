@@ -70,7 +70,7 @@ func place(order string, partition int32) {
 
 func pay(order string, partition int32) {
 	// The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-	// ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+	// ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
 	if state[order] == "" || state[order] == "open" {
 		store(order, "paid")
 	}

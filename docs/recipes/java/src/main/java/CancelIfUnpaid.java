@@ -56,7 +56,7 @@ public class CancelIfUnpaid {
 
   static void pay(String order, int partition) throws Exception {
     // The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-    // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+    // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
     if (state.getProperty(order, "open").equals("open")) store(order, "paid");
     if (state.getProperty(order).equals("paid")) {
       // Also when the event comes again: the program may have crashed here.
