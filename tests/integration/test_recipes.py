@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import textwrap
 import time
@@ -234,14 +235,16 @@ def unusual_records(ctx, broker, command):
 
 def start_service(broker, command, topic, file):
     with open(f"{file}.out", "a") as out, open(f"{file}.err", "a") as err:
-        return subprocess.Popen([str(word) for word in (*command, broker.brokers, topic, 600_000, file)], stdout=out, stderr=err)
+        # A shell that runs the tests in the background has them ignore Ctrl-C, and a JVM keeps to that.
+        return subprocess.Popen([str(word) for word in ("env", "--default-signal=INT", *command, broker.brokers, topic, 600_000, file)],
+                                stdout=out, stderr=err)
 
 
-def stop_service(broker, command, program, file):
-    """SIGTERM: the program leaves its group, whose next member need not wait for a timeout."""
-    program.terminate()
+def stop_service(broker, command, program, file, by=signal.SIGTERM):
+    """The program leaves its group, whose next member need not wait for a timeout."""
+    program.send_signal(by)
     # A JVM that a signal has ended says so, also after its hooks.
-    assert program.wait(40) == (143 if command[0] == "java" else 0), (program.returncode, open(f"{file}.err").read())
+    assert program.wait(40) == (128 + by if command[0] == "java" else 0), (program.returncode, open(f"{file}.err").read())
     assert broker.get("/groups/order-timeouts")["state"] == "Empty", broker.get("/groups/order-timeouts")
 
 
@@ -282,7 +285,7 @@ def time_over_while_down(ctx, broker, command):
         eventually(lambda: len(said()) == 15, "it has handled all timeouts", within=60)
         shop("paid", unpaid[0])
         eventually(lambda: len(said()) == 16, "it has seen the late payment", within=60)
-        stop_service(broker, command, program, file)
+        stop_service(broker, command, program, file, by=signal.SIGINT)  # Ctrl-C.
     finally:
         program.kill()
         program.wait()
