@@ -220,6 +220,18 @@ def unusual_records(ctx, broker, command):
     said = [json.loads(line) for line in broker.cli("consume", topic + ".dead", "--until-end", "--json").stdout.splitlines()]
     assert [each["value"] for each in said if each["key"] in ("fifth", "sixth")] == [None, None], said
 
+    # What the topics take is not too large, though the clients' own limits would be lower (1 000 000 bytes in Python and Go).
+    topic = ctx.topic("wide")
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    large = confluent_kafka.Producer({"bootstrap.servers": broker.brokers, "message.max.bytes": 2_000_000, "log_level": 2})
+    for end, key, value in (("", "seventh", "order 2"), (".dead", "eighth", "nonsense")):
+        large.produce(topic + end, key=key, value=value, headers=[("note", os.urandom(520_000).hex())])
+    large.flush()
+    run(*command["retry"], broker.brokers, topic, 100, within=60)
+    run(*command["dead_letters"], broker.brokers, topic, 1, 0, within=60)
+    eventually(lambda: {"seventh", "eighth"} <= {key for _, key, _ in records(broker, topic + ".retry")}, "both are sent on")
+
     # Dead letters that another program put there.
     topic = ctx.topic("foreign")
     for end in (".retry", ".dead"):
