@@ -157,8 +157,10 @@ std::string choices_of(const CLI::App& group) {
 
 std::string parse_error_text(const CLI::App& program, const CLI::ParseError& error) {
   const bool is_about_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  // `consume --topic=orders` lacks its topic because of an option that it does not have.
-  if (!is_about_words && dynamic_cast<const CLI::RequiredError*>(&error) == nullptr)
+  // `consume --topic=orders` lacks its topic because of an option that it does not have; the value
+  // of one, as in `config set a=b --data /srv`, is read as an argument, and may be a wrong one.
+  if (!is_about_words && dynamic_cast<const CLI::RequiredError*>(&error) == nullptr &&
+      dynamic_cast<const CLI::ValidationError*>(&error) == nullptr)
     return error.what();
   const CLI::App& command = read_command(program);
   if (&command == &program) return error.what();

@@ -70,6 +70,11 @@ std::string wrong_parameters(const Route& route, const Target& target) {
   return {};
 }
 
+// /delayed/orders/order/4711, whose id is order/4711.
+bool may_have_unescaped_slash(const Target& target) {
+  return target.path.size() > 3;
+}
+
 // An empty object says nothing that could be overlooked, and some clients send one with every POST.
 bool says_something(std::string_view body) {
   return !body.empty() && body != "{}";
@@ -129,8 +134,10 @@ std::expected<Chosen, Reply> choose(std::span<const Route> routes, std::string_v
   if (!rights.may_read && !open)
     return std::unexpected(unauthorized(route == nullptr ? Needs::right_to_read : route->needs));
   if (methods.empty()) {
-    return std::unexpected(refusal(404, fmt::format("there is no path '{}'; the paths are {}",
-                                                    printable(question.target), paths)));
+    const std::string_view hint =
+        may_have_unescaped_slash(*target) ? "write a / in a name or an id as %2F; " : "";
+    return std::unexpected(refusal(404, fmt::format("there is no path '{}'; {}the paths are {}",
+                                                    printable(question.target), hint, paths)));
   }
   if (route == nullptr) {
     Reply reply = refusal(405, fmt::format("the method {} is not allowed here; use {}",

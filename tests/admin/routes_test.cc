@@ -38,6 +38,14 @@ TEST_SUITE("routes") {
     CHECK(error.find("NAME") == std::string::npos);
   }
 
+  TEST_CASE("the answer to a path with an id whose / is not escaped says how to write it") {
+    Admin admin;
+    const std::string hint = "write a / in a name or an id as %2F; the paths are ";
+    CHECK(admin.ask("DELETE", "/delayed/t/order/4711").error().contains(hint));
+    CHECK(admin.get("/delayed/t/a/b/trace").error().contains(hint));
+    CHECK_FALSE(admin.get("/nowhere").error().contains("%2F"));
+  }
+
   TEST_CASE("a method that a path does not have gets 405 and those that it has") {
     Admin admin;
     const auto posted = admin.ask("POST", "/status");

@@ -233,6 +233,9 @@ TEST_CASE("an unknown option names the command, the option that was meant, and w
            {{"topic", "list", "-t", "x"}, "-t: there is no such option (`tarry topic list --help`"},
            {{"delayed", "list", "-n", "5"}, "did you mean --limit?"},
            {{"delayed", "list", "--frobnicate"}, "option (`tarry delayed list --help` shows all)"},
+           // Not that its value is a wrong argument.
+           {{"config", "set", "a=b", "--data", "/srv"}, "config set: --data: there is no such opt"},
+           {{"group", "reset", "g", "--data", "/srv"}, "group reset: --data: there is no such opt"},
            {{"topic", "list", "more"}, "topic list: more: unexpected argument; usage: "},
            // Behind -- nothing is an option.
            {{"consume", "--", "t", "-o"}, "consume: -o: unexpected argument; usage: "},

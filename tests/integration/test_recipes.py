@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import textwrap
 import time
@@ -219,6 +220,18 @@ def unusual_records(ctx, broker, command):
     said = [json.loads(line) for line in broker.cli("consume", topic + ".dead", "--until-end", "--json").stdout.splitlines()]
     assert [each["value"] for each in said if each["key"] in ("fifth", "sixth")] == [None, None], said
 
+    # What the topics take is not too large, though the clients' own limits would be lower (1 000 000 bytes in Python and Go).
+    topic = ctx.topic("wide")
+    for end in ("", ".retry", ".dead"):
+        broker.cli("topic", "create", topic + end)
+    large = confluent_kafka.Producer({"bootstrap.servers": broker.brokers, "message.max.bytes": 2_000_000, "log_level": 2})
+    for end, key, value in (("", "seventh", "order 2"), (".dead", "eighth", "nonsense")):
+        large.produce(topic + end, key=key, value=value, headers=[("note", os.urandom(520_000).hex())])
+    large.flush()
+    run(*command["retry"], broker.brokers, topic, 100, within=60)
+    run(*command["dead_letters"], broker.brokers, topic, 1, 0, within=60)
+    eventually(lambda: {"seventh", "eighth"} <= {key for _, key, _ in records(broker, topic + ".retry")}, "both are sent on")
+
     # Dead letters that another program put there.
     topic = ctx.topic("foreign")
     for end in (".retry", ".dead"):
@@ -234,14 +247,16 @@ def unusual_records(ctx, broker, command):
 
 def start_service(broker, command, topic, file):
     with open(f"{file}.out", "a") as out, open(f"{file}.err", "a") as err:
-        return subprocess.Popen([str(word) for word in (*command, broker.brokers, topic, 600_000, file)], stdout=out, stderr=err)
+        # A shell that runs the tests in the background has them ignore Ctrl-C, and a JVM keeps to that.
+        return subprocess.Popen([str(word) for word in ("env", "--default-signal=INT", *command, broker.brokers, topic, 600_000, file)],
+                                stdout=out, stderr=err)
 
 
-def stop_service(broker, command, program, file):
-    """SIGTERM: the program leaves its group, whose next member need not wait for a timeout."""
-    program.terminate()
+def stop_service(broker, command, program, file, by=signal.SIGTERM):
+    """The program leaves its group, whose next member need not wait for a timeout."""
+    program.send_signal(by)
     # A JVM that a signal has ended says so, also after its hooks.
-    assert program.wait(40) == (143 if command[0] == "java" else 0), (program.returncode, open(f"{file}.err").read())
+    assert program.wait(40) == (128 + by if command[0] == "java" else 0), (program.returncode, open(f"{file}.err").read())
     assert broker.get("/groups/order-timeouts")["state"] == "Empty", broker.get("/groups/order-timeouts")
 
 
@@ -282,7 +297,7 @@ def time_over_while_down(ctx, broker, command):
         eventually(lambda: len(said()) == 15, "it has handled all timeouts", within=60)
         shop("paid", unpaid[0])
         eventually(lambda: len(said()) == 16, "it has seen the late payment", within=60)
-        stop_service(broker, command, program, file)
+        stop_service(broker, command, program, file, by=signal.SIGINT)  # Ctrl-C.
     finally:
         program.kill()
         program.wait()

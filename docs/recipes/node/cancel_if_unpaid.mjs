@@ -3,8 +3,8 @@
 //     node cancel_if_unpaid.mjs BROKERS TOPIC [DELAY_MS [FILE]]
 //
 // TOPIC has all events of all orders, each with its order as key: "placed", "paid", and the "timeout" that this program sends.
-// With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM. Without FILE it plays
-// the shop too, and ends by itself.
+// With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM or Ctrl-C. Without FILE
+// it plays the shop too, and ends by itself.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import kafkajs from 'kafkajs'
 
@@ -40,7 +40,7 @@ async function place (order, partition) {
 
 async function pay (order, partition) {
   // The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-  // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+  // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
   if ((state.get(order) ?? 'open') === 'open') store(order, 'paid')
   if (state.get(order) === 'paid') {
     // Also when the event comes again: the program may have crashed here.
@@ -85,7 +85,7 @@ await consumer.connect()
 await consumer.subscribe({ topics: [topic], fromBeginning: true })
 let stopped = false
 await new Promise((resolve, reject) => {
-  process.once('SIGTERM', () => { stopped = true; resolve() })
+  for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => { stopped = true; resolve() })
   consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
   consumer.run({
     autoCommit: false,

@@ -3,8 +3,8 @@
     python3 cancel_if_unpaid.py BROKERS TOPIC [DELAY_MS [FILE]]
 
 TOPIC has all events of all orders, each with its order as key: "placed", "paid", and the "timeout" that this program sends.
-With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM. Without FILE it plays the
-shop too, and ends by itself.
+With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM or Ctrl-C. Without FILE it
+plays the shop too, and ends by itself.
 """
 
 import json
@@ -61,7 +61,7 @@ def place(order, partition):
 
 def pay(order, partition):
     # The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-    # ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+    # ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
     if state.get(order, "open") == "open":
         store(order, "paid")
     if state[order] == "paid":
@@ -105,6 +105,7 @@ def stop(*_):
 
 
 signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
 if not file:
     send("order-1", "placed", {})
     for event in ("placed", "paid", "paid", "placed"):  # Some events come twice, and change nothing.

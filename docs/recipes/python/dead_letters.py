@@ -15,8 +15,9 @@ gap_ms = int(sys.argv[4]) if len(sys.argv) > 4 else 1000
 # What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
 scheduling = re.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", re.IGNORECASE)
 
+# What a topic took has to be sent on: the client's own limit would be lower than the topic's.
 producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
-                     "message.timeout.ms": 10000})
+                     "message.timeout.ms": 10000, "message.max.bytes": 32 << 20})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "put-back", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

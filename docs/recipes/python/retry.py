@@ -18,8 +18,9 @@ cut = 500  # How much of a reason is sent, and of a key and a value that are too
 # What the broker reads in a record that we send, in any case. A topic with tarry.delay.enable=false may have all of these.
 scheduling = re.compile("x-(schedule.*|deliver-at|delay|every|cron|cron-tz|until|count|expire-at)", re.IGNORECASE)
 
+# What a topic took has to be sent on: the client's own limit would be lower than the topic's.
 producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "partitioner": "murmur2_random",
-                     "message.timeout.ms": 10000})
+                     "message.timeout.ms": 10000, "message.max.bytes": 32 << 20})
 consumer = Consumer({"bootstrap.servers": brokers, "group.id": "billing", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest"})
 

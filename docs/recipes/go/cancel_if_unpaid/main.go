@@ -3,8 +3,8 @@
 //	cancel_if_unpaid BROKERS TOPIC [DELAY_MS [FILE]]
 //
 // TOPIC has all events of all orders, each with its order as key: "placed", "paid", and the "timeout" that this program sends.
-// With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM. Without FILE it plays
-// the shop too, and ends by itself.
+// With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM or Ctrl-C. Without FILE
+// it plays the shop too, and ends by itself.
 package main
 
 import (
@@ -70,7 +70,7 @@ func place(order string, partition int32) {
 
 func pay(order string, partition int32) {
 	// The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-	// ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+	// ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
 	if state[order] == "" || state[order] == "open" {
 		store(order, "paid")
 	}
@@ -136,7 +136,7 @@ func main() {
 			check(json.Unmarshal(text, &state))
 		}
 	}
-	running, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	running, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	brokers := kgo.SeedBrokers(strings.Split(os.Args[1], ",")...)
 	if file == "" {

@@ -29,7 +29,9 @@ func main() {
 	}
 	ctx := context.Background()
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.ConsumerGroup("put-back"),
-		kgo.ConsumeTopics(topic+".dead"), kgo.DisableAutoCommit(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		kgo.ConsumeTopics(topic+".dead"), kgo.DisableAutoCommit(), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		// What a topic took has to be sent on: the client's own limit would be lower than the topic's.
+		kgo.ProducerBatchMaxBytes(32<<20))
 	check(err)
 	defer client.Close()
 

@@ -113,7 +113,8 @@ func main() {
 	client, err := kgo.NewClient(brokers, kgo.ConsumerGroup("billing"), kgo.ConsumeTopics(topic, topic+".retry"), kgo.DisableAutoCommit())
 	check(err)
 	defer client.Close()
-	copier, err := kgo.NewClient(brokers, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	// What a topic took has to be sent on: the client's own limit would be lower than the topic's.
+	copier, err := kgo.NewClient(brokers, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(32<<20))
 	check(err)
 	defer copier.Close()
 

@@ -18,8 +18,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * <pre>CancelIfUnpaid BROKERS TOPIC [DELAY_MS [FILE]]</pre>
  *
  * TOPIC has all events of all orders, each with its order as key: "placed", "paid", and the "timeout" that this program sends.
- * With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM. Without FILE it plays
- * the shop too, and ends by itself.
+ * With FILE, which stands for your database, it is a service: it handles what others send, until SIGTERM or Ctrl-C. Without FILE
+ * it plays the shop too, and ends by itself.
  */
 public class CancelIfUnpaid {
   static String topic;
@@ -56,7 +56,7 @@ public class CancelIfUnpaid {
 
   static void pay(String order, int partition) throws Exception {
     // The database first, and it decides: INSERT INTO orders VALUES (?, 'paid')
-    // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE state = 'open'
+    // ON CONFLICT (id) DO UPDATE SET state = 'paid' WHERE orders.state = 'open'
     if (state.getProperty(order, "open").equals("open")) store(order, "paid");
     if (state.getProperty(order).equals("paid")) {
       // Also when the event comes again: the program may have crashed here.
@@ -108,7 +108,7 @@ public class CancelIfUnpaid {
       for (String event : List.of("placed", "paid", "paid", "placed")) send("order-2", event, null, Map.of());
     }
 
-    // SIGTERM runs the hook, and the JVM ends when it returns: when main has left the group.
+    // SIGTERM and Ctrl-C run the hook, and the JVM ends when it returns: when main has left the group.
     var main = Thread.currentThread();
     Runtime.getRuntime().addShutdownHook(new Thread(() -> {
       running = false;

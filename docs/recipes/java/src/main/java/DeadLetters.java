@@ -28,7 +28,9 @@ public class DeadLetters {
     String topic = args[1];
     int count = Integer.parseInt(args[2]);
     int gapMs = args.length > 3 ? Integer.parseInt(args[3]) : 1000;
-    try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0]), new ByteArraySerializer(), new ByteArraySerializer());
+    // What a topic took has to be sent on: the client's own limit would be lower than the topic's.
+    try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0], "max.request.size", String.valueOf(32 << 20)),
+             new ByteArraySerializer(), new ByteArraySerializer());
          var consumer = new KafkaConsumer<>(Map.of("bootstrap.servers", args[0], "group.id", "put-back",
              "enable.auto.commit", "false", "auto.offset.reset", "earliest"), new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
       consumer.subscribe(List.of(topic + ".dead"));

@@ -86,8 +86,9 @@ public class Retry {
     topic = args[1];
     if (args.length > 2) firstDelayMs = Integer.parseInt(args[2]);
     // A record that the broker has not acknowledged after ten seconds is an error, which ends the program.
+    // What a topic took has to be sent on: the client's own limit would be lower than the topic's.
     producer = new KafkaProducer<>(Map.of("bootstrap.servers", args[0], "delivery.timeout.ms", "10000", "request.timeout.ms", "5000",
-        "max.block.ms", "10000"), new ByteArraySerializer(), new ByteArraySerializer());
+        "max.block.ms", "10000", "max.request.size", String.valueOf(32 << 20)), new ByteArraySerializer(), new ByteArraySerializer());
     var orders = List.of("order 1", "order 2", "order 3", "nonsense");
     for (String order : orders) producer.send(new ProducerRecord<>(topic, order.getBytes(), order.getBytes())).get();
 
