@@ -393,7 +393,12 @@ void Member::work(WallTime now, WallTime at) {
   Round round = plan(now, at, is_ahead);
   if (!round.works.empty() && is_ahead) {
     std::vector<AssignedPartition*> open;
-    for (const auto& [assigned, asked] : round.works) open.push_back(assigned);
+    for (const auto& [assigned, asked] : round.works) {
+      open.push_back(assigned);
+      for (const auto& record : assigned->open->records)
+        if (record.kind == ProducerRecord::Kind::target)
+          prepared_targets_.use(record.topic, record.source);
+    }
     if (!sends_ahead_.begin(open)) return;
     if (!round.must_close && !sends_ahead_.is_over()) return;
     // The group may wait for the next poll, if to begin has taken long; the next step closes it.
@@ -624,8 +629,9 @@ void Member::note_delivered(const std::vector<WallTime>& due) {
 
 bool Member::prepare_targets(const std::vector<ProducerRecord>& records) {
   for (const auto& record : records) {
-    const std::pair target(record.topic, record.source);
-    if (record.kind != ProducerRecord::Kind::target || prepared_targets_.contains(target)) continue;
+    if (record.kind != ProducerRecord::Kind::target ||
+        prepared_targets_.use(record.topic, record.source))
+      continue;
     if (questions_.is_late()) return false;  // The prepared ones need not be again.
     const auto prepared = questions_.prepare_target(record.topic, record.source);
     if (!prepared) {
@@ -638,7 +644,7 @@ bool Member::prepare_targets(const std::vector<ProducerRecord>& records) {
       }
       return false;
     }
-    prepared_targets_.insert(target);
+    prepared_targets_.add(record.topic, record.source);
   }
   return true;
 }

@@ -87,6 +87,7 @@
 #include "relay/member_status.h"
 #include "relay/partition.h"
 #include "relay/pending_view.h"
+#include "relay/prepared_targets.h"
 #include "relay/progress.h"
 #include "relay/questions.h"
 #include "relay/sends_ahead.h"
@@ -190,7 +191,7 @@ class Member {
   const MemberOptions options_;
 
   // The step's thread alone uses these.
-  std::set<std::pair<std::string, Source>> prepared_targets_;
+  PreparedTargets prepared_targets_;
   bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
   bool needs_renewal_ = false;
   // A transaction had a refusal whose record is not known: the next ones take few records.
