@@ -5,7 +5,7 @@
 //
 //   begun() --> under way --confirmed()--> confirmed, or ended(): whatever has become of them
 //
-// Belongs to the Member, on the thread of its step().
+// Belongs to SendsAhead, on the thread of the member's step().
 
 #include <cstddef>
 #include <deque>

@@ -8,6 +8,8 @@ namespace tarry::relay {
 
 void HeldTargets::hold(const std::string& topic, std::string why, MonoTime mono,
                        std::chrono::milliseconds first, std::chrono::milliseconds longest) {
+  if (held_.size() >= max_idle && !held_.contains(topic))
+    std::erase_if(held_, [&](const auto& each) { return each.second.retry.may(mono); });
   const auto [held, is_new] = held_.try_emplace(topic);
   // The first time counts, also when the reason changes: operators ask how long it has lasted.
   if (is_new) held->second.since = mono;

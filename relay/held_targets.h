@@ -5,10 +5,16 @@
 //
 //   hold() --> held --retry--> tried again, by itself or with others --> taken() or hold()
 //
+// Invariant: when more than max_idle are remembered, those that may be tried again are forgotten as
+// soon as another one comes.  What somebody wants is tried at once when it may be, so nobody wants
+// most of them: their records were cancelled or moved.  A forgotten one is held as a new one.
+// Beside them are only those that have failed within the longest wait between attempts.
+//
 // Belongs to the Member: its thread alone changes it, under the Member's lock, under which others
 // read it.
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -20,6 +26,9 @@ namespace tarry::relay {
 
 class HeldTargets {
  public:
+  // With --deliver-to '*' producers name as many targets as they like.
+  static constexpr std::size_t max_idle = 1'000;
+
   struct HeldTarget {
     Retry retry;
     std::string why;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -81,6 +83,23 @@ TransactionResult unconfirmed(TransactionResult aborted) {
   aborted.outcome = Outcome::unknown;
   aborted.refused.clear();
   return aborted;
+}
+
+std::vector<std::size_t> sending_order(std::span<const ProducerRecord> records) {
+  using Place = std::tuple<std::string_view, std::string_view, PartitionIndex>;
+  std::set<Place> begun;
+  std::vector<std::size_t> order, others;
+  order.reserve(records.size());
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const std::string& topic = records[i].topic;
+    const Source& source = records[i].source;
+    // Most records stand behind one of their own kind, so most need no look-up.
+    const bool is_next = i > 0 && topic == records[i - 1].topic && source == records[i - 1].source;
+    const bool is_first = !is_next && begun.emplace(topic, source.topic, source.partition).second;
+    (is_first ? order : others).push_back(i);
+  }
+  order.insert(order.end(), others.begin(), others.end());
+  return order;
 }
 
 // The delivery reports of the records that are produced together, by their index.
@@ -216,9 +235,13 @@ Result<KafkaClient> KafkaProducers::open_producer(const std::string& transaction
       // The first record of a topic waits for its leader.
       "topic.metadata.refresh.fast.interval.ms=20",
       // So is the first one of a new partition.
-      "topic.metadata.refresh.interval.ms=5000", "linger.ms=2", "message.max.bytes=100000000",
+      "topic.metadata.refresh.interval.ms=5000", "message.max.bytes=100000000",
       "compression.type=lz4", "queue.buffering.max.messages=200000",
-      "queue.buffering.max.kbytes=262144"};
+      "queue.buffering.max.kbytes=262144",
+      // A transaction is flushed as soon as all of it is handed over, so this is not waited for; it
+      // keeps librdkafka from sending the first records of a partition in a request of their own.
+      // A large transaction begins to leave before its end.
+      transactional_id.empty() ? "linger.ms=2" : "linger.ms=5"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   properties.emplace_back("enable.idempotence=true");
   // The Java client's partitioner.
@@ -311,7 +334,7 @@ bool KafkaProducers::produce(rd_kafka_t* producer, std::span<const ProducerRecor
   reports_ = &reports;
   reports.records = records;
   ++round_;
-  for (std::size_t i = 0; i < records.size(); ++i) {
+  for (const std::size_t i : sending_order(records)) {
     const auto error = hand_over(producer, records[i], round_ << index_bits | i, deadline);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {
       reports.add(i, error);

@@ -65,6 +65,12 @@ bool is_unanswered(const rd_kafka_error_t* error);
 // the producer keeps Kafka from taking it for a part of another transaction.
 TransactionResult unconfirmed(TransactionResult aborted);
 
+// The order in which the records of one transaction are handed to librdkafka, by their index: the
+// first ones of each topic and source, and then the others as they are.  It asks the coordinator
+// for the partitions that it knows a millisecond after the first record, and for those that come
+// later in another request behind that one.  Records of one source for one topic keep their order.
+std::vector<std::size_t> sending_order(std::span<const ProducerRecord> records);
+
 class KafkaProducers {
  public:
   // There are none before the first renew().  `options` outlives them.

@@ -22,13 +22,6 @@ constexpr std::chrono::minutes flush_again{10};
 constexpr milliseconds look_at_orders{2};
 // Each is waited for by itself, within the time of a transaction.
 constexpr std::size_t careful_records = 100;
-// At least once: what is due within this time is sent together, and what was sent is looked at
-// again after it.
-constexpr milliseconds send_together{2};
-
-milliseconds until(MonoTime then, MonoTime now) {
-  return std::max(std::chrono::ceil<milliseconds>(then - now), milliseconds{0});
-}
 
 }  // namespace
 
@@ -73,9 +66,7 @@ void Member::step(milliseconds longest) {
   // what is pending depends on it.
   if (needs_renewal_) {
     // Planned for what may not be so any more; and the sender is replaced, too.
-    if (flights_.has_begun()) sends_carefully_ = questions_.end_send().done.is_careful;
-    flights_.ended();
-    drop_open();
+    sends_ahead_.give_up();
     if (!progress_.may_transact(mono)) return;
     if (const auto renewed = questions_.renew(); !renewed) return stall(renewed.error().message);
     needs_renewal_ = false;
@@ -171,9 +162,7 @@ milliseconds Member::wait_time(milliseconds longest) const {
       wait = std::min(wait, std::max(*due - now, milliseconds{0}));
     }
   }
-  if (flights_.has_begun()) wait = std::max(wait, until(begun_at_ + send_together, mono));
-  if (flights_.is_under_way()) wait = std::min(wait, send_together);
-  if (has_open()) wait = std::min(wait, until(open_since_ + options_.ahead, mono));
+  wait = sends_ahead_.poll_wait(wait, mono);
   if (!orders_.empty()) wait = std::min(wait, look_at_orders);
   if (!progress_.may_transact(mono))
     wait = std::max(
@@ -398,15 +387,20 @@ std::map<Source, Result<Offset>> Member::ends_of(const std::set<Source>& sources
 
 // All that was fetched by `at` is here.
 void Member::work(WallTime now, WallTime at) {
-  if (!follow_sends()) return;
+  if (!sends_ahead_.follow()) return;
   const bool is_ahead = may_run_ahead();
-  if (!is_ahead && (has_open() || flights_.has_begun())) return close_open();
+  if (!is_ahead && sends_ahead_.is_open()) return close_open();
   Round round = plan(now, at, is_ahead);
   if (!round.works.empty() && is_ahead) {
-    if (!run_ahead(round.works)) return;
-    const MonoTime mono = clock_.mono();
-    if (open_since_ == MonoTime{}) open_since_ = mono;
-    if (!round.must_close && mono - open_since_ < options_.ahead) return;
+    std::vector<AssignedPartition*> open;
+    for (const auto& [assigned, asked] : round.works) {
+      open.push_back(assigned);
+      for (const auto& record : assigned->open->records)
+        if (record.kind == ProducerRecord::Kind::target)
+          prepared_targets_.use(record.topic, record.source);
+    }
+    if (!sends_ahead_.begin(open)) return;
+    if (!round.must_close && !sends_ahead_.is_over()) return;
     // The group may wait for the next poll, if to begin has taken long; the next step closes it.
     if (questions_.is_late()) return;
   }
@@ -416,14 +410,15 @@ void Member::work(WallTime now, WallTime at) {
     close(round.works, is_ahead);
   }
   // What has cut it short is not for a round that runs ahead.
-  went_well_ = went_well_ && !round.is_cut_short;
+  if (round.is_cut_short) sends_ahead_.note_round(false);
 }
 
 // The bound of a transaction, without what is open.
 Limits Member::limits_left() const {
   Limits left = options_.limits;
   if (is_careful_) left.arrivals = std::min(left.arrivals, careful_records);
-  if (is_careful_ || sends_carefully_) left.deliveries = std::min(left.deliveries, careful_records);
+  if (is_careful_ || sends_ahead_.is_careful())
+    left.deliveries = std::min(left.deliveries, careful_records);
   for (const auto& [source, assigned] : assignment_) {
     if (!assigned.open) continue;
     left.bytes -= std::min(left.bytes, assigned.open->bytes);
@@ -508,7 +503,7 @@ void Member::note_full(bool is_full, std::size_t pending_bytes) {
 // what they deliver is under way or confirmed, and they deliver nothing else.
 void Member::close(std::vector<PartitionWork>& works, bool was_ahead) {
   TransactionResult sent;
-  if (!end_sends(sent) || works.empty()) return drop_open();
+  if (!sends_ahead_.end(sent) || works.empty()) return sends_ahead_.drop();
   Transaction transaction;
   for (auto& [assigned, asked] : works) {
     Work& work = *assigned->open;
@@ -521,21 +516,22 @@ void Member::close(std::vector<PartitionWork>& works, bool was_ahead) {
     }
     assigned->partition.add_rows(work, transaction.records);
   }
-  if (!prepare_targets(transaction.records)) return drop_open();
+  if (!prepare_targets(transaction.records)) return sends_ahead_.drop();
   std::vector<ProducerRecord> targets;  // That are sent already.
   if (options_.delivery == Delivery::at_least_once && !was_ahead &&
       !send_first(transaction, works, targets, sent))
-    return drop_open();
+    return sends_ahead_.drop();
   auto done = questions_.transact(transaction);
   std::ranges::move(sent.placed, std::back_inserter(done.placed));
   for (auto& [assigned, asked] : works) WaitingOrders::tell(asked, assigned->open->answers, done);
   is_careful_ = done.is_careful || (is_careful_ && done.outcome != Outcome::committed);
-  went_well_ = done.outcome == Outcome::committed;
-  if (!went_well_) {
+  const bool went_well = done.outcome == Outcome::committed;
+  sends_ahead_.note_round(went_well);
+  if (!went_well) {
     failed(done, transaction.records);
     const bool may_be_repeated = done.outcome == Outcome::aborted && !done.is_of_some() &&
                                  done.silent_sources.empty() && !done.is_careful;
-    if (!was_ahead || !may_be_repeated) drop_open();
+    if (!was_ahead || !may_be_repeated) sends_ahead_.drop();
     return;
   }
   if (!held_targets_.empty()) {
@@ -546,77 +542,14 @@ void Member::close(std::vector<PartitionWork>& works, bool was_ahead) {
   committed(works, done);
 }
 
-// --- At least once: ahead of the transaction.
-
-bool Member::has_open() const {
-  return std::ranges::any_of(assignment_,
-                             [](const auto& each) { return each.second.open.has_value(); });
-}
+// --- At least once.
 
 // Nothing unusual is to be done.  A held target that may be tried again is not prepared, so a
 // record for it ends the running ahead (Partition::stops_at()); perhaps nobody wants it any more.
 bool Member::may_run_ahead() const {
-  return options_.delivery == Delivery::at_least_once && went_well_ && is_confirmed_ &&
-         !is_careful_ && !sends_carefully_ && !status_.is_full && orders_.empty() &&
-         held_targets_.waiting(clock_.mono()).empty();
-}
-
-// False: some record is not there, so all that is open is planned anew.
-bool Member::follow_sends() {
-  if (!flights_.has_begun()) return true;
-  const Sending sending = cluster_.sending();
-  note_delivered(flights_.confirmed(sending.confirmed));
-  if (!sending.has_failed) return true;
-  TransactionResult sent;
-  // It has failed, though all of it may be there now.
-  static_cast<void>(end_sends(sent));
-  drop_open();
-  return false;
-}
-
-// Begins to send what the works deliver; false: it cannot be.
-bool Member::run_ahead(const std::vector<PartitionWork>& works) {
-  std::vector<ProducerRecord> targets;
-  std::vector<WallTime> due;
-  for (const auto& [assigned, asked] : works) {
-    Work& work = *assigned->open;
-    const auto ready = std::ranges::stable_partition(work.records, [](const auto& record) {
-      return record.kind != ProducerRecord::Kind::target;
-    });
-    for (const auto& record : ready) assigned->partition.note_sent(record.offset);
-    targets.insert(targets.end(), std::make_move_iterator(ready.begin()),
-                   std::make_move_iterator(ready.end()));
-    work.records.erase(ready.begin(), ready.end());
-    due.insert(due.end(), work.delivered_due.begin(), work.delivered_due.end());
-    work.delivered_due.clear();
-  }
-  if (targets.empty()) return true;
-  const std::size_t count = targets.size();
-  if (const auto begun = questions_.begin_send(std::move(targets)); !begun) {
-    TransactionResult sent;
-    if (end_sends(sent)) stall(begun.error().message);
-    drop_open();
-    return false;
-  }
-  flights_.begun(count, std::move(due));
-  begun_at_ = clock_.mono();
-  return true;
-}
-
-// Waits for all that is under way; false: some of it is not there.
-bool Member::end_sends(TransactionResult& sent) {
-  if (!flights_.has_begun()) return true;
-  auto [done, records] = questions_.end_send();
-  sends_carefully_ = done.is_careful;
-  if (done.outcome == Outcome::committed) {
-    note_delivered(flights_.confirmed(flights_.begun()));
-    flights_.ended();
-    sent = std::move(done);
-    return true;
-  }
-  flights_.ended();
-  failed(done, records);
-  return false;
+  return options_.delivery == Delivery::at_least_once && sends_ahead_.went_well() &&
+         is_confirmed_ && !is_careful_ && !sends_ahead_.is_careful() && !status_.is_full &&
+         orders_.empty() && held_targets_.waiting(clock_.mono()).empty();
 }
 
 void Member::close_open() {
@@ -626,14 +559,8 @@ void Member::close_open() {
   close(works, true);
 }
 
-void Member::drop_open() {
-  for (auto& [source, assigned] : assignment_) assigned.open.reset();
-  open_since_ = {};
-  went_well_ = false;
-}
-
 void Member::finish() {
-  if (!needs_renewal_ && (has_open() || flights_.has_begun())) close_open();
+  if (!needs_renewal_ && sends_ahead_.is_open()) close_open();
 }
 
 // Without room only deliveries made some, so they did not wait for what is in the source.
@@ -673,7 +600,7 @@ Result<> Member::commit(const Transaction& transaction) {
 void Member::committed(std::vector<PartitionWork>& works, const TransactionResult& done) {
   is_confirmed_ = true;
   for (const auto& [assigned, asked] : works) note_delivered(assigned->open->delivered_due);
-  open_since_ = {};
+  sends_ahead_.closed();
   const std::lock_guard lock(mutex_);
   progress_.made();
   ++status_.transactions;
@@ -702,8 +629,9 @@ void Member::note_delivered(const std::vector<WallTime>& due) {
 
 bool Member::prepare_targets(const std::vector<ProducerRecord>& records) {
   for (const auto& record : records) {
-    const std::pair target(record.topic, record.source);
-    if (record.kind != ProducerRecord::Kind::target || prepared_targets_.contains(target)) continue;
+    if (record.kind != ProducerRecord::Kind::target ||
+        prepared_targets_.use(record.topic, record.source))
+      continue;
     if (questions_.is_late()) return false;  // The prepared ones need not be again.
     const auto prepared = questions_.prepare_target(record.topic, record.source);
     if (!prepared) {
@@ -716,7 +644,7 @@ bool Member::prepare_targets(const std::vector<ProducerRecord>& records) {
       }
       return false;
     }
-    prepared_targets_.insert(target);
+    prepared_targets_.add(record.topic, record.source);
   }
   return true;
 }
@@ -751,13 +679,7 @@ bool Member::send_first(Transaction& transaction, const std::vector<PartitionWor
   if (!is_confirmed_) return false;
   for (const auto& [assigned, asked] : works)
     WaitingOrders::note_sent(asked, assigned->open->answers);
-  for (const auto& record : targets)
-    assignment_.at(record.source).partition.note_sent(record.offset);
-  sent = questions_.send(targets);
-  sends_carefully_ = sent.is_careful || (sends_carefully_ && sent.outcome != Outcome::committed);
-  if (sent.outcome == Outcome::committed) return true;
-  failed(sent, targets);
-  return false;
+  return sends_ahead_.send(targets, sent);
 }
 
 void Member::failed(const TransactionResult& done, const std::vector<ProducerRecord>& records) {

@@ -27,14 +27,10 @@
 // step() polls once, then does at most one transaction for all partitions that have something to
 // do.  It contains their source offsets, so Kafka refuses it when this member has lost any of them.
 //
-// At least once, a step that meets nothing unusual runs ahead of the transaction instead.  The Work
-// of each partition stays open and grows with each step, its deliveries are sent without waiting,
-// and after MemberOptions::ahead all open works are closed:
-//
-//   plan --> extend, begin_send --> extend, begin_send --> ... --> end_send --> transact --> apply
-//     '-- unusual: an order waits, a target is held or new, a bound is reached, the store is full,
-//         something has failed or this thread stood still: open works are closed first, and rounds
-//         do one thing after the other, until one of them has succeeded
+// At least once, a step that meets nothing unusual runs ahead of the transaction instead
+// (sends_ahead.h).  Unusual is that an order waits, a target is held or new, a bound is reached, the
+// store is full, something has failed or this thread stood still: open works are closed first, and
+// rounds do one thing after the other, until one of them has succeeded.
 //
 // Invariants
 //   - Nothing of a partition is kept in memory when the group revokes it: poll() reports that
@@ -85,15 +81,16 @@
 #include "relay/assignment.h"
 #include "relay/believed_clock.h"
 #include "relay/cluster.h"
-#include "relay/flights.h"
 #include "relay/held_targets.h"
 #include "relay/intake.h"
 #include "relay/member_options.h"
 #include "relay/member_status.h"
 #include "relay/partition.h"
 #include "relay/pending_view.h"
+#include "relay/prepared_targets.h"
 #include "relay/progress.h"
 #include "relay/questions.h"
+#include "relay/sends_ahead.h"
 #include "relay/take_over.h"
 #include "relay/waiting_orders.h"
 #include "relay/warm_copies.h"
@@ -170,13 +167,8 @@ class Member {
   Round plan(WallTime now, WallTime at, bool is_ahead);
   Limits limits_left() const;
   bool may_run_ahead() const;
-  bool has_open() const;
-  bool follow_sends();
-  bool run_ahead(const std::vector<PartitionWork>& works);
-  bool end_sends(TransactionResult& sent);
   void close(std::vector<PartitionWork>& works, bool was_ahead);
   void close_open();
-  void drop_open();
   void note_full(bool is_full, std::size_t pending_bytes);
   void note_delivered(const std::vector<WallTime>& due);
   void read_unread(AssignedPartition& assigned);
@@ -199,16 +191,11 @@ class Member {
   const MemberOptions options_;
 
   // The step's thread alone uses these.
-  std::set<std::pair<std::string, Source>> prepared_targets_;
+  PreparedTargets prepared_targets_;
   bool is_confirmed_ = false;  // The group has taken offsets since the last stall or outage.
   bool needs_renewal_ = false;
-  // A transaction, or a send outside one, had a refusal whose record is not known: the next take
-  // few records.
-  bool is_careful_ = false, sends_carefully_ = false;
-  // At least once.
-  Flights flights_;
-  bool went_well_ = false;              // The last transaction, and it had room for all.
-  MonoTime open_since_{}, begun_at_{};  // The open works; the last begin_send().
+  // A transaction had a refusal whose record is not known: the next ones take few records.
+  bool is_careful_ = false;
   Source first_in_turn_{};
   bool was_late_ = false;                // The last step had no time for a transaction.
   MonoTime tended_at_{}, flushed_at_{};  // The store.
@@ -233,6 +220,15 @@ class Member {
                        .assignment = assignment_,
                        .progress = progress_,
                        .commit = [this](const auto& offsets) { return commit(offsets); }}};
+  SendsAhead sends_ahead_{
+      {.cluster = cluster_,
+       .questions = questions_,
+       .clock = clock_,
+       .assignment = assignment_,
+       .longest = options_.ahead,
+       .delivered = [this](const auto& due) { note_delivered(due); },
+       .failed = [this](const auto& done, const auto& records) { failed(done, records); },
+       .stalled = [this](std::string why) { stall(std::move(why)); }}};
 };
 
 }  // namespace tarry::relay

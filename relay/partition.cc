@@ -573,7 +573,7 @@ bool Partition::stops_at(Offset offset, const PendingRecord& record, PlanState& 
   }
   const auto* prepared = planning.limits.prepared_targets;
   if (prepared == nullptr || refused_.contains(offset) ||
-      prepared->contains(std::pair(record.target, source_)))
+      prepared->contains(record.target, source_))
     return false;
   planning.work.is_cut_short = true;
   return true;

@@ -63,6 +63,7 @@
 #include "relay/delivered_ids.h"
 #include "relay/order.h"
 #include "relay/pending_records.h"
+#include "relay/prepared_targets.h"
 
 namespace tarry::relay {
 
@@ -106,7 +107,7 @@ struct Limits {
   const std::set<std::string>* held_targets = nullptr;
   // A record for another target, or from another source, cuts the Work short; null: any is
   // delivered.
-  const std::set<std::pair<std::string, Source>>* prepared_targets = nullptr;
+  const PreparedTargets* prepared_targets = nullptr;
 };
 
 struct Change {

@@ -1,5 +1,6 @@
 #include "relay/peer_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <openssl/ssl.h>
@@ -9,7 +10,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -17,6 +17,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/log.h"
+#include "web/http_stream.h"
 
 namespace tarry::relay {
 namespace {
@@ -26,8 +27,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-template <typename Stream>
-asio::awaitable<Result<PeerAnswer>> ask_over(Stream& stream, PeerCall& asked) {
+asio::awaitable<Result<PeerAnswer>> ask_over(web::HttpStream& stream, PeerCall& asked) {
   boost::system::error_code error;
   const auto failed = [&] { return fail(Errc::io, error.message()); };
   http::request<http::string_body> request;
@@ -58,6 +58,26 @@ asio::awaitable<Result<PeerAnswer>> ask_over(Stream& stream, PeerCall& asked) {
   co_return answer;
 }
 
+asio::awaitable<Result<>> begin_tls(web::HttpStream& stream, const std::string& host) {
+  SSL* const session = stream.session();
+  // A host that is an address has to stand in the certificate as an address, any other as a name.
+  if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host.c_str()) != 1) {
+    SSL_set1_host(session, host.c_str());
+    // This is SSL_set_tlsext_host_name() without its cast in the style of C.
+    SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+             const_cast<char*>(host.c_str()));
+  }
+  const boost::system::error_code error = co_await stream.begin_as_client();
+  if (!error) co_return Result<>{};
+  if (const long wrong = SSL_get_verify_result(session); wrong != X509_V_OK) {
+    co_return fail(Errc::not_found, fmt::format("its certificate is not accepted: {} (--admin-ca)",
+                                                X509_verify_cert_error_string(wrong)));
+  }
+  co_return fail(Errc::not_found,
+                 fmt::format("no TLS with it: {}; give all members --admin-tls-keystore, or none",
+                             error.message()));
+}
+
 }  // namespace
 
 struct PeerTrust {
@@ -79,37 +99,6 @@ Result<std::shared_ptr<PeerTrust>> open_peer_trust(const std::string& ca) {
                                          printable(ca), error.message()));
 }
 
-namespace {
-
-asio::awaitable<Result<PeerAnswer>> ask_over_tls(beast::tcp_stream& stream, const std::string& host,
-                                                 PeerCall& asked) {
-  asio::ssl::stream<beast::tcp_stream&> secure(stream, asked.trust->tls);
-  SSL* const session = secure.native_handle();
-  // A host that is an address has to stand in the certificate as an address, any other as a name.
-  if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host.c_str()) != 1) {
-    SSL_set1_host(session, host.c_str());
-    // This is SSL_set_tlsext_host_name() without its cast in the style of C.
-    SSL_ctrl(session, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
-             const_cast<char*>(host.c_str()));
-  }
-  boost::system::error_code error;
-  co_await secure.async_handshake(asio::ssl::stream_base::client,
-                                  asio::redirect_error(asio::use_awaitable, error));
-  if (const long wrong = SSL_get_verify_result(session); error && wrong != X509_V_OK) {
-    co_return fail(Errc::not_found, fmt::format("its certificate is not accepted: {} (--admin-ca)",
-                                                X509_verify_cert_error_string(wrong)));
-  }
-  if (error) {
-    co_return fail(Errc::not_found,
-                   fmt::format("no TLS with it: {}; give all members --admin-tls-keystore, or none",
-                               error.message()));
-  }
-  Result<PeerAnswer> answer = co_await ask_over(secure, asked);
-  co_return answer;
-}
-
-}  // namespace
-
 asio::awaitable<Result<PeerAnswer>> ask_peer(PeerCall asked) {
   boost::system::error_code error;
   // Only before the request has left is it certain that nothing was begun there (orders.cc).
@@ -124,14 +113,21 @@ asio::awaitable<Result<PeerAnswer>> ask_peer(PeerCall asked) {
   const auto found =
       co_await resolver.async_resolve(host, port, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return not_reached();
-  beast::tcp_stream stream(executor);
   // One deadline for connecting, writing and reading together.
-  stream.expires_after(asked.timeout);
-  co_await stream.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
+  const auto deadline = std::chrono::steady_clock::now() + asked.timeout;
+  beast::tcp_stream connecting(executor);
+  connecting.expires_after(asked.timeout);
+  co_await connecting.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
   if (error) co_return not_reached();
-  if (asked.trust) {
-    Result<PeerAnswer> answer = co_await ask_over_tls(stream, host, asked);
-    co_return answer;
+  std::shared_ptr<SSL_CTX> tls;
+  if (asked.trust) tls = {asked.trust, asked.trust->tls.native_handle()};
+  web::HttpStream stream(connecting.release_socket(), tls);
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  stream.expires_after(std::max(left, std::chrono::milliseconds{0}));
+  if (tls) {
+    const Result<> begun = co_await begin_tls(stream, host);
+    if (!begun) co_return std::unexpected(begun.error());
   }
   Result<PeerAnswer> answer = co_await ask_over(stream, asked);
   co_return answer;

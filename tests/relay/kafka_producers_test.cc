@@ -1,8 +1,41 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <ranges>
+#include <vector>
+
 #include "relay/kafka_producers.h"
 
 namespace tarry::relay {
+
+TEST_CASE("each partition of a transaction has a record among the first, and no record overtakes") {
+  std::vector<ProducerRecord> records;
+  for (PartitionIndex partition = 0; partition < 3; ++partition)
+    for (const char* topic : {"orders", "g-pending-orders.delayed"})
+      for (Offset offset = 0; offset < 4; ++offset) {
+        auto& record = records.emplace_back();
+        record.topic = topic;
+        record.source = {"orders.delayed", partition};
+        record.offset = offset;
+      }
+  // Some do not stand behind one of their own kind.
+  std::ranges::stable_sort(records.begin() + 8, records.end(), {}, &ProducerRecord::offset);
+  const auto order = sending_order(records);
+  REQUIRE(order.size() == records.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto is_alike = [&](std::size_t other) {
+      return records[other].topic == records[order[i]].topic &&
+             records[other].source == records[order[i]].source;
+    };
+    const auto before =
+        std::ranges::subrange(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(i));
+    CHECK(std::ranges::any_of(before, is_alike) == (i >= 6));
+    for (const std::size_t other : before)
+      if (is_alike(other)) CHECK(other < order[i]);
+  }
+  CHECK(sending_order({}).empty());
+}
 
 TEST_CASE(
     "the outcome of a transaction with an unconfirmed record is unknown, and no record of it "

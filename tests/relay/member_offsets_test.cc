@@ -230,4 +230,19 @@ TEST_CASE("a source that ends before what was read of it is not taken for the on
   CHECK_FALSE(one.member.is_ready());
 }
 
+TEST_CASE("a member whose transaction stays open is fenced twice, and then more and more seldom") {
+  OneMember one;
+  one.cluster.offsets_stay_open = true;
+  one.steps(400);
+  CHECK(one.cluster.settled == 2);
+  CHECK(one.member.status().stalled.contains("stays open though its producers were fenced"));
+  one.steps(1'100);
+  CHECK(one.cluster.settled == 3);
+  one.steps(1'500);
+  CHECK(one.cluster.settled == 4);
+  one.cluster.offsets_stay_open = false;
+  one.steps(100);
+  CHECK(one.member.is_ready());
+}
+
 }  // namespace tarry::relay

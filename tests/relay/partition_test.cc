@@ -374,7 +374,8 @@ TEST_CASE("a record for a target that is not prepared cuts a work short, with al
   one.partition.arrive(source_record(0, {{"x-delay", "10"}}, "a"));
   one.partition.arrive(source_record(1, {{"x-delay", "20"}, {"x-deliver-to", "new"}}, "b"));
   one.partition.arrive(source_record(2, {{"x-delay", "30"}}, "c"));
-  const std::set<std::pair<std::string, Source>> prepared{{"orders", one.partition.source()}};
+  PreparedTargets prepared;
+  prepared.add("orders", one.partition.source());
   one.limits.prepared_targets = &prepared;
   for (const bool is_pending : {false, true}) {
     if (is_pending) one.commit(after(0));
