@@ -28,9 +28,9 @@
 // do.  It contains their source offsets, so Kafka refuses it when this member has lost any of them.
 //
 // At least once, a step that meets nothing unusual runs ahead of the transaction instead
-// (sends_ahead.h).  Unusual is that an order waits, a target is held or new, a bound is reached, the
-// store is full, something has failed or this thread stood still: open works are closed first, and
-// rounds do one thing after the other, until one of them has succeeded.
+// (sends_ahead.h).  Unusual is that an order waits, a target is held or new, a bound is reached,
+// the store is full, something has failed or this thread stood still: open works are closed first,
+// and rounds do one thing after the other, until one of them has succeeded.
 //
 // Invariants
 //   - Nothing of a partition is kept in memory when the group revokes it: poll() reports that
