@@ -146,6 +146,8 @@ bool BucketTier::set_aside(const PendingKey& key, const Location& location) {
   if (rescue_.is_on()) {
     if (const auto kept = rescue_.find(key)) rescue_.remove(key, kept->partition, location);
   }
+  // Far chunks leave memory and come back, and do not keep what was set aside.
+  if (!(key < horizon_.at())) return false;
   return homes_.set_aside(key, location);
 }
 

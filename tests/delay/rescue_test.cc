@@ -220,6 +220,21 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("what is rescued cannot be set aside before the horizon has come to it") {
+    Flood all;
+    all.flood();
+    all.check_in_time(9'000, 10'100);
+    const Record one = all.add(10'200, other);
+    REQUIRE(all.wheel().contains(one.key));
+    REQUIRE_FALSE(one.key < all.tier().horizon());
+    const auto before = all.tier().stats().rescue_bytes;
+    // Otherwise its far chunk might leave memory, and it would be set aside, and counted, twice.
+    CHECK_FALSE(all.tier().set_aside(one.key, all.wheel()[one.key]));
+    CHECK(all.tier().stats().rescue_bytes < before);
+    all.wheel().erase(one.key);
+    all.end();  // It came again.
+  }
+
   TEST_CASE("a horizon that moves back ends a rescue, and nothing is lost or delivered twice") {
     Flood all;
     for (int i = 0; i < 60; ++i) all.add(10'300 + i * 10, i % 2 == 0 ? other : third);
