@@ -142,10 +142,9 @@ void BucketTier::topic_dropped(const TopicId& topic) {
   free_rescued(rescue_.topic_dropped(topic));
 }
 
-bool BucketTier::set_aside(const PendingKey& key, const Location& location) {
-  if (rescue_.is_on()) {
-    if (const auto kept = rescue_.find(key)) rescue_.remove(key, kept->partition, location);
-  }
+bool BucketTier::set_aside(const PendingKey& key, const TopicPartition& partition,
+                           const Location& location) {
+  if (rescue_.is_on()) rescue_.remove(key, partition, location);
   // Far chunks leave memory and come back, and do not keep what was set aside.
   if (!(key < horizon_.at())) return false;
   return homes_.set_aside(key, location);

@@ -154,7 +154,7 @@ class BucketTier {
   // A near record that is due and cannot be delivered before the next start: it leaves memory as
   // soon as its chunk is on disk and has no others.  find() does not know it from then on.  False:
   // it is set aside already, or gone; or it was rescued, and comes near again with the horizon.
-  bool set_aside(const PendingKey& key, const Location& location);
+  bool set_aside(const PendingKey& key, const TopicPartition& partition, const Location& location);
 
   // --- Time.
 

@@ -422,7 +422,8 @@ void Deliveries::set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced) 
     const PendingKey key = entry->key();
     if (entry->state() != NearEntry::State::abandoned) {
       waiters_.answer(key.sequence, fail(Errc::fenced, fenced.reason));
-      if (context_.tier.set_aside(key, entry->location())) ++fenced.overdue;
+      if (context_.tier.set_aside(key, queues_.partition(slot), entry->location()))
+        ++fenced.overdue;
       fenced.first = std::min(fenced.first, key.due);
     }
     queues_.erase(*entry);

@@ -169,6 +169,7 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
 
 void Rescue::remove(const PendingKey& key, const TopicPartition& partition,
                     const Location& location) {
+  if (!is_passed(key)) return;
   const auto at = parts_.find(partition);
   if (at == parts_.end()) return;
   Part& part = at->second;
@@ -214,6 +215,7 @@ std::optional<Rescue::PendingView> Rescue::read(const PendingKey& key,
 }
 
 std::optional<Rescue::PendingView> Rescue::find(const PendingKey& key) const {
+  if (!is_passed(key)) return std::nullopt;
   for (const auto& [partition, part] : parts_)
     if (const Place place = search(part, key); place.kept != nullptr)
       return place.kept->chunk.at(place.index);

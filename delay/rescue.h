@@ -135,6 +135,10 @@ class Rescue {
     std::size_t index = 0;
   };
 
+  // It has come to the key, so that a record with it may be here.
+  bool is_passed(const PendingKey& key) const {
+    return is_on() && !(key < begun_at_) && key < at();
+  }
   PendingKey end_of(const TopicPartition& partition, const PendingKey& end) const;
   Parts::iterator part_of(const TopicPartition& partition);
   Kept& open_chunk(Parts::iterator part, const PendingKey& key);

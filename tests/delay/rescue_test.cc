@@ -229,7 +229,7 @@ TEST_SUITE("rescue") {
     REQUIRE_FALSE(one.key < all.tier().horizon());
     const auto before = all.tier().stats().rescue_bytes;
     // Otherwise its far chunk might leave memory, and it would be set aside, and counted, twice.
-    CHECK_FALSE(all.tier().set_aside(one.key, all.wheel()[one.key]));
+    CHECK_FALSE(all.tier().set_aside(one.key, one.partition, all.wheel()[one.key]));
     CHECK(all.tier().stats().rescue_bytes < before);
     all.wheel().erase(one.key);
     all.end();  // It came again.
