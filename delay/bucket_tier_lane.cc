@@ -296,7 +296,7 @@ void BucketTier::end_rescue() {
 
 void BucketTier::free_rescued(Rescue::Freed freed) {
   if (freed.size() > chunks_freed_here)
-    background_.run_and_then([freed = std::move(freed)]() mutable { freed.clear(); }, [] {});
+    background_.run_and_then([freed = std::move(freed)]() mutable { freed = {}; }, [] {});
 }
 
 void BucketTier::begin_deal(const Bucket& month) {

@@ -30,13 +30,12 @@ void Rescue::begin(const PendingKey& horizon) {
 
 Rescue::Freed Rescue::end() {
   Freed freed;
-  for (auto& [partition, part] : parts_)
-    for (auto& kept : part.chunks) freed.push_back(std::move(kept));
-  parts_.clear();
-  numbered_.clear();
+  // There may be ten thousand partitions with a record each.
+  freed.parts_ = std::exchange(parts_, {});
+  freed.numbered_ = std::exchange(numbered_, {});
+  freed.read_ = std::exchange(read_, {});
   free_numbers_.clear();
   bytes_ = records_ = 0;
-  read_ = {};
   next_ = 0;
   ahead_.reset();
   return freed;
@@ -201,8 +200,9 @@ std::unique_ptr<Rescue::Kept> Rescue::take_out(Part& part, std::size_t at) {
 Rescue::Freed Rescue::topic_dropped(const TopicId& topic) {
   Freed freed;
   for (auto at = parts_.lower_bound({topic, 0}); at != parts_.end() && at->first.topic == topic;) {
-    while (!at->second.chunks.empty()) freed.push_back(take_out(at->second, 0));
-    at = parts_.erase(at);
+    auto& chunks = at->second.chunks;
+    while (!chunks.empty()) freed.chunks_.push_back(take_out(at->second, chunks.size() - 1));
+    freed.parts_.insert(freed.parts_.end(), parts_.extract(at++));
   }
   return freed;
 }

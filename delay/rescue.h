@@ -60,7 +60,7 @@ class Rescue {
   // A copy of some records of a partition.
   struct Kept;
   // What has left, which may take long to be freed.
-  using Freed = std::vector<std::unique_ptr<Kept>>;
+  class Freed;
 
   Rescue(std::size_t max_bytes, Floods floods);
   ~Rescue();
@@ -70,6 +70,7 @@ class Rescue {
   bool is_on() const { return ahead_.has_value(); }
   // Everything before the horizon is handed over.
   void begin(const PendingKey& horizon);
+  // In one turn, however much there is: the caller frees it.
   Freed end();
 
   // --- How far it is; only while it is on.
@@ -172,6 +173,19 @@ struct Rescue::Kept {
   std::size_t live_count = 0;
   std::uint32_t number = 0;
   std::size_t charged = 0;
+};
+
+class Rescue::Freed {
+ public:
+  // Chunks and partitions: each takes some tenths of a microsecond.
+  std::size_t size() const { return chunks_.size() + parts_.size() + read_.chunks.size(); }
+
+ private:
+  friend class Rescue;
+  std::vector<std::unique_ptr<Kept>> chunks_;
+  Parts parts_;
+  std::vector<Kept*> numbered_;
+  Read read_;
 };
 
 }  // namespace tarry::delay

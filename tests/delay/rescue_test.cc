@@ -293,6 +293,28 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("a rescue ends in one turn, and frees nothing in it, however much it has") {
+    constexpr std::size_t partitions = 2'000;
+    const auto fill = [](Rescue& rescue) {
+      Homes homes(1u << 20);
+      rescue.begin({begin, 0});
+      rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+      for (Sequence i = 1; i <= partitions; ++i)
+        REQUIRE(rescue.keep(record(i, 1'000, "body", static_cast<int>(i)).view()).has_value());
+    };
+    Rescue rescue(16u << 20, {});
+    fill(rescue);
+    const Rescue::Freed all = rescue.end();
+    CHECK(all.size() == partitions);
+    CHECK(rescue.memory() == 0);
+    // A third of the partitions is of the topic.
+    fill(rescue);
+    const Rescue::Freed some = rescue.topic_dropped(numbered(1).topic);
+    CHECK(some.size() >= partitions / 3);
+    CHECK_FALSE(rescue.find(record(1, 1'000).key).has_value());
+    CHECK(rescue.find(record(2, 1'000).key).has_value());
+  }
+
   TEST_CASE("a partition of which much is near already is not rescued") {
     Rescue rescue(1u << 20, [](const TopicPartition& of) { return of == numbered(flooded); });
     const Record near = record(5, 1'000, "flood", flooded), far = record(6, 2'000, "far", other);
