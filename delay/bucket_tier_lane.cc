@@ -250,8 +250,10 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, Wa
     Rescue::Read read;
     std::uint64_t unflushed = 0;
   };
+  const std::size_t piece_bytes = options_.memory_bytes / 16;
+  rescue_.set_reading(piece_bytes);
   lane_.run<Ahead>(
-      [&store = store_, owner = owner_, id, from, until, piece_bytes = options_.memory_bytes / 16,
+      [&store = store_, owner = owner_, id, from, until, piece_bytes,
        have = homes_.find(id)->known_keys(), horizon = horizon_.at(),
        stops = rescue_.stops()]() -> Result<Ahead> {
         auto found = store.piece_ahead(owner, id, from, piece_bytes, have, horizon);
@@ -271,6 +273,7 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, Wa
           rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
           return;
         }
+        rescue_.set_reading(0);
         note_unflushed(ahead.unflushed);
         ++stats_.dealt_steps;
         dealt_last_ = true;

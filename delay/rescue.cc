@@ -35,7 +35,7 @@ Rescue::Freed Rescue::end() {
   freed.numbered_ = std::exchange(numbered_, {});
   freed.read_ = std::exchange(read_, {});
   free_numbers_.clear();
-  bytes_ = records_ = 0;
+  bytes_ = records_ = read_bytes_ = 0;
   next_ = 0;
   ahead_.reset();
   return freed;
@@ -61,9 +61,17 @@ void Rescue::Read::choose(const PendingKey& from, const PendingKey& until, const
   }
 }
 
+std::size_t Rescue::Read::bytes() const {
+  std::size_t sum = wanted.capacity() * sizeof(wanted.front());
+  for (const auto& loaded : chunks)
+    if (loaded.chunk) sum += loaded.chunk->memory_bytes();
+  return sum;
+}
+
 void Rescue::advance(const PendingKey& until, const Homes& homes, Read read) {
   TARRY_ASSERT(!is_handing(), "one range is handed over at a time");
   ahead_->advance(until, homes);
+  read_bytes_ = read.bytes();
   read_ = std::move(read);
   next_ = 0;
   if (!is_handing()) settled_ = at();
@@ -80,9 +88,12 @@ std::size_t Rescue::hand_over(
     if (!homes.is_marked_in_home(record.key) && !dropped.contains(record.partition.topic))
       handed += take(record, near) ? 1 : 0;
     const bool is_last = next_ == read_.wanted.size() || read_.wanted[next_].first != at;
-    if (is_last) read_.chunks[at].chunk.reset();
+    if (!is_last) continue;
+    read_bytes_ -= read_.chunks[at].chunk->memory_bytes();
+    read_.chunks[at].chunk.reset();
   }
   if (next_ == read_.wanted.size()) {
+    read_bytes_ = 0;
     read_ = {};
     next_ = 0;
     ahead_->hand_over(

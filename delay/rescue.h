@@ -19,7 +19,8 @@
 // Invariants
 //   - Each pending record whose key is_settled() was handed over since the rescue came to it, or
 //     keep() said where it is; and read() has its body.
-//   - Its memory, with the locators of its records, is not more than `max_bytes` and a chunk.
+//   - Its memory, with the locators of its records, is not more than `max_bytes` and a chunk; and
+//     the piece that is being read.
 //   - A partition's stop, once it has one, only moves back.
 //
 // Nothing of it is written; a crash, or a horizon that moves back, ends it and loses nothing.
@@ -87,7 +88,11 @@ class Rescue {
     // Wanted is what is pending and due in [from, until), unless its partition is stopped before
     // it.
     void choose(const PendingKey& from, const PendingKey& until, const Stops& stops);
+    std::size_t bytes() const;
   };
+  // A piece of so many bytes is being read; 0: it is not.  What came of it counts from advance()
+  // on.
+  void set_reading(std::size_t bytes) { read_bytes_ = bytes; }
   // Moves to `until`: everything before it that is pending is in `read` or in memory.
   void advance(const PendingKey& until, const Homes& homes, Read read);
   // Hands over, or passes over, so many entries; returns how many it handed over.
@@ -119,8 +124,8 @@ class Rescue {
   std::optional<PendingView> find(const PendingKey& key) const;
   Freed topic_dropped(const TopicId& topic);
 
-  // Without the locators of its records.
-  std::size_t memory() const { return bytes_ - records_ * locator_bytes; }
+  // Without the locators of its records, and with what is being read.
+  std::size_t memory() const { return bytes_ - records_ * locator_bytes + read_bytes_; }
 
  private:
   // The memory of a record's locator, in the wheel and in its queue.
@@ -156,7 +161,8 @@ class Rescue {
   PendingKey begun_at_{};
   PendingKey settled_{};
   Read read_;
-  std::size_t next_ = 0;  // Of what is wanted.
+  std::size_t next_ = 0;        // Of what is wanted.
+  std::size_t read_bytes_ = 0;  // Of what was read or is being read, and was not handed over.
   // Those that have records here or are stopped.
   Parts parts_;
   std::vector<Kept*> numbered_;  // Null: the number is free.

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/delay/bucket_world.h"
@@ -313,6 +315,39 @@ TEST_SUITE("rescue") {
     CHECK(some.size() >= partitions / 3);
     CHECK_FALSE(rescue.find(record(1, 1'000).key).has_value());
     CHECK(rescue.find(record(2, 1'000).key).has_value());
+  }
+
+  TEST_CASE("a piece that is read counts as memory until it is handed over") {
+    // Nothing of it is kept.
+    Rescue rescue(1u << 20, [](const TopicPartition&) { return true; });
+    Homes homes(1u << 20);
+    DroppedTopics dropped(homes);
+    rescue.begin({begin, 0});
+    rescue.set_reading(100'000);
+    CHECK(rescue.memory() == 100'000);
+    Rescue::Read read;
+    std::size_t bytes = 0;
+    for (Sequence i = 1; i <= 2; ++i) {
+      const Record one = record(i, 1'000, std::string(1'000, 'b'), other);
+      const Bucket hour = storage::bucket_of(BucketLevel::hour, one.key.due);
+      const auto chunk = std::make_shared<storage::Chunk>(hour);
+      chunk->append(one.view());
+      bytes += chunk->memory_bytes();
+      read.chunks.push_back({storage::ChunkKey{hour, i, JournalPlace{1}}, chunk, {true}});
+    }
+    const PendingKey until{begin + std::chrono::seconds(10), 0};
+    read.choose({begin, 0}, until, {});
+    rescue.advance(until, homes, std::move(read));
+    CHECK(rescue.memory() >= bytes);
+    CHECK(rescue.memory() < 2 * bytes);
+    const auto hand_over_one = [&] {
+      return rescue.hand_over(1, homes, dropped, [](const PendingView&, const Location&) {});
+    };
+    CHECK(hand_over_one() == 0);
+    CHECK(rescue.memory() < bytes);
+    CHECK(hand_over_one() == 0);
+    CHECK(rescue.memory() == 0);
+    CHECK_FALSE(rescue.is_handing());
   }
 
   TEST_CASE("a partition of which much is near already is not rescued") {
