@@ -11,15 +11,10 @@ using storage::Bucket;
 using storage::bucket_of;
 using storage::BucketLevel;
 
-namespace {
-
-// A chunk is given back when all of it has left, so that it is small.
-constexpr std::size_t full_bytes = 32u << 10;
-
-}  // namespace
-
 Rescue::Rescue(std::size_t max_bytes, Floods floods)
-    : max_bytes_(max_bytes), floods_(std::move(floods)) {}
+    : max_bytes_(max_bytes),
+      full_bytes_(std::clamp<std::size_t>(max_bytes / 64, 4u << 10, 32u << 10)),
+      floods_(std::move(floods)) {}
 Rescue::~Rescue() = default;
 
 void Rescue::begin(const PendingKey& horizon) {
@@ -137,9 +132,11 @@ Rescue::Parts::iterator Rescue::part_of(const TopicPartition& partition) {
 
 Rescue::Kept& Rescue::open_chunk(Parts::iterator part, const PendingKey& key) {
   auto& chunks = part->second.chunks;
-  if (!chunks.empty() && chunks.back()->charged < full_bytes &&
-      chunks.back()->chunk.bucket().holds(key.due))
-    return *chunks.back();
+  if (!chunks.empty()) {
+    Kept& last = *chunks.back();
+    if (last.taken < full_bytes_ && last.chunk.bucket().holds(key.due)) return last;
+    close(part->second, last);
+  }
   auto made = std::make_unique<Kept>(bucket_of(BucketLevel::hour, key.due));
   if (free_numbers_.empty()) {
     free_numbers_.push_back(static_cast<std::uint32_t>(numbered_.size()));
@@ -149,6 +146,15 @@ Rescue::Kept& Rescue::open_chunk(Parts::iterator part, const PendingKey& key) {
   free_numbers_.pop_back();
   numbered_[made->number] = made.get();
   return *chunks.emplace_back(std::move(made));
+}
+
+// It takes no more, so it gives back the memory that it has grown ahead of its records.
+void Rescue::close(Part& part, Kept& kept) {
+  if (std::exchange(kept.is_closed, true)) return;
+  storage::Chunk fitted(kept.chunk);
+  kept.chunk = std::move(fitted);
+  const std::size_t fits = kept.memory();
+  charge(part, std::exchange(kept.charged, fits), fits);
 }
 
 void Rescue::charge(Part& part, std::size_t before, std::size_t now) {
@@ -168,10 +174,11 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
   }
   Kept& kept = open_chunk(at, record.key);
   kept.chunk.append(record);
+  kept.taken += size - locator_bytes;
   kept.live.push_back(true);
   ++kept.live_count;
   ++records_;
-  const std::size_t charged = kept.chunk.memory_bytes() + sizeof(Kept);
+  const std::size_t charged = kept.memory();
   charge(part, std::exchange(kept.charged, charged), charged + locator_bytes);
   return Location{Location::rescued | kept.number,
                   static_cast<std::uint32_t>(kept.live.size() - 1)};

@@ -29,7 +29,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -131,7 +130,8 @@ class Rescue {
   // The memory of a record's locator, in the wheel and in its queue.
   static constexpr std::size_t locator_bytes = 128;
   struct Part {
-    std::deque<std::unique_ptr<Kept>> chunks;
+    // There may be ten thousand partitions with a record each, and an empty deque has 576 bytes.
+    std::vector<std::unique_ptr<Kept>> chunks;
     std::size_t bytes = 0;
     std::optional<PendingKey> stop;
   };
@@ -148,6 +148,7 @@ class Rescue {
   PendingKey end_of(const TopicPartition& partition, const PendingKey& end) const;
   Parts::iterator part_of(const TopicPartition& partition);
   Kept& open_chunk(Parts::iterator part, const PendingKey& key);
+  void close(Part& part, Kept& kept);
   void charge(Part& part, std::size_t before, std::size_t now);
   bool take(const PendingView& record,
             const std::function<void(const PendingView&, const Location&)>& near);
@@ -156,6 +157,9 @@ class Rescue {
   std::unique_ptr<Kept> take_out(Part& part, std::size_t at);
 
   const std::size_t max_bytes_;
+  // A chunk is given back when all of it has left, so it is full when it has so many bytes of
+  // records: little beside what a partition may have.
+  const std::size_t full_bytes_;
   const Floods floods_;
   std::optional<Horizon> ahead_;  // Empty: it is not on.
   PendingKey begun_at_{};
@@ -178,7 +182,11 @@ struct Rescue::Kept {
   storage::LiveEntries live;
   std::size_t live_count = 0;
   std::uint32_t number = 0;
-  std::size_t charged = 0;
+  std::size_t taken = 0;    // Bytes of all its records,
+  std::size_t charged = 0;  //   and its memory: while it is filled it grows ahead of them.
+  bool is_closed = false;   // It is filled no more.
+
+  std::size_t memory() const { return chunk.memory_bytes() + sizeof(Kept) - sizeof(chunk); }
 };
 
 class Rescue::Freed {

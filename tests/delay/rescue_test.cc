@@ -295,6 +295,33 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("its chunks are filled, and full ones have no more memory than their records") {
+    Rescue rescue(16u << 20, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    constexpr std::size_t records = 5'000, body = 300;
+    for (Sequence i = 1; i <= records; ++i)
+      REQUIRE(rescue.keep(record(i, 1'000, std::string(body, 'b'), other).view()).has_value());
+    CHECK(rescue.memory() < records * body * 5 / 4);
+  }
+
+  TEST_CASE(
+      "a partition from which records leave as they come needs little for those that have left") {
+    constexpr std::size_t max_bytes = 256u << 10, body = 100, at_once = 75;
+    Rescue rescue(max_bytes, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    for (Sequence i = 1; i <= 2'000; ++i) {
+      const Record one = record(i, 1'000, std::string(body, 'b'), other);
+      REQUIRE(rescue.keep(one.view()).has_value());
+      if (i > at_once) rescue.remove(record(i - at_once, 1'000).key, one.partition, {});
+      CHECK(rescue.memory() < max_bytes / 8);
+    }
+    CHECK(rescue.stops().empty());
+  }
+
   TEST_CASE("a rescue ends in one turn, and frees nothing in it, however much it has") {
     constexpr std::size_t partitions = 2'000;
     const auto fill = [](Rescue& rescue) {
