@@ -30,7 +30,7 @@ Rescue::Freed Rescue::end() {
   freed.numbered_ = std::exchange(numbered_, {});
   freed.read_ = std::exchange(read_, {});
   free_numbers_.clear();
-  bytes_ = records_ = read_bytes_ = 0;
+  bytes_ = stopped_bytes_ = records_ = read_bytes_ = 0;
   next_ = 0;
   ahead_.reset();
   return freed;
@@ -126,7 +126,7 @@ Rescue::PendingKey Rescue::end_of(const TopicPartition& partition, const Pending
 
 Rescue::Parts::iterator Rescue::part_of(const TopicPartition& partition) {
   const auto [part, is_new] = parts_.try_emplace(partition);
-  if (is_new && floods_ && floods_(partition)) part->second.stop = begun_at_;
+  if (is_new && floods_ && floods_(partition)) stop_at(part->second, begun_at_);
   return part;
 }
 
@@ -160,6 +160,12 @@ void Rescue::close(Part& part, Kept& kept) {
 void Rescue::charge(Part& part, std::size_t before, std::size_t now) {
   part.bytes += now - before;
   bytes_ += now - before;
+  if (part.stop) stopped_bytes_ += now - before;
+}
+
+void Rescue::stop_at(Part& part, const PendingKey& key) {
+  if (!part.stop) stopped_bytes_ += part.bytes;
+  part.stop = key;
 }
 
 std::optional<Location> Rescue::keep(const PendingView& record) {
@@ -167,9 +173,9 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
   Part& part = at->second;
   if (part.stop && !(record.key < *part.stop)) return std::nullopt;
   const std::size_t size = record.record.size() + record.id.size() + locator_bytes;
-  // A partition may have a quarter, so that a second flood leaves room for the others.
-  if (bytes_ + size > max_bytes_ || part.bytes + size > max_bytes_ / 4) {
-    part.stop = record.key;
+  // A third of what is left: one alone gets a quarter of all, and ten leave a fifth free.
+  if (bytes_ + size > max_bytes_ || part.bytes + size > share()) {
+    stop_at(part, record.key);
     return std::nullopt;
   }
   Kept& kept = open_chunk(at, record.key);

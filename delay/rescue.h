@@ -14,7 +14,8 @@
 // memory once more, and was handed over again.
 //
 // A partition of which there is too much is *stopped* at a key: what it has from there on is far as
-// before.  So one that floods leaves room for the others, and each stays in order.
+// before.  Each may have a third of what the others leave free, so however many flood, there is
+// room for one more; and each stays in order.
 //
 // Invariants
 //   - Each pending record whose key is_settled() was handed over since the rescue came to it, or
@@ -27,6 +28,7 @@
 //
 // Belongs to its BucketTier, on its thread.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -76,8 +78,12 @@ class Rescue {
   // --- How far it is; only while it is on.
 
   const PendingKey& at() const { return ahead_->at(); }
-  // It may go on: there is room for more.
-  bool may_go_on() const { return !is_handing() && bytes_ < max_bytes_ - max_bytes_ / 4; }
+  // It may go on: there is room for more, beside what partitions have that are stopped.  That may
+  // stay for as long as the flood does, so nobody waits for it to leave.
+  bool may_go_on() const {
+    const std::size_t room = max_bytes_ - std::min(max_bytes_, stopped_bytes_);
+    return !is_handing() && bytes_ - stopped_bytes_ < room - room / 4;
+  }
 
   // Chunks that were read, and the entries of them that are wanted, chunk after chunk.
   struct Read {
@@ -150,6 +156,9 @@ class Rescue {
   Kept& open_chunk(Parts::iterator part, const PendingKey& key);
   void close(Part& part, Kept& kept);
   void charge(Part& part, std::size_t before, std::size_t now);
+  // A partition may have as much; all may have `max_bytes_`.
+  std::size_t share() const { return (max_bytes_ - std::min(max_bytes_, bytes_)) / 3; }
+  void stop_at(Part& part, const PendingKey& key);
   bool take(const PendingView& record,
             const std::function<void(const PendingView&, const Location&)>& near);
   Place place_at(const PendingKey& key, const Location& location) const;
@@ -171,7 +180,8 @@ class Rescue {
   Parts parts_;
   std::vector<Kept*> numbered_;  // Null: the number is free.
   std::vector<std::uint32_t> free_numbers_;
-  std::size_t bytes_ = 0;  // With their locators.
+  std::size_t bytes_ = 0;          // With their locators;
+  std::size_t stopped_bytes_ = 0;  //   those of them that are of stopped partitions.
   std::size_t records_ = 0;
 };
 

@@ -295,6 +295,36 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("however many floods there are at once, one more partition is rescued beside them") {
+    Rescue rescue(1u << 20, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    REQUIRE(rescue.may_go_on());
+    constexpr int floods = 12;
+    Sequence sequence = 1;
+    std::size_t kept = 0;
+    for (int i = 0; i < 1'000; ++i) {
+      for (int partition = 0; partition < floods; ++partition) {
+        const Record one = record(sequence++, 1'000, std::string(300, 'b'), partition);
+        kept += rescue.keep(one.view()).has_value() ? 1 : 0;
+      }
+    }
+    CHECK(kept > 500);
+    CHECK(kept < sequence - 1);
+    CHECK(rescue.stops().size() == floods);
+    CHECK(rescue.memory() < (1u << 20));
+    const Record last = record(sequence, 2'000, "one more", floods);
+    const auto at = rescue.keep(last.view());
+    REQUIRE(at.has_value());
+    CHECK(rescue.is_settled(last.key, last.partition));
+    CHECK(rescue.read(last.key, *at)->record.size() == last.body.size());
+    // What the floods have may stay for long, and the time goes on.
+    CHECK(rescue.may_go_on());
+    (void)rescue.end();
+    CHECK(rescue.memory() == 0);
+  }
+
   TEST_CASE("its chunks are filled, and full ones have no more memory than their records") {
     Rescue rescue(16u << 20, {});
     Homes homes(1u << 20);
