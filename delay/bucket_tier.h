@@ -334,8 +334,11 @@ class BucketTier {
   void loaded(const storage::Bucket& id, storage::Piece piece);
   void add_loaded();
   std::optional<WallTime> next_rescue() const;
+  std::optional<WallTime> next_rescue_ahead() const;
   bool begin_rescue(WallTime now);
-  bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from, WallTime until);
+  bool begin_rescue_again();
+  bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from,
+                          const PendingKey& until, const Rescue::Stops& again);
   void go_on_rescuing();
   void end_rescue();
   void free_rescued(Rescue::Freed freed);
@@ -385,7 +388,8 @@ class BucketTier {
   bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
   bool no_room_ = false;          // For a flush.
   bool load_waits_ = false;       // For memory.
-  bool rescued_last_ = false;     // Loads and the rescue take turns.
+  bool rescued_last_ = false;     // Loads and the rescue take turns,
+  bool resumed_last_ = false;     //   and so do what it comes to first and what it comes to again.
   // All that could leave memory for a home's next piece has left; the same look again finds
   // nothing more.
   struct EvictedToLoad {

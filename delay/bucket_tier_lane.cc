@@ -208,6 +208,13 @@ void BucketTier::add_loaded() {
 
 // When begin_rescue() has something to do.
 std::optional<WallTime> BucketTier::next_rescue() const {
+  // At once.
+  if (rescue_.is_on() && rescue_.may_resume() && horizon_.at() < rescue_.at()) return WallTime{};
+  return next_rescue_ahead();
+}
+
+// When it begins, or goes on with what it has not come to yet.
+std::optional<WallTime> BucketTier::next_rescue_ahead() const {
   if (!options_.loads) return std::nullopt;
   if (!rescue_.is_on())
     return load_waits_ ? std::optional(horizon_.at().due - rescue_lead) : std::nullopt;
@@ -218,8 +225,13 @@ std::optional<WallTime> BucketTier::next_rescue() const {
 
 // Begins to make near what is due soon, unless its partition floods.
 bool BucketTier::begin_rescue(WallTime now) {
-  const auto at = next_rescue();
-  if (!at || now < *at) return false;
+  const auto at = next_rescue_ahead();
+  const bool is_due = at && *at <= now;
+  if (!(std::exchange(resumed_last_, false) && is_due) && begin_rescue_again()) {
+    resumed_last_ = true;
+    return true;
+  }
+  if (!is_due) return false;
   if (!rescue_.is_on()) {
     rescue_.begin(horizon_.at());
     ++stats_.rescues;
@@ -239,12 +251,41 @@ bool BucketTier::begin_rescue(WallTime now) {
   if (next->start > from.due) return advance(next->start);
   const Home& home = *homes_.find(*next);
   if (home.foreign) return begin_adopt(*next), true;
-  if (!home.on_disk) return advance(std::min(next->end(), want));
-  return begin_rescue_piece(*next, from, std::min(next->end(), want));
+  const WallTime until = std::min(next->end(), want);
+  if (!home.on_disk) return advance(until);
+  return begin_rescue_piece(*next, from, {until, 0}, {});
 }
 
-// Reads a part of what the disk has of a home before `until`.
-bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, WallTime until) {
+// Goes on with partitions that were stopped, up to where the others are.
+bool BucketTier::begin_rescue_again() {
+  // What is before the horizon is near by itself, once it was handed over.
+  if (!rescue_.is_on() || horizon_.is_handing() || !(horizon_.at() < rescue_.at())) return false;
+  const Rescue::Stops again = rescue_.resumable();
+  if (again.empty()) return false;
+  PendingKey from = rescue_.at();
+  for (const auto& [partition, stop] : again) from = std::min(from, stop);
+  from = std::max(from, horizon_.at());
+  const auto resume = [&](const PendingKey& until) {
+    rescue_.resume(from, until, again, homes_, {});
+    return true;
+  };
+  const auto next = homes_.next_home(from.due);
+  if (!next || !(PendingKey{next->start, 0} < rescue_.at())) return resume(rescue_.at());
+  from = std::max(from, PendingKey{next->start, 0});
+  const PendingKey until = std::min(PendingKey{next->end(), 0}, rescue_.at());
+  const Home& home = *homes_.find(*next);
+  if (home.foreign) {
+    rescue_.look_again();
+    return begin_adopt(*next), true;
+  }
+  if (!home.on_disk) return resume(until);
+  return begin_rescue_piece(*next, from, until, again);
+}
+
+// Reads a part of what the disk has of a home before `until`; if there are stops, of their
+// partitions alone.
+bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from,
+                                    const PendingKey& until, const Rescue::Stops& again) {
   struct Ahead {
     storage::Piece piece;
     Rescue::Read read;
@@ -254,26 +295,33 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, Wa
   rescue_.set_reading(piece_bytes);
   lane_.run<Ahead>(
       [&store = store_, owner = owner_, id, from, until, piece_bytes,
-       have = homes_.find(id)->known_keys(), horizon = horizon_.at(),
+       have = homes_.find(id)->known_keys(), horizon = horizon_.at(), again,
        stops = rescue_.stops()]() -> Result<Ahead> {
         auto found = store.piece_ahead(owner, id, from, piece_bytes, have, horizon);
         if (!found) return std::unexpected(found.error());
         Ahead ahead{.piece = std::move(*found), .read = {}};
-        if (ahead.piece.loaded) {
-          ahead.piece.until = std::min(ahead.piece.until, PendingKey{until, 0});
-          ahead.read.chunks = std::move(ahead.piece.chunks);
-          ahead.read.choose(from, ahead.piece.until, stops);
-        } else {
+        if (!ahead.piece.loaded) {
           ahead.unflushed = store.unflushed_bytes();
+          return ahead;
         }
+        ahead.piece.until = std::min(ahead.piece.until, until);
+        ahead.read.chunks = std::move(ahead.piece.chunks);
+        if (again.empty())
+          ahead.read.choose(from, ahead.piece.until, stops);
+        else
+          ahead.read.choose_again(from, ahead.piece.until, again);
         return ahead;
       },
-      [this, id](Ahead ahead) {
+      [this, id, from, again](Ahead ahead) {
         if (ahead.piece.loaded) {
-          rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
+          if (again.empty())
+            rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
+          else
+            rescue_.resume(from, ahead.piece.until, again, homes_, std::move(ahead.read));
           return;
         }
         rescue_.set_reading(0);
+        rescue_.look_again();
         note_unflushed(ahead.unflushed);
         ++stats_.dealt_steps;
         dealt_last_ = true;

@@ -15,14 +15,15 @@
 //
 // A partition of which there is too much is *stopped* at a key: what it has from there on is far as
 // before.  Each may have a third of what the others leave free, so however many flood, there is
-// room for one more; and each stays in order.
+// room for one more; and each stays in order.  When it has room again it goes on: what lies between
+// its stop and at() is read once more, for such partitions alone.
 //
 // Invariants
 //   - Each pending record whose key is_settled() was handed over since the rescue came to it, or
 //     keep() said where it is; and read() has its body.
 //   - Its memory, with the locators of its records, is not more than `max_bytes` and a chunk; and
 //     the piece that is being read.
-//   - A partition's stop, once it has one, only moves back.
+//   - A partition's stop only moves back, until it goes on from there.
 //
 // Nothing of it is written; a crash, or a horizon that moves back, ends it and loses nothing.
 //
@@ -35,6 +36,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -93,6 +95,8 @@ class Rescue {
     // Wanted is what is pending and due in [from, until), unless its partition is stopped before
     // it.
     void choose(const PendingKey& from, const PendingKey& until, const Stops& stops);
+    // Wanted is what these partitions have in [from, until), not before their stops.
+    void choose_again(const PendingKey& from, const PendingKey& until, const Stops& stops);
     std::size_t bytes() const;
   };
   // A piece of so many bytes is being read; 0: it is not.  What came of it counts from advance()
@@ -105,19 +109,33 @@ class Rescue {
                         const std::function<void(const PendingView&, const Location&)>& near);
   // While it is, what is in memory and on the disk stays where it is.
   bool is_handing() const {
-    return is_on() && (next_ < read_.wanted.size() || ahead_->is_handing());
+    return is_on() && (next_ < read_.wanted.size() || ahead_->is_handing() || again_.has_value());
   }
   Stops stops() const;
+
+  // --- What was stopped and has room again
+
+  // Something has left since resumable() has looked at all of them.
+  bool may_resume() const { return !is_handing() && to_look_ > 0 && !stopped_.empty(); }
+  // Some of the partitions that may go on, and where.  Looks at a bounded number.
+  Stops resumable();
+  // Nothing came of what it found: it looks again.
+  void look_again() { to_look_ = stopped_.size(); }
+  // These partitions go on up to `until`, at() at most: everything before it that they have from
+  // `from` on is in `read` or in memory, and everything before `from` was handed over, by the
+  // horizon if it is behind their stops.
+  void resume(const PendingKey& from, const PendingKey& until, const Stops& those,
+              const Homes& homes, Read read);
 
   // --- Its records
 
   // The record is near because of it: new ones go to keep().
   bool is_near(const PendingKey& key, const TopicPartition& partition) const {
-    return is_on() && key < end_of(partition, at());
+    return is_on() && key < near_end(partition);
   }
   // Everything that may leave before it is handed over.
   bool is_settled(const PendingKey& key, const TopicPartition& partition) const {
-    return is_on() && key < end_of(partition, settled_);
+    return is_on() && key < settled_end(partition);
   }
   // Copies a record that is near; empty: there is no room, so its partition is stopped there.
   std::optional<Location> keep(const PendingView& record);
@@ -140,27 +158,40 @@ class Rescue {
     std::vector<std::unique_ptr<Kept>> chunks;
     std::size_t bytes = 0;
     std::optional<PendingKey> stop;
+    std::size_t needs = 0;              // The record that did not fit.
+    std::optional<PendingKey> resumed;  // Where it goes on, while that is handed over.
+
+    // Nothing has to be known of it.
+    bool is_empty() const { return chunks.empty() && !stop && !resumed; }
   };
   using Parts = std::map<TopicPartition, Part>;
   struct Place {  // Null: it is not here.
     Kept* kept = nullptr;
     std::size_t index = 0;
+
+    Location location() const;
   };
 
   // It has come to the key, so that a record with it may be here.
   bool is_passed(const PendingKey& key) const {
     return is_on() && !(key < begun_at_) && key < at();
   }
-  PendingKey end_of(const TopicPartition& partition, const PendingKey& end) const;
+  PendingKey near_end(const TopicPartition& partition) const;
+  PendingKey settled_end(const TopicPartition& partition) const;
   Parts::iterator part_of(const TopicPartition& partition);
   Kept& open_chunk(Parts::iterator part, const PendingKey& key);
   void close(Part& part, Kept& kept);
   void charge(Part& part, std::size_t before, std::size_t now);
   // A partition may have as much; all may have `max_bytes_`.
   std::size_t share() const { return (max_bytes_ - std::min(max_bytes_, bytes_)) / 3; }
-  void stop_at(Part& part, const PendingKey& key);
+  void stop_at(Parts::iterator part, const PendingKey& key, std::size_t needs);
+  bool has_room_again(const TopicPartition& partition, const Part& part) const;
+  void end_resuming();
+  std::size_t budget_again(std::size_t budget) const;
   bool take(const PendingView& record,
             const std::function<void(const PendingView&, const Location&)>& near);
+  bool is_wanted_again(const PendingView& record,
+                       const std::function<void(const PendingView&, const Location&)>& near) const;
   Place place_at(const PendingKey& key, const Location& location) const;
   static Place search(const Part& part, const PendingKey& key);
   std::unique_ptr<Kept> take_out(Part& part, std::size_t at);
@@ -176,8 +207,14 @@ class Rescue {
   Read read_;
   std::size_t next_ = 0;        // Of what is wanted.
   std::size_t read_bytes_ = 0;  // Of what was read or is being read, and was not handed over.
+  // What those have in memory that go on; empty: none does.
+  std::optional<Horizon> again_;
+  std::vector<TopicPartition> resumed_;
   // Those that have records here or are stopped.
   Parts parts_;
+  std::set<TopicPartition> stopped_;
+  std::size_t to_look_ = 0;      // How many of these resumable() is to look at,
+  TopicPartition next_look_;     //   and the next one.
   std::vector<Kept*> numbered_;  // Null: the number is free.
   std::vector<std::uint32_t> free_numbers_;
   std::size_t bytes_ = 0;          // With their locators;
@@ -208,6 +245,7 @@ class Rescue::Freed {
   friend class Rescue;
   std::vector<std::unique_ptr<Kept>> chunks_;
   Parts parts_;
+  std::set<TopicPartition> stopped_;
   std::vector<Kept*> numbered_;
   Read read_;
 };

@@ -137,6 +137,27 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("a partition that has more than its part goes on as what it has leaves") {
+    for (const bool on_disk : {true, false}) {
+      CAPTURE(on_disk);
+      Flood all;
+      // A second of them is twice of what one partition may have.
+      const auto add_others = [&] {
+        for (int i = 0; i < 400; ++i) all.add(10'050 + i * 5, other, 300);
+      };
+      for (int i = 0; i < 40; ++i) all.add(10'070 + i * 50, third);
+      if (on_disk) add_others();
+      all.flood();
+      if (on_disk) all.world.checkpoint();
+      all.go_to(8'000);
+      if (!on_disk) add_others();
+      all.check_in_time(8'000, 12'500);
+      CHECK(all.tier().stats().rescued >= 440);
+      CHECK(all.world.pending.size() == 6'000);
+      all.end();
+    }
+  }
+
   TEST_CASE("what is cancelled, moved or replaced while it is rescued is pending no more") {
     for (const bool on_disk : {true, false}) {
       CAPTURE(on_disk);
@@ -323,6 +344,57 @@ TEST_SUITE("rescue") {
     CHECK(rescue.may_go_on());
     (void)rescue.end();
     CHECK(rescue.memory() == 0);
+  }
+
+  TEST_CASE(
+      "what is stopped goes on from there, in order, and is settled when all is handed over") {
+    Rescue rescue(64u << 10, {});
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    rescue.begin({begin, 0});
+    std::vector<Record> records;
+    for (Sequence i = 1; i <= 200; ++i) {
+      records.push_back(
+          record(i, 1'000 + static_cast<std::int64_t>(i), std::string(300, 'b'), other));
+      REQUIRE(homes.add(JournalPlace{i}, records.back().view()));
+    }
+    const Record& last = records.back();
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    std::size_t gone = 0, rounds = 0;
+    const auto hand_over_all = [&] {
+      while (rescue.is_handing()) {
+        CHECK_FALSE(rescue.is_settled(last.key, last.partition));
+        (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location& at) {
+          handed.push_back(view.key);
+          CHECK(rescue.read(view.key, at)->record.size() == last.body.size());
+        });
+      }
+    };
+    hand_over_all();
+    for (; !rescue.stops().empty(); ++rounds) {
+      REQUIRE(rounds < 100);
+      CHECK(rescue.resumable().empty());  // Nothing has left.
+      CHECK_FALSE(rescue.is_near(last.key, last.partition));
+      CHECK_FALSE(rescue.keep(last.view()).has_value());
+      for (; gone < handed.size(); ++gone) rescue.remove(handed[gone], last.partition, {});
+      CHECK(rescue.may_resume());
+      const auto again = rescue.resumable();
+      REQUIRE(again.size() == 1);
+      const PendingKey from = again.begin()->second;
+      rescue.resume(from, rescue.at(), again, homes, {});
+      CHECK(rescue.is_near(last.key, last.partition));
+      // It is not settled either if all that it had has left.
+      hand_over_all();
+    }
+    CHECK(rounds > 1);
+    REQUIRE(handed.size() == records.size());
+    for (std::size_t i = 0; i < handed.size(); ++i) CHECK(handed[i] == records[i].key);
+    CHECK(rescue.is_settled(last.key, last.partition));
+    for (; gone < handed.size(); ++gone) rescue.remove(handed[gone], last.partition, {});
+    CHECK(rescue.memory() == 0);
+    CHECK_FALSE(rescue.may_resume());
   }
 
   TEST_CASE("its chunks are filled, and full ones have no more memory than their records") {
