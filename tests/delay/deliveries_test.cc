@@ -171,6 +171,36 @@ TEST_SUITE("deliveries") {
     CHECK(host.total() == 0);
   }
 
+  TEST_CASE("a step that has used up its time leaves its other parts to the next ones, in order") {
+    TestHost host;
+    host.checks_order = false;
+    host.checks_store = false;
+    const WallTime due = host.clock.wall() + milliseconds{1'000};
+    for (int i = 0; i < 3; ++i) schedule_many(host, orders, 1'000, due);
+    host.pass(milliseconds{999});
+    host.clock.pass(milliseconds{1});
+    // Each part of a step takes more than its time.
+    host.clock.each_look = milliseconds{10};
+    int turns = 0, last = -2;
+    for (; host.log(orders).size() < 3'000; ++turns) {
+      REQUIRE(turns < 1'000);
+      const auto before = host.deliveries;
+      host.turn(1);
+      CHECK(host.deliveries <= before + 1);
+      // A step that delivers does nothing else, so the next one has other things to do.
+      if (host.deliveries > before) {
+        CHECK(turns > last + 1);
+        last = turns;
+      }
+      host.sync();
+    }
+    CHECK(turns > 5 * 5);  // Six batches.
+    host.clock.each_look = {};
+    host.settle();
+    CHECK(host.engine->stats().in_flight == 0);
+    CHECK(host.total() == 0);
+  }
+
   TEST_CASE("records of one millisecond are in order before it comes: the first leave at once") {
     Engine::Options options;
     options.step_timers = 64;
