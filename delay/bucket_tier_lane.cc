@@ -13,6 +13,7 @@ using storage::Bucket;
 using storage::bucket_of;
 using storage::BucketLevel;
 using storage::ChunkKey;
+using storage::ChunkKeys;
 using storage::HomeWrite;
 
 namespace {
@@ -150,7 +151,7 @@ bool BucketTier::begin_piece(const Bucket& id) {
   lane_.run<Read>(
       [&store = store_, owner = owner_, id, from = loading_from_, piece,
        have = homes_.find(id)->known_keys()]() -> Result<Read> {
-        auto found = store.next_piece(owner, id, from, piece, have);
+        auto found = store.next_piece(owner, id, from, piece, ChunkKeys(have.begin(), have.end()));
         if (!found) return std::unexpected(found.error());
         Read read{.piece = std::move(*found)};
         // A piece that is not loaded yet was dealt, which writes.
@@ -297,7 +298,8 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from,
       [&store = store_, owner = owner_, id, from, until, piece_bytes,
        have = homes_.find(id)->known_keys(), horizon = horizon_.at(), again,
        stops = rescue_.stops()]() -> Result<Ahead> {
-        auto found = store.piece_ahead(owner, id, from, piece_bytes, have, horizon);
+        auto found = store.piece_ahead(owner, id, from, piece_bytes,
+                                       ChunkKeys(have.begin(), have.end()), horizon);
         if (!found) return std::unexpected(found.error());
         Ahead ahead{.piece = std::move(*found), .read = {}};
         if (!ahead.piece.loaded) {
@@ -616,7 +618,8 @@ bool BucketTier::begin_disk_sweep() {
   };
   lane_.run<Done>(
       [&store = store_, owner = owner_, sweep = *sweep]() -> Result<Done> {
-        auto swept = store.sweep(owner, sweep.home, sweep.after, sweep.have, sweep.gone);
+        auto swept = store.sweep(owner, sweep.home, sweep.after,
+                                 ChunkKeys(sweep.have.begin(), sweep.have.end()), sweep.gone);
         if (!swept) return std::unexpected(swept.error());
         return Done{std::move(*swept), store.unflushed_bytes()};
       },
