@@ -174,10 +174,13 @@ class BucketTier {
   }
   // The same of every partition's records with smaller keys.
   PendingKey settled_before() const { return horizon_.settled_before(); }
-  // All that came near was handed over, or all that is rescued: more may be settled than before.
-  bool has_handed_over() const {
-    return !horizon_.is_handing() || (rescue_.is_on() && !rescue_.is_handing());
-  }
+  // It changes whenever more may be settled than before.
+  struct Settled {
+    PendingKey before;
+    std::uint64_t rescued = 0;  // Times that all that is rescued was handed over.
+    bool operator==(const Settled&) const = default;
+  };
+  Settled settled() const { return {horizon_.settled_before(), rescue_.times_settled()}; }
 
   // --- Reading.
 

@@ -99,7 +99,8 @@ bool Engine::step_part(std::size_t part, WallTime now) {
       return take_in();
     case 1: {
       const bool more = tier_.step(now);
-      if (!context_.stopped && tier_.has_handed_over()) queues_.settle();
+      const auto settled = tier_.settled();
+      if (std::exchange(settled_, settled) != settled) queues_.settle();
       return more;
     }
     case 2:

@@ -308,7 +308,8 @@ class Engine {
   Deliveries deliveries_;
   Intake intake_;
   Control control_;
-  std::size_t next_part_ = 0;  // The step goes on there.
+  std::size_t next_part_ = 0;    // The step goes on there.
+  BucketTier::Settled settled_;  // As the queues know it.
 };
 
 }  // namespace tarry::delay

@@ -98,7 +98,7 @@ void Rescue::advance(const PendingKey& until, const Homes& homes, Read read) {
   read_bytes_ = read.bytes();
   read_ = std::move(read);
   next_ = 0;
-  if (!is_handing()) settled_ = at();
+  if (!is_handing()) settle();
 }
 
 std::size_t Rescue::hand_over(
@@ -130,8 +130,13 @@ std::size_t Rescue::hand_over(
                         [&](const PendingView& record, const Location&) { take_one(record); }, {});
     if (again_ && !again_->is_handing()) end_resuming();
   }
-  if (!is_handing()) settled_ = at();
+  if (!is_handing()) settle();
   return handed;
+}
+
+void Rescue::settle() {
+  settled_ = at();
+  ++times_settled_;
 }
 
 bool Rescue::take(const PendingView& record,

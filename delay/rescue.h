@@ -111,6 +111,8 @@ class Rescue {
   bool is_handing() const {
     return is_on() && (next_ < read_.wanted.size() || ahead_->is_handing() || again_.has_value());
   }
+  // Ever, all that it has come to was handed over.
+  std::uint64_t times_settled() const { return times_settled_; }
   Stops stops() const;
 
   // --- What was stopped and has room again
@@ -187,6 +189,7 @@ class Rescue {
   void stop_at(Parts::iterator part, const PendingKey& key, std::size_t needs);
   bool has_room_again(const TopicPartition& partition, const Part& part) const;
   void end_resuming();
+  void settle();
   std::size_t budget_again(std::size_t budget) const;
   bool take(const PendingView& record,
             const std::function<void(const PendingView&, const Location&)>& near);
@@ -204,6 +207,7 @@ class Rescue {
   std::optional<Horizon> ahead_;  // Empty: it is not on.
   PendingKey begun_at_{};
   PendingKey settled_{};
+  std::uint64_t times_settled_ = 0;
   Read read_;
   std::size_t next_ = 0;        // Of what is wanted.
   std::size_t read_bytes_ = 0;  // Of what was read or is being read, and was not handed over.
