@@ -1,3 +1,5 @@
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -168,6 +170,39 @@ TEST_SUITE("deliveries") {
     host.settle();
     CHECK(host.engine->stats().in_flight == 0);
     CHECK(host.log(orders).size() == 10'000);
+    CHECK(host.total() == 0);
+  }
+
+  TEST_CASE("cancels that a round makes durable at once are applied in several turns") {
+    TestHost host;
+    host.checks_store = false;
+    constexpr std::size_t cancels = 2'000;
+    std::vector<TestRecord> records;
+    for (std::size_t i = 0; i < cancels; ++i)
+      records.push_back({"v", {{"x-delay", "1h"}, {"x-schedule-id", std::to_string(i)}}});
+    REQUIRE(host.produce(orders, records).has_value());
+    host.settle();
+    for (std::size_t i = 0; i < cancels; ++i) (void)host.cancel(orders, std::to_string(i));
+    for (int turns = 0; host.appended_and_waiting() < cancels; ++turns) {
+      REQUIRE(turns < 100);
+      host.turn();
+      host.background.run_all();
+    }
+    host.clock.each_look = milliseconds{1};
+    host.sync();
+    host.clock.each_look = {};
+    std::uint64_t before = host.engine->stats().cancelled_total;
+    CHECK(before < 10);  // The turn has time for few of them.
+    int turns = 0;
+    for (; before < cancels; ++turns) {
+      REQUIRE(turns < 100);
+      host.turn(1);
+      const std::uint64_t now = host.engine->stats().cancelled_total;
+      CHECK(now - before <= 512);
+      before = now;
+    }
+    CHECK(turns >= 4);
+    host.settle();
     CHECK(host.total() == 0);
   }
 
