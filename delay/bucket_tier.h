@@ -335,14 +335,14 @@ class BucketTier {
   void begin_deal(const storage::Bucket& month);
   void begin_adopt(const storage::Bucket& home);
   void loaded(const storage::Bucket& id, storage::Piece piece);
-  void add_loaded();
+  void add_loaded(std::size_t entries);
   std::optional<WallTime> next_rescue() const;
   std::optional<WallTime> next_rescue_ahead() const;
   bool begin_rescue(WallTime now);
   bool begin_rescue_again();
   bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from,
                           const PendingKey& until, const Rescue::Stops& again);
-  void go_on_rescuing();
+  void go_on_rescuing(std::size_t entries);
   void end_rescue();
   void free_rescued(Rescue::Freed freed);
   bool begin_checkpoint_write();

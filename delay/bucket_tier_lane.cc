@@ -185,14 +185,14 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   if (horizon_.at() != loading_from_) return;  // It was pulled back meanwhile.
   ++stats_.loads;
   loading_ = Loading{.home = id, .piece = std::move(piece)};
-  add_loaded();
+  add_loaded(options_.step_entries);
 }
 
 // Adds some of the chunks that were read, and moves the horizon when all are in memory.  If the
 // disk does not know of many removals, each of the other records is looked for among them.
-void BucketTier::add_loaded() {
+void BucketTier::add_loaded(std::size_t entries) {
   auto& [home, piece, added] = *loading_;
-  for (std::size_t looked = 0; added < piece.chunks.size() && looked < options_.step_entries;) {
+  for (std::size_t looked = 0; added < piece.chunks.size() && looked < entries;) {
     auto loaded = homes_.add_loaded(home, std::move(piece.chunks[added++]));
     looked += 1 + loaded.looked;
     stats_.looked_for += loaded.looked;
@@ -332,9 +332,9 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from,
   return true;
 }
 
-void BucketTier::go_on_rescuing() {
+void BucketTier::go_on_rescuing(std::size_t entries) {
   if (rescue_.is_handing()) {
-    stats_.rescued += rescue_.hand_over(options_.step_entries, homes_, dropped_, hooks_.near);
+    stats_.rescued += rescue_.hand_over(entries, homes_, dropped_, hooks_.near);
     return;
   }
   if (lane_.is_busy()) return;  // It may read for it.

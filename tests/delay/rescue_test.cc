@@ -137,6 +137,32 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("what comes near and what is rescued share the entries of a step") {
+    BucketTier::Options options = Flood::options();
+    options.step_entries = 64;
+    Flood all(options);
+    for (int i = 0; i < 400; ++i) all.add(10'010 + i * 2, i % 2 == 0 ? other : third);
+    all.flood();
+    all.go_to(9'000);
+    all.world.stuck.clear();
+    all.world.now = begin + std::chrono::milliseconds(flood_ms);
+    std::size_t most = 0;
+    while (!all.world.pending.empty()) {
+      all.world.now += std::chrono::milliseconds(1);
+      REQUIRE(all.world.now < begin + std::chrono::milliseconds(30'000));
+      const auto before = all.tier().stats();
+      (void)all.tier().step(all.world.now);
+      const auto after = all.tier().stats();
+      most = std::max<std::size_t>(
+          most, after.came_near - before.came_near + after.rescued - before.rescued);
+      all.world.background.step();
+      all.world.deliver();
+    }
+    CHECK(all.tier().stats().rescued > 0);
+    CHECK(most <= 64 + 16);
+    all.end();
+  }
+
   TEST_CASE("a partition that has more than its part goes on as what it has leaves") {
     for (const bool on_disk : {true, false}) {
       CAPTURE(on_disk);
