@@ -186,7 +186,7 @@ class Rescue {
   void charge(Part& part, std::size_t before, std::size_t now);
   // A partition may have as much; all may have `max_bytes_`.
   std::size_t share() const { return (max_bytes_ - std::min(max_bytes_, bytes_)) / 3; }
-  void stop_at(Parts::iterator part, const PendingKey& key, std::size_t needs);
+  void stop_at(Parts::iterator at, const PendingKey& key, std::size_t needs);
   bool has_room_again(const TopicPartition& partition, const Part& part) const;
   void end_resuming();
   void settle();
