@@ -142,10 +142,11 @@ void BucketTier::topic_dropped(const TopicId& topic) {
   free_rescued(rescue_.topic_dropped(topic));
 }
 
-bool BucketTier::set_aside(const PendingKey& key, const Location& location) {
-  if (rescue_.is_on()) {
-    if (const auto kept = rescue_.find(key)) rescue_.remove(key, kept->partition, location);
-  }
+bool BucketTier::set_aside(const PendingKey& key, const TopicPartition& partition,
+                           const Location& location) {
+  if (rescue_.is_on()) rescue_.remove(key, partition, location);
+  // Far chunks leave memory and come back, and do not keep what was set aside.
+  if (!(key < horizon_.at())) return false;
   return homes_.set_aside(key, location);
 }
 
@@ -182,12 +183,15 @@ std::optional<WallTime> BucketTier::next_load() const {
 
 bool BucketTier::step(WallTime now) {
   if (lane_.has_failed()) return false;
-  stats_.came_near +=
-      horizon_.hand_over(options_.step_entries, dropped_, hooks_.near, hooks_.near_soon);
-  dropped_.search(options_.step_entries);
+  const std::size_t entries = options_.step_entries;
+  const std::size_t handed = horizon_.hand_over(entries, dropped_, hooks_.near, hooks_.near_soon);
+  stats_.came_near += handed;
+  // What is loaded or rescued has the rest of the step, but always some.
+  const std::size_t left = std::max(entries - std::min(entries, handed), (entries + 3) / 4);
+  dropped_.search(left);
   forget_unneeded();
-  if (loading_) add_loaded();
-  if (rescue_.is_on()) go_on_rescuing();
+  if (loading_) add_loaded(left);
+  if (rescue_.is_on()) go_on_rescuing(left);
   if (lookups_.is_answering()) lookups_.answer();
   const bool begun = !is_at_work() && begin_work(now);
   const bool goes_on = (begun || homes_.is_evicting()) && !lane_.is_busy();

@@ -153,8 +153,8 @@ class BucketTier {
 
   // A near record that is due and cannot be delivered before the next start: it leaves memory as
   // soon as its chunk is on disk and has no others.  find() does not know it from then on.  False:
-  // it is set aside already, or gone.
-  bool set_aside(const PendingKey& key, const Location& location);
+  // it is set aside already, or gone; or it was rescued, and comes near again with the horizon.
+  bool set_aside(const PendingKey& key, const TopicPartition& partition, const Location& location);
 
   // --- Time.
 
@@ -174,10 +174,13 @@ class BucketTier {
   }
   // The same of every partition's records with smaller keys.
   PendingKey settled_before() const { return horizon_.settled_before(); }
-  // All that came near was handed over, or all that is rescued: more may be settled than before.
-  bool has_handed_over() const {
-    return !horizon_.is_handing() || (rescue_.is_on() && !rescue_.is_handing());
-  }
+  // It changes whenever more may be settled than before.
+  struct Settled {
+    PendingKey before;
+    std::uint64_t rescued = 0;  // Times that all that is rescued was handed over.
+    bool operator==(const Settled&) const = default;
+  };
+  Settled settled() const { return {horizon_.settled_before(), rescue_.times_settled()}; }
 
   // --- Reading.
 
@@ -338,13 +341,16 @@ class BucketTier {
   };
   void dealt(const storage::Bucket& id, storage::BucketLevel level, std::uint64_t unflushed);
   void loaded(const storage::Bucket& id, storage::Piece piece);
-  void add_loaded();
+  void add_loaded(std::size_t entries);
   std::optional<WallTime> next_deal_ahead() const;
   bool begin_deal_ahead(WallTime now);
   std::optional<WallTime> next_rescue() const;
+  std::optional<WallTime> next_rescue_ahead() const;
   bool begin_rescue(WallTime now);
-  bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from, WallTime until);
-  void go_on_rescuing();
+  bool begin_rescue_again();
+  bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from,
+                          const PendingKey& until, const Rescue::Stops& again);
+  void go_on_rescuing(std::size_t entries);
   void end_rescue();
   void free_rescued(Rescue::Freed freed);
   bool begin_checkpoint_write();
@@ -393,7 +399,8 @@ class BucketTier {
   bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
   bool no_room_ = false;          // For a flush.
   bool load_waits_ = false;       // For memory.
-  bool rescued_last_ = false;     // Loads and the rescue take turns.
+  bool rescued_last_ = false;     // Loads and the rescue take turns,
+  bool resumed_last_ = false;     //   and so do what it comes to first and what it comes to again.
   // All that could leave memory for a home's next piece has left; the same look again finds
   // nothing more.
   struct EvictedToLoad {

@@ -13,6 +13,7 @@ using storage::Bucket;
 using storage::bucket_of;
 using storage::BucketLevel;
 using storage::ChunkKey;
+using storage::ChunkKeys;
 using storage::HomeWrite;
 
 namespace {
@@ -147,7 +148,7 @@ bool BucketTier::begin_piece(const Bucket& id) {
   lane_.run<FoundPiece>(
       [&store = store_, owner = owner_, id, from = loading_from_, piece,
        have = homes_.find(id)->known_keys()]() -> Result<FoundPiece> {
-        auto found = store.next_piece(owner, id, from, piece, have);
+        auto found = store.next_piece(owner, id, from, piece, ChunkKeys(have.begin(), have.end()));
         if (!found) return std::unexpected(found.error());
         return FoundPiece{std::move(*found), store.unflushed_bytes()};
       },
@@ -180,14 +181,14 @@ void BucketTier::loaded(const Bucket& id, storage::Piece piece) {
   if (horizon_.at() != loading_from_) return;  // It was pulled back meanwhile.
   ++stats_.loads;
   loading_ = Loading{.home = id, .piece = std::move(piece)};
-  add_loaded();
+  add_loaded(options_.step_entries);
 }
 
 // Adds some of the chunks that were read, and moves the horizon when all are in memory.  If the
 // disk does not know of many removals, each of the other records is looked for among them.
-void BucketTier::add_loaded() {
+void BucketTier::add_loaded(std::size_t entries) {
   auto& [home, piece, added] = *loading_;
-  for (std::size_t looked = 0; added < piece.chunks.size() && looked < options_.step_entries;) {
+  for (std::size_t looked = 0; added < piece.chunks.size() && looked < entries;) {
     auto loaded = homes_.add_loaded(home, std::move(piece.chunks[added++]));
     looked += 1 + loaded.looked;
     stats_.looked_for += loaded.looked;
@@ -228,7 +229,8 @@ bool BucketTier::begin_deal_ahead(WallTime now) {
       [&store = store_, owner = owner_, id, from, until = now + options_.lead,
        piece = load_bytes(id), have = home.known_keys(),
        horizon = horizon_.at()]() -> Result<FoundPiece> {
-        auto found = store.deal_ahead(owner, id, from, until, piece, have, horizon);
+        auto found = store.deal_ahead(owner, id, from, until, piece,
+                                      ChunkKeys(have.begin(), have.end()), horizon);
         if (!found) return std::unexpected(found.error());
         return FoundPiece{std::move(*found), store.unflushed_bytes()};
       },
@@ -243,6 +245,13 @@ bool BucketTier::begin_deal_ahead(WallTime now) {
 
 // When begin_rescue() has something to do.
 std::optional<WallTime> BucketTier::next_rescue() const {
+  // At once.
+  if (rescue_.is_on() && rescue_.may_resume() && horizon_.at() < rescue_.at()) return WallTime{};
+  return next_rescue_ahead();
+}
+
+// When it begins, or goes on with what it has not come to yet.
+std::optional<WallTime> BucketTier::next_rescue_ahead() const {
   if (!options_.loads) return std::nullopt;
   if (!rescue_.is_on())
     return load_waits_ ? std::optional(horizon_.at().due - rescue_lead) : std::nullopt;
@@ -253,8 +262,13 @@ std::optional<WallTime> BucketTier::next_rescue() const {
 
 // Begins to make near what is due soon, unless its partition floods.
 bool BucketTier::begin_rescue(WallTime now) {
-  const auto at = next_rescue();
-  if (!at || now < *at) return false;
+  const auto at = next_rescue_ahead();
+  const bool is_due = at && *at <= now;
+  if (!(std::exchange(resumed_last_, false) && is_due) && begin_rescue_again()) {
+    resumed_last_ = true;
+    return true;
+  }
+  if (!is_due) return false;
   if (!rescue_.is_on()) {
     rescue_.begin(horizon_.at());
     ++stats_.rescues;
@@ -274,46 +288,86 @@ bool BucketTier::begin_rescue(WallTime now) {
   if (next->start > from.due) return advance(next->start);
   const Home& home = *homes_.find(*next);
   if (home.foreign) return begin_adopt(*next), true;
-  if (!home.on_disk) return advance(std::min(next->end(), want));
-  return begin_rescue_piece(*next, from, std::min(next->end(), want));
+  const WallTime until = std::min(next->end(), want);
+  if (!home.on_disk) return advance(until);
+  return begin_rescue_piece(*next, from, {until, 0}, {});
 }
 
-// Reads a part of what the disk has of a home before `until`.
-bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from, WallTime until) {
+// Goes on with partitions that were stopped, up to where the others are.
+bool BucketTier::begin_rescue_again() {
+  // What is before the horizon is near by itself, once it was handed over.
+  if (!rescue_.is_on() || horizon_.is_handing() || !(horizon_.at() < rescue_.at())) return false;
+  const Rescue::Stops again = rescue_.resumable();
+  if (again.empty()) return false;
+  PendingKey from = rescue_.at();
+  for (const auto& [partition, stop] : again) from = std::min(from, stop);
+  from = std::max(from, horizon_.at());
+  const auto resume = [&](const PendingKey& until) {
+    rescue_.resume(from, until, again, homes_, {});
+    return true;
+  };
+  const auto next = homes_.next_home(from.due);
+  if (!next || !(PendingKey{next->start, 0} < rescue_.at())) return resume(rescue_.at());
+  from = std::max(from, PendingKey{next->start, 0});
+  const PendingKey until = std::min(PendingKey{next->end(), 0}, rescue_.at());
+  const Home& home = *homes_.find(*next);
+  if (home.foreign) {
+    rescue_.look_again();
+    return begin_adopt(*next), true;
+  }
+  if (!home.on_disk) return resume(until);
+  return begin_rescue_piece(*next, from, until, again);
+}
+
+// Reads a part of what the disk has of a home before `until`; if there are stops, of their
+// partitions alone.
+bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from,
+                                    const PendingKey& until, const Rescue::Stops& again) {
   struct Ahead {
     storage::Piece piece;
     Rescue::Read read;
     std::uint64_t unflushed = 0;
   };
+  const std::size_t piece_bytes = options_.memory_bytes / 16;
+  rescue_.set_reading(piece_bytes);
   lane_.run<Ahead>(
-      [&store = store_, owner = owner_, id, from, until, piece_bytes = options_.memory_bytes / 16,
-       have = homes_.find(id)->known_keys(), horizon = horizon_.at(),
+      [&store = store_, owner = owner_, id, from, until, piece_bytes,
+       have = homes_.find(id)->known_keys(), horizon = horizon_.at(), again,
        stops = rescue_.stops()]() -> Result<Ahead> {
-        auto found = store.piece_ahead(owner, id, from, piece_bytes, have, horizon);
+        auto found = store.piece_ahead(owner, id, from, piece_bytes,
+                                       ChunkKeys(have.begin(), have.end()), horizon);
         if (!found) return std::unexpected(found.error());
         Ahead ahead{.piece = std::move(*found), .read = {}};
-        if (ahead.piece.loaded) {
-          ahead.piece.until = std::min(ahead.piece.until, PendingKey{until, 0});
-          ahead.read.chunks = std::move(ahead.piece.chunks);
-          ahead.read.choose(from, ahead.piece.until, stops);
-        } else {
+        if (!ahead.piece.loaded) {
           ahead.unflushed = store.unflushed_bytes();
+          return ahead;
         }
+        ahead.piece.until = std::min(ahead.piece.until, until);
+        ahead.read.chunks = std::move(ahead.piece.chunks);
+        if (again.empty())
+          ahead.read.choose(from, ahead.piece.until, stops);
+        else
+          ahead.read.choose_again(from, ahead.piece.until, again);
         return ahead;
       },
-      [this, id](Ahead ahead) {
+      [this, id, from, again](Ahead ahead) {
         if (ahead.piece.loaded) {
-          rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
+          if (again.empty())
+            rescue_.advance(ahead.piece.until, homes_, std::move(ahead.read));
+          else
+            rescue_.resume(from, ahead.piece.until, again, homes_, std::move(ahead.read));
           return;
         }
+        rescue_.set_reading(0);
+        rescue_.look_again();
         dealt(id, ahead.piece.level, ahead.unflushed);
       });
   return true;
 }
 
-void BucketTier::go_on_rescuing() {
+void BucketTier::go_on_rescuing(std::size_t entries) {
   if (rescue_.is_handing()) {
-    stats_.rescued += rescue_.hand_over(options_.step_entries, homes_, dropped_, hooks_.near);
+    stats_.rescued += rescue_.hand_over(entries, homes_, dropped_, hooks_.near);
     return;
   }
   if (lane_.is_busy()) return;  // It may read for it.
@@ -328,7 +382,7 @@ void BucketTier::end_rescue() {
 
 void BucketTier::free_rescued(Rescue::Freed freed) {
   if (freed.size() > chunks_freed_here)
-    background_.run_and_then([freed = std::move(freed)]() mutable { freed.clear(); }, [] {});
+    background_.run_and_then([freed = std::move(freed)]() mutable { freed = {}; }, [] {});
 }
 
 void BucketTier::begin_deal(const Bucket& month) {
@@ -599,7 +653,8 @@ bool BucketTier::begin_disk_sweep() {
   };
   lane_.run<Done>(
       [&store = store_, owner = owner_, sweep = *sweep]() -> Result<Done> {
-        auto swept = store.sweep(owner, sweep.home, sweep.after, sweep.have, sweep.gone);
+        auto swept = store.sweep(owner, sweep.home, sweep.after,
+                                 ChunkKeys(sweep.have.begin(), sweep.have.end()), sweep.gone);
         if (!swept) return std::unexpected(swept.error());
         return Done{std::move(*swept), store.unflushed_bytes()};
       },

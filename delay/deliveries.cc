@@ -171,11 +171,7 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
   }
   const auto body = PendingRecordBody::parse(record->record);
   if (!body) {
-    // Its bytes stay where they are, for the operator; the others go on.
-    log_error("delay", "pending record {} cannot be delivered: {}",
-              storage::encode_handle(record->handle()), body.error().message);
-    ++context_.totals.damaged_total;
-    waiters_.answer(entry.key().sequence, std::unexpected(body.error()));
+    note_damaged("pending", *record, body.error());
     return queues_.erase(entry);
   }
   if (!begin_batch(filling, filling.topic.codec.value_or(body->codec), record->record.size())) {
@@ -191,6 +187,16 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
                    body->record.headers.encoded(), run.due, record->handle());
   queues_.set_in_flight(entry);
   note(*filling.delivery, entry, *record, std::move(run), filling.wall);
+}
+
+// Its bytes stay where they are, for the operator; the others go on.
+void Deliveries::note_damaged(std::string_view kind, const storage::PendingView& record,
+                              const Error& why) {
+  log_error("delay", "{} record {} cannot be delivered: {}", kind,
+            storage::encode_handle(record.handle()), why.message);
+  // One that was rescued comes once more, with the horizon.
+  if (record.key < context_.tier.horizon()) ++context_.totals.damaged_total;
+  waiters_.answer(record.key.sequence, std::unexpected(why));
 }
 
 // Whether a record fits into the batch, which begins with it if it is the first.
@@ -219,11 +225,7 @@ bool Deliveries::plan_run_of(Filling& filling, const storage::PendingView& recor
                              Run& run) {
   auto parsed = Recurrence::parse(recurrence, TimeZones::of_system());
   if (!parsed) {
-    // Like anything damaged, it stays where it is, for the operator.
-    log_error("delay", "recurring record {} cannot be delivered: {}",
-              storage::encode_handle(record.handle()), parsed.error().message);
-    ++context_.totals.damaged_total;
-    waiters_.answer(record.key.sequence, std::unexpected(parsed.error()));
+    note_damaged("recurring", record, parsed.error());
     return false;
   }
   const auto planned =
@@ -422,7 +424,8 @@ void Deliveries::set_aside(PartitionSlot slot, WallTime latest, Fenced& fenced) 
     const PendingKey key = entry->key();
     if (entry->state() != NearEntry::State::abandoned) {
       waiters_.answer(key.sequence, fail(Errc::fenced, fenced.reason));
-      if (context_.tier.set_aside(key, entry->location())) ++fenced.overdue;
+      if (context_.tier.set_aside(key, queues_.partition(slot), entry->location()))
+        ++fenced.overdue;
       fenced.first = std::min(fenced.first, key.due);
     }
     queues_.erase(*entry);

@@ -34,6 +34,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -149,6 +150,7 @@ class Deliveries {
   void fill(Filling& filling);
   void add_to(Filling& filling, NearEntry& entry,
               const std::optional<storage::PendingView>& record);
+  void note_damaged(std::string_view kind, const storage::PendingView& record, const Error& why);
   bool begin_batch(Filling& filling, records::Codec codec, std::size_t record_size);
   bool plan_run_of(Filling& filling, const storage::PendingView& record, Bytes recurrence,
                    Run& run);

@@ -73,18 +73,43 @@ void Engine::start() {
 
 // Handles records that have become due, that become near, and that may leave.
 bool Engine::step() {
+  constexpr std::size_t parts = 5;
   const WallTime now = time_.begin_step();
   queues_.end_back_offs(time_.mono());
   // Locators and records share the limit tarry.delay.memory.bytes.
   tier_.set_locator_bytes(queues_.locator_bytes());
-  bool more = take_in();
-  more |= tier_.step(now);
-  if (context_.stopped) return false;
-  if (tier_.has_handed_over()) queues_.settle();
-  more |= queues_.advance(now);
-  more |= deliveries_.dispatch();
-  if (!context_.stopped) more |= queues_.sweep();
-  return more;
+  // All parts may have much to do at once, in a burst that does not fit into memory.
+  const MonoTime until = time_.mono() + options_.turn_time;
+  const bool is_whole = next_part_ == 0;
+  bool more = false;
+  while (next_part_ < parts) {
+    more |= step_part(next_part_++, now);
+    if (context_.stopped) return false;
+    if (next_part_ < parts && time_.mono() >= until) return true;
+  }
+  next_part_ = 0;
+  // The later parts may have left something to the earlier ones.
+  return more || !is_whole;
+}
+
+// In this order: what one part makes ready the next ones deliver.  True: there is more to do.
+bool Engine::step_part(std::size_t part, WallTime now) {
+  switch (part) {
+    case 0:
+      return take_in();
+    case 1: {
+      const bool more = tier_.step(now);
+      const auto settled = tier_.settled();
+      if (std::exchange(settled_, settled) != settled) queues_.settle();
+      return more;
+    }
+    case 2:
+      return queues_.advance(now);
+    case 3:
+      return deliveries_.dispatch();
+    default:
+      return queues_.sweep();
+  }
 }
 
 // Applies what is durable, and goes on with long batches.  They may come faster than a slice in

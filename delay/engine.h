@@ -287,6 +287,7 @@ class Engine {
   BucketTier::Options tier_options(const Storage& storage) const;
   BucketTier::Hooks tier_hooks(const Storage& storage);
   bool step();
+  bool step_part(std::size_t part, WallTime now);
   bool take_in();
   std::optional<MonoTime> next_work(MonoTime now) const;
   void came_near(const storage::PendingView& record, const Location& at);
@@ -307,6 +308,8 @@ class Engine {
   Deliveries deliveries_;
   Intake intake_;
   Control control_;
+  std::size_t next_part_ = 0;    // The step goes on there.
+  BucketTier::Settled settled_;  // As the queues know it.
 };
 
 }  // namespace tarry::delay

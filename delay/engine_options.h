@@ -39,6 +39,9 @@ struct EngineOptions {
   // after so much time.
   std::size_t step_slices = 8;
   std::chrono::milliseconds step_time{2};
+  // A step has several parts, each of which is bounded as above.  It begins none after so much
+  // time; the next step goes on with that one, and what comes to the shard meanwhile is before it.
+  std::chrono::milliseconds turn_time{4};
   // A delivery has at most so many records, whatever max.message.bytes allows, because other
   // partitions take turns too.
   std::size_t batch_records = 512;

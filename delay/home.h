@@ -84,8 +84,9 @@ struct Home {
   bool may_have_records() const { return !shelves.empty() || on_disk || foreign; }
   // Nothing of it is pending or has to be written.
   bool is_ended() const;
-  // The keys of its chunks that may not be loaded.
-  storage::ChunkKeys known_keys() const;
+  // The keys of its chunks that may not be loaded, in no order: to sort them is the work of whoever
+  // reads the disk.
+  std::vector<storage::ChunkKey> known_keys() const;
 };
 
 }  // namespace tarry::delay

@@ -161,7 +161,7 @@ class Homes {
   struct Sweep {
     storage::Bucket home;
     std::optional<storage::ChunkKey> after;
-    storage::ChunkKeys have;
+    std::vector<storage::ChunkKey> have;
     std::uint64_t gone = 0;
   };
   // The next one, behind the horizon; empty: there is none.

@@ -29,13 +29,13 @@ bool Home::is_ended() const {
   return !may_have_records() && gone.empty() && dead.empty() && !dirty && aside.empty();
 }
 
-storage::ChunkKeys Home::known_keys() const {
+std::vector<ChunkKey> Home::known_keys() const {
   // A dead chunk is on the disk until its home is written, and may not be loaded again.
-  storage::ChunkKeys keys(dead.begin(), dead.end());
-  keys.insert(aside.begin(), aside.end());
+  std::vector<ChunkKey> keys = dead;
+  keys.insert(keys.end(), aside.begin(), aside.end());
   for (const auto& [bucket, shelf] : shelves)
     for (const auto& resident : shelf.residents)
-      if (resident->is_written()) keys.insert(*resident->key);
+      if (resident->is_written()) keys.push_back(*resident->key);
   return keys;
 }
 
@@ -90,12 +90,9 @@ void Homes::written(const HomeWrite& change, const Sealed& sealed,
     resident->key = keys[part];
     level_of(*resident).on_disk += resident->entries_on_disk;
     // The marks of what was removed while it was being written go with the next write.
-    if (resident->live_count == 0) {
-      let_go(home, *resident);
-      continue;
-    }
     if (!resident->gone.empty()) home.dirty = true;
-    set_down(*resident);
+    // There may be thousands of which nothing is pending any more: evict() lets them go, in steps.
+    if (resident->live_count > 0) set_down(*resident);
   }
   begin_eviction(change.home);
 }
@@ -130,10 +127,20 @@ bool Homes::evict_from(Home& home, Eviction& eviction, const PendingKey& horizon
     // Only a chunk on both sides of the horizon is looked at entry by entry.
     const bool is_parted =
         resident->chunk->earliest() <= horizon.due && resident->chunk->latest() >= horizon.due;
-    std::size_t cost = 1 + (is_parted ? resident->chunk->size() : 0) + resident->gone.size();
-    if (eviction.near_before) cost += count_back(*resident, *eviction.near_before, horizon);
+    const bool is_pending = resident->live_count > 0;
+    std::size_t cost = 1;
+    if (is_pending) cost += (is_parted ? resident->chunk->size() : 0) + resident->gone.size();
+    if (is_pending && eviction.near_before)
+      cost += count_back(*resident, *eviction.near_before, horizon);
     budget -= std::min(budget, cost);
     if (!resident->is_written() || resident->writing || resident->has_near(horizon)) return false;
+    // It ended while it was being written.
+    if (!is_pending) {
+      home.dead.push_back(*resident->key);
+      home.dirty = true;
+      leave(*resident);
+      return true;
+    }
     // Its marks are not on the disk yet.
     home.gone.insert(resident->gone.begin(), resident->gone.end());
     home.on_disk = true;

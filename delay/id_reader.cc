@@ -20,6 +20,8 @@ constexpr std::size_t max_ids_known = 2'048;
 constexpr std::size_t few_ids = 256;
 // The store is asked for so many at once for batches of few, which takes some milliseconds.
 constexpr std::size_t max_ids_asked = 2'048;
+// A turn answers requests for so many: some milliseconds if each is a batch of its own.
+constexpr std::size_t ids_answered_a_turn = 256;
 
 }  // namespace
 
@@ -62,8 +64,7 @@ void IdReader::ask_next() {
     next->reserve(static_cast<std::size_t>(end - waiting.begin()));
   } catch (const std::bad_alloc&) {
     // Each is answered here: whoever waits for one that stays may be gone before the next one asks.
-    auto left = std::exchange(waiting, {});
-    return answer(left, fail(Errc::exhausted, no_memory_for_ids));
+    return refuse(std::exchange(waiting, {}), no_memory_for_ids);
   }
   std::move(waiting.begin(), end, std::back_inserter(*next));
   waiting.erase(waiting.begin(), end);
@@ -81,33 +82,54 @@ void IdReader::ask(std::shared_ptr<Questions> asked, bool is_for_few) {
     }
     return lasts;
   };
-  auto then = [this, alive = lane_.alive(), few = for_few_, asked,
-               is_for_few](Result<std::vector<IdRows::Lasts>> lasts) {
+  auto then = [this, alive = lane_.alive(), &background = background_, few = for_few_, asked,
+               is_for_few](Lasts lasts) {
     if (!lasts && *alive) lane_.fail(lasts.error());
     if (is_for_few) few->asking = false;
-    answer(*asked, std::move(lasts));
-    if (!is_for_few || few->asking || few->waiting.empty()) return;
-    if (*alive) return ask_next();
-    auto left = std::exchange(few->waiting, {});
-    answer(left, fail(Errc::exhausted, "the pending store has stopped"));
+    // The store is asked for those that wait while these are answered.
+    if (is_for_few && *alive && !few->waiting.empty()) ask_next();
+    answer(background, std::make_shared<Answered>(asked, std::move(lasts)));
+    if (is_for_few && !*alive && !few->asking)
+      refuse(std::exchange(few->waiting, {}), "the pending store has stopped");
   };
   try {
     background_.run(work, std::move(then));
   } catch (const std::exception&) {
     if (is_for_few) for_few_->asking = false;
-    answer(*asked, fail(Errc::exhausted, no_memory_for_ids));
+    refuse(std::exchange(*asked, {}), no_memory_for_ids);
   }
 }
 
-void IdReader::answer(Questions& asked, Result<std::vector<IdRows::Lasts>> lasts) {
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (!lasts) {
-      asked[i].answer(std::unexpected(lasts.error()));
-      continue;
+bool IdReader::Answered::answer(std::size_t ids) {
+  for (std::size_t left = ids; next < asked->size() && left > 0;) {
+    Question& question = (*asked)[next];
+    left -= std::min(left, question.ids.size());
+    if (lasts) {
+      question.rows.set_last(std::move((*lasts)[next]));
+      ++next;
+      question.answer(std::move(question.rows));
+    } else {
+      ++next;
+      question.answer(std::unexpected(lasts.error()));
     }
-    asked[i].rows.set_last(std::move((*lasts)[i]));
-    asked[i].answer(std::move(asked[i].rows));
   }
+  return next < asked->size();
+}
+
+// Each of the later turns has the ids that are named, for who waits keeps them until it is
+// answered.
+void IdReader::answer(Background& background, const std::shared_ptr<Answered>& answered) {
+  if (!answered->answer(ids_answered_a_turn)) return;
+  try {
+    background.run_and_then([] {}, [&background, answered] { answer(background, answered); });
+  } catch (const std::bad_alloc&) {
+    while (answered->answer(ids_answered_a_turn)) {
+    }
+  }
+}
+
+void IdReader::refuse(Questions asked, const char* why) {
+  for (auto& question : asked) question.answer(fail(Errc::exhausted, why));
 }
 
 std::optional<ScheduleEvent> IdReader::last_event(const TopicPartition& partition,

@@ -11,7 +11,10 @@
 //
 // Invariants
 //   - Each read() is answered once, also when the tier has gone or memory is short.
-//   - One question for few is under way at a time, so that many small batches cost one question.
+//   - One question for few is under way at a time, so that many small batches cost one question;
+//     the next one begins before those of the last one are answered.
+//   - A turn answers requests for some hundreds of ids, because each answer may go as far as a
+//     change in the journal.
 //   - memory() is the sum of the rows that requests hold.
 //
 // Belongs to its BucketTier, on its thread.
@@ -101,9 +104,21 @@ class IdReader {
     bool asking = false;
   };
 
+  using Lasts = Result<std::vector<IdRows::Lasts>>;
+  // Questions that were asked together, and how many are answered.
+  struct Answered {
+    std::shared_ptr<Questions> asked;
+    Lasts lasts;
+    std::size_t next = 0;
+
+    // Answers for so many ids; true: there are more.
+    bool answer(std::size_t ids);
+  };
+
   void ask_next();
   void ask(std::shared_ptr<Questions> asked, bool is_for_few);
-  static void answer(Questions& asked, Result<std::vector<IdRows::Lasts>> lasts);
+  static void answer(Background& background, const std::shared_ptr<Answered>& answered);
+  static void refuse(Questions asked, const char* why);
 
   storage::BucketStore& store_;
   Background& background_;

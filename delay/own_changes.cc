@@ -54,7 +54,8 @@ void OwnChanges::move(std::unique_ptr<Move> move) {
           if (!*alive || context_.stopped) return;
           if (!result) return on_move_refused(*move, result.error());
           const TopicPartition partition = move->record.partition;
-          durable_.add(partition, [this, move = std::move(move)](std::size_t&) {
+          durable_.add(partition, [this, move = std::move(move)](std::size_t& budget) {
+            --budget;
             moved(*move);
             return true;
           });
@@ -127,7 +128,8 @@ void OwnChanges::remove(std::unique_ptr<Removal> asked) {
     transaction.on_settled([this, alive = context_.alive, removal](const Result<>& result) {
       if (!*alive || context_.stopped) return;
       if (!result) return on_removal_refused(*removal, result.error());
-      durable_.add(removal->partition, [this, removal](std::size_t&) {
+      durable_.add(removal->partition, [this, removal](std::size_t& budget) {
+        budget -= std::min(budget, removal->records.size());
         removed(*removal);
         return true;
       });

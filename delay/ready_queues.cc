@@ -14,6 +14,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds queued_ahead{900};
 // A partition that has more due than a turn delivers is served after so many others.
 constexpr int max_in_a_row = 3;
+// So many partitions find their place in a step when their time comes, or when more is settled:
+// some tenths of a millisecond.
+constexpr std::size_t places_a_step = 1'024;
 // A step frees so many pieces of what a burst of near records has left: a megabyte.
 constexpr std::size_t ended_pieces_a_step = 16;
 
@@ -153,7 +156,10 @@ bool ReadyQueues::advance(WallTime now) {
     enqueue_moved();
     if (!more) settle();
   }
-  while (!waiting_.empty() && waiting_.begin()->first <= now) {
+  more |= settle_some();
+  for (std::size_t left = places_a_step; !waiting_.empty() && waiting_.begin()->first <= now;
+       --left) {
+    if (left == 0) return true;
     const PartitionSlot slot = waiting_.begin()->second;
     waiting_.erase(waiting_.begin());
     queues_[slot].place = Place::idle;
@@ -162,16 +168,23 @@ bool ReadyQueues::advance(WallTime now) {
   return more;
 }
 
-void ReadyQueues::settle() {
-  for (const PartitionSlot slot : std::exchange(unsettled_, {})) {
+// True: there are more.
+bool ReadyQueues::settle_some() {
+  // One that is not settled stands behind them again.
+  for (std::size_t left = places_a_step; to_settle_ > 0 && left > 0; --left, --to_settle_) {
+    const PartitionSlot slot = unsettled_.front();
+    unsettled_.pop_front();
     queues_[slot].place = Place::idle;
     find_place(slot);
     release_if_idle(slot);
   }
+  return to_settle_ > 0;
 }
 
 void ReadyQueues::end_back_offs(MonoTime now) {
-  while (!backing_off_.empty() && backing_off_.begin()->first <= now) {
+  // next_retry() tells of the others.
+  for (std::size_t left = places_a_step;
+       left > 0 && !backing_off_.empty() && backing_off_.begin()->first <= now; --left) {
     const PartitionSlot slot = backing_off_.begin()->second;
     backing_off_.erase(backing_off_.begin());
     queues_[slot].retry_at.reset();

@@ -73,8 +73,8 @@ class ReadyQueues {
 
   // Queues what is soon due, and puts partitions in line.  True: there is more to do at once.
   bool advance(WallTime now);
-  // Records that may leave up to the horizon are near now.
-  void settle();
+  // More may be settled than before: the next calls of advance() see what is.
+  void settle() { to_settle_ = unsettled_.size(); }
   void end_back_offs(MonoTime now);
   // When advance() has something to do, and when a back-off ends.
   std::optional<WallTime> next_work() const;
@@ -192,6 +192,7 @@ class ReadyQueues {
   bool drop_abandoned(Queue& queue);
   void drop_later(PartitionSlot slot);
   void go_on_dropping();
+  bool settle_some();
   bool sweep_deleted(std::size_t& budget);
   bool is_settled(const PendingKey& key, const Queue& queue) const;
   void find_place(PartitionSlot slot, WallTime latest);
@@ -207,7 +208,8 @@ class ReadyQueues {
   std::deque<PartitionSlot> first_line_;
   std::deque<PartitionSlot> second_line_;
   int first_in_a_row_ = 0;  // Served from the first line.
-  std::vector<PartitionSlot> unsettled_;
+  std::deque<PartitionSlot> unsettled_;
+  std::size_t to_settle_ = 0;  // The first ones of these are to be looked at again.
   std::deque<PartitionSlot> dropping_;
   std::size_t drops_left_ = drops_a_step;  // Until the next step.
   std::multimap<MonoTime, PartitionSlot> backing_off_;

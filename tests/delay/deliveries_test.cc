@@ -1,3 +1,6 @@
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -168,6 +171,69 @@ TEST_SUITE("deliveries") {
     host.settle();
     CHECK(host.engine->stats().in_flight == 0);
     CHECK(host.log(orders).size() == 10'000);
+    CHECK(host.total() == 0);
+  }
+
+  TEST_CASE("cancels that a round makes durable at once are applied in several turns") {
+    TestHost host;
+    host.checks_store = false;
+    constexpr std::size_t cancels = 2'000;
+    std::vector<TestRecord> records;
+    for (std::size_t i = 0; i < cancels; ++i)
+      records.push_back({"v", {{"x-delay", "1h"}, {"x-schedule-id", std::to_string(i)}}});
+    REQUIRE(host.produce(orders, records).has_value());
+    host.settle();
+    // Before them in the journal is what takes several turns, so that all of them wait.
+    schedule_many(host, others, 2'000, host.clock.wall() + std::chrono::hours{1});
+    for (std::size_t i = 0; i < cancels; ++i) (void)host.cancel(orders, std::to_string(i));
+    for (int turns = 0; host.appended_and_waiting() < 1 + cancels; ++turns) {
+      REQUIRE(turns < 100);
+      host.turn();
+      host.background.run_all();
+    }
+    host.sync();
+    std::uint64_t before = host.engine->stats().cancelled_total;
+    CHECK(before == 0);
+    int turns = 0;
+    for (; before < cancels; ++turns) {
+      REQUIRE(turns < 100);
+      host.turn(1);
+      const std::uint64_t now = host.engine->stats().cancelled_total;
+      CHECK(now - before <= 512);
+      before = now;
+    }
+    CHECK(turns >= 4);
+    host.settle();
+    CHECK(host.total() == 2'000);
+  }
+
+  TEST_CASE("a step that has used up its time leaves its other parts to the next ones, in order") {
+    TestHost host;
+    host.checks_order = false;
+    host.checks_store = false;
+    const WallTime due = host.clock.wall() + milliseconds{1'000};
+    for (int i = 0; i < 3; ++i) schedule_many(host, orders, 1'000, due);
+    host.pass(milliseconds{999});
+    host.clock.pass(milliseconds{1});
+    // Each part of a step takes more than its time.
+    host.clock.each_look = milliseconds{10};
+    int turns = 0, last = -2;
+    for (; host.log(orders).size() < 3'000; ++turns) {
+      REQUIRE(turns < 1'000);
+      const auto before = host.deliveries;
+      host.turn(1);
+      CHECK(host.deliveries <= before + 1);
+      // A step that delivers does nothing else, so the next one has other things to do.
+      if (host.deliveries > before) {
+        CHECK(turns > last + 1);
+        last = turns;
+      }
+      host.sync();
+    }
+    CHECK(turns > 5 * 5);  // Six batches.
+    host.clock.each_look = {};
+    host.settle();
+    CHECK(host.engine->stats().in_flight == 0);
     CHECK(host.total() == 0);
   }
 

@@ -107,6 +107,40 @@ TEST_SUITE("memory") {
     CHECK(host.engine->stats().near == 0);
   }
 
+  TEST_CASE("a damaged record that is rescued counts once, although it comes near twice") {
+    Engine::Options options;
+    options.memory_bytes = 2'000'000;
+    options.step_loads = 64;
+    options.batch_records = 64;
+    TestHost host(options);
+    host.refuses = [](const TopicPartition& partition) { return partition == orders; };
+    const std::string value(300, 'v');
+    const std::string at = std::to_string(to_ms(host.clock.wall()) + 20'000);
+    const TestRecord record{value, {{"x-deliver-at", at}}};
+    for (int i = 0; i < 100; ++i) {
+      REQUIRE(host.produce(orders, std::vector<TestRecord>(60, record)));
+      host.settle();
+    }
+    host.schedule(others, "whole", "20500");
+    host.schedule(others, "damaged", "20600", "damaged");
+    host.settle();
+    host.controls.damages = [](const storage::PendingAdded& added) {
+      return added.id == "damaged";
+    };
+    host.crash();
+    host.pass(milliseconds{22'000});
+    CHECK(host.engine->stats().tier.rescued > 0);
+    CHECK(host.values(others) == Strings{"whole"});
+    CHECK(host.log(orders).empty());
+    CHECK(host.engine->stats().damaged_total <= 1);
+    host.refuses = nullptr;
+    host.checks_order = false;  // Looking at all that is pending, for each batch, takes minutes.
+    host.pass(milliseconds{10'000});
+    CHECK(host.log(orders).size() == 6'000);
+    CHECK(host.engine->stats().damaged_total == 1);
+    CHECK(host.pending().size() == 1);
+  }
+
   TEST_CASE(
       "a hundred thousand records due in one millisecond are delivered in bounded steps, and "
       "others between them") {

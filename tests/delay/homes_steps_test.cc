@@ -4,12 +4,15 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "storage/bucket.h"
 #include "storage/bucket_change.h"
+#include "storage/chunk.h"
 
 namespace tarry::delay {
 namespace {
@@ -108,6 +111,55 @@ TEST_SUITE("homes") {
     many.homes.pulled_back(many.horizon(100), many.horizon(40));
     CHECK(many.evict_all(many.horizon(40), 10) == 60);
     CHECK(many.homes.levels()[static_cast<std::size_t>(BucketLevel::hour)].came_back == 60);
+  }
+
+  TEST_CASE("chunks that ended while they were written leave in steps, and the disk with them") {
+    constexpr std::size_t count = 50;
+    const std::string body(storage::Chunk::full_bytes, 'b');  // Each is a chunk.
+    const auto hour = storage::bucket_of(BucketLevel::hour, from_ms(1'795'000'000'000));
+    Homes homes{std::size_t{1} << 30};
+    homes.set_hours_end(hour.end());
+    std::vector<storage::PendingKey> records;
+    for (std::size_t i = 0; i < count; ++i) {
+      storage::PendingView record{};
+      record.key = {hour.start + std::chrono::seconds(i), static_cast<Sequence>(i + 1)};
+      record.first = record.key.due;
+      record.accepted = hour.start;
+      record.record = as_bytes(body);
+      records.push_back(record.key);
+      REQUIRE(homes.add(storage::JournalPlace{i + 1}, record).has_value());
+    }
+    Homes::Sealed sealed;
+    Homes::Removals gone;
+    const auto change = homes.seal(hour, storage::JournalPlace{100}, sealed, gone);
+    REQUIRE(sealed.size() == count);
+    std::vector<storage::ChunkKey> keys;
+    for (const auto& key : records) {
+      REQUIRE(homes.remove(storage::JournalPlace{100 + key.sequence}, key, {}, {}, {}));
+      keys.push_back({hour, key.sequence, change.place});
+    }
+    homes.written(change, sealed, keys);
+    const storage::PendingKey horizon{hour.start, 0};
+    const auto in_memory = [&] {
+      return homes.levels()[static_cast<std::size_t>(BucketLevel::hour)].chunks;
+    };
+    CHECK(homes.live() == 0);
+    CHECK(in_memory() == count);
+    CHECK(homes.find(hour)->known_keys().size() == count);
+    CHECK(homes.evict(horizon, 10).size() == 10);
+    CHECK(in_memory() == count - 10);
+    CHECK(homes.find(hour)->known_keys().size() == count);  // None may be loaded again.
+    for (int turns = 0; homes.is_evicting(); ++turns) {
+      REQUIRE(turns < 10);
+      CHECK(homes.evict(horizon, 10).size() <= 10);
+    }
+    CHECK(in_memory() == 0);
+    CHECK_FALSE(homes.find(hour)->may_have_records());
+    Homes::Sealed nothing;
+    Homes::Removals marks;
+    CHECK(homes.seal(hour, storage::JournalPlace{1'000}, nothing, marks).dead.size() == count);
+    CHECK(marks.of_chunks.empty());
+    CHECK(marks.of_home.empty());
   }
 
   TEST_CASE("a chunk that ends while others leave memory hides none of them") {

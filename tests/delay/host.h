@@ -566,6 +566,8 @@ class TestHost final : public Sink {
   // Negative controls: what a start or a checkpoint does wrong.
   struct Controls {
     std::function<bool(const storage::Operation&)> forgets = nullptr;  // In a replay.
+    // A replay finds bytes of the record that nobody can read.
+    std::function<bool(const storage::PendingAdded&)> damages = nullptr;
     bool notes_early = false;       // A checkpoint, before the store is flushed.
     bool forgets_deletion = false;  // A start, of a topic.
     bool counts_records = false;    // A replay: places are those of whole records.
@@ -643,7 +645,11 @@ class TestHost final : public Sink {
         const auto* added = std::get_if<storage::PendingAdded>(&operation);
         const auto* gone = std::get_if<storage::PendingRemoved>(&operation);
         const bool is_told = !controls.forgets || !controls.forgets(operation);
-        if (is_told && added && !is_gone(added->partition.topic)) (void)tier.add(at, *added);
+        if (is_told && added && !is_gone(added->partition.topic)) {
+          storage::PendingAdded read = *added;
+          if (controls.damages && controls.damages(*added)) read.record = read.record.first(1);
+          (void)tier.add(at, read);
+        }
         if (is_told && gone && !is_gone(gone->partition.topic)) tier.remove(at, *gone);
         if (!controls.counts_records) ++at.operation;
       });

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -153,6 +155,33 @@ TEST_SUITE("ids of a batch") {
     CHECK(world.last("b", *b, 1) == ScheduleEvent::Kind::scheduled);
     CHECK(world.last("c", *c, 0) == std::nullopt);
     CHECK(world.last("b", *many, 999) == ScheduleEvent::Kind::scheduled);
+  }
+
+  TEST_CASE("a turn answers requests for a few hundred ids, and the store is asked meanwhile") {
+    IdWorld world;
+    world.add("a");
+    world.write_and_forget();
+    std::optional<IdRows> first, last;
+    std::vector<std::optional<IdRows>> many(1'000);
+    world.ask({"a"}, first);
+    for (auto& one : many) world.ask({"a"}, one);
+    REQUIRE(world.background.step());
+    CHECK(first);
+    world.ask({"a"}, last);  // It goes with the next question.
+    CHECK(world.background.size() == 1);
+    const auto answered = [&] {
+      return std::ranges::count_if(many, [](const auto& one) { return one.has_value(); });
+    };
+    std::ptrdiff_t before = 0;
+    for (int turns = 0; before < 1'000; ++turns) {
+      REQUIRE(turns < 10);
+      REQUIRE(world.background.step());
+      CHECK(answered() <= before + 256);
+      before = answered();
+    }
+    CHECK(world.last("a", *many.back(), 0) == ScheduleEvent::Kind::scheduled);
+    CHECK(last);  // Between them.
+    CHECK(world.background.size() == 0);
   }
 
   TEST_CASE("every request for ids is answered, also when the tier has gone or memory is used up") {

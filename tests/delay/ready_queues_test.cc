@@ -1,7 +1,9 @@
 // ReadyQueues: records that are cancelled while they stand in their partition's queue.
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/delay/host.h"
@@ -30,7 +32,68 @@ void cancel_backwards(TestHost& host, int last, int first) {
   host.settle();
 }
 
+struct NoSink final : Sink {
+  std::optional<TopicDelay> target(const TopicPartition&) override { return TopicDelay{}; }
+  void deliver(const TopicPartition&, Buffer, Departures, DeliveryTold) override {}
+  void commit(storage::JournalTransaction) override {}
+  void request_sequences() override {}
+  void store_failed(const Error& error) override { FAIL("the store failed: " << error.message); }
+};
+
 TEST_SUITE("ready queues") {
+  TEST_CASE("however many partitions have something due at once, a step finds a place for a few") {
+    constexpr std::size_t partitions = 3'000, places_of_a_step = 1'024;
+    TestClock clock;
+    EngineOptions options;
+    options.wheel_start = MonoTime(clock.mono_now);
+    TestDirectory directory;
+    const auto store = storage::BucketStore::make(directory.path("pending"), {}).value();
+    QueuedBackground background;
+    timing::TimingWheel wheel;
+    EngineClock time(clock);
+    time.start();
+    Alarm alarm(
+        time, wheel, options.wheel_start,
+        {.step = [] { return false; }, .next = [](MonoTime) { return std::optional<MonoTime>(); }});
+    BucketTier::Hooks hooks;
+    hooks.near = [](const storage::PendingView&, const Location&) {};
+    hooks.pulled_back = [](const PendingKey&) {};
+    hooks.wake = [] {};
+    hooks.failed = [](const Error& error) { FAIL("the store failed: " << error.message); };
+    BucketTier tier(*store, background, {0, 1}, {}, std::move(hooks));
+    REQUIRE(tier.open(clock.wall()).has_value());
+    while (tier.step(clock.wall()) || background.step()) {
+    }
+    NoSink sink;
+    EngineContext context{
+        .options = options, .time = time, .alarm = alarm, .tier = tier, .sink = sink, .failed = {}};
+    ReadyQueues queues(context);
+    const WallTime due = clock.wall() + milliseconds{400};
+    for (std::size_t i = 0; i < partitions; ++i)
+      queues.file({due, static_cast<Sequence>(i + 1)},
+                  partition_of(1, static_cast<PartitionIndex>(i)));
+    // All of them wait for the same moment.
+    for (int steps = 0; queues.advance(time.begin_step()); ++steps) REQUIRE(steps < 100);
+    REQUIRE_FALSE(queues.any_in_line());
+    clock.pass(milliseconds{400});
+    std::size_t seen = 0, steps = 0;
+    for (bool more = true; more; ++steps) {
+      REQUIRE(steps < 100);
+      more = queues.advance(time.begin_step());
+      std::size_t in_line = 0;
+      for (auto slot = queues.next_turn(false); slot; slot = queues.next_turn(false), ++in_line) {
+        NearEntry* const entry = queues.take(*slot, time.now());
+        REQUIRE(entry != nullptr);
+        queues.erase(*entry);
+        queues.end_turn(*slot, time.now());
+      }
+      CHECK(in_line <= places_of_a_step);
+      seen += in_line;
+    }
+    CHECK(seen == partitions);
+    CHECK(queues.size() == 0);
+  }
+
   TEST_CASE("records that are cancelled from the last to the first leave their queue in steps") {
     for (const bool overdue : {false, true}) {
       CAPTURE(overdue);

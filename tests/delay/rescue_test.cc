@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/delay/bucket_world.h"
@@ -155,6 +157,53 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("what comes near and what is rescued share the entries of a step") {
+    BucketTier::Options options = Flood::options();
+    options.step_entries = 64;
+    Flood all(options);
+    for (int i = 0; i < 400; ++i) all.add(10'010 + i * 2, i % 2 == 0 ? other : third);
+    all.flood();
+    all.go_to(9'000);
+    all.world.stuck.clear();
+    all.world.now = begin + std::chrono::milliseconds(flood_ms);
+    std::size_t most = 0;
+    while (!all.world.pending.empty()) {
+      all.world.now += std::chrono::milliseconds(1);
+      REQUIRE(all.world.now < begin + std::chrono::milliseconds(30'000));
+      const auto before = all.tier().stats();
+      (void)all.tier().step(all.world.now);
+      const auto after = all.tier().stats();
+      most = std::max<std::size_t>(
+          most, after.came_near - before.came_near + after.rescued - before.rescued);
+      all.world.background.step();
+      all.world.deliver();
+    }
+    CHECK(all.tier().stats().rescued > 0);
+    CHECK(most <= 64 + 16);
+    all.end();
+  }
+
+  TEST_CASE("a partition that has more than its part goes on as what it has leaves") {
+    for (const bool on_disk : {true, false}) {
+      CAPTURE(on_disk);
+      Flood all;
+      // A second of them is twice of what one partition may have.
+      const auto add_others = [&] {
+        for (int i = 0; i < 400; ++i) all.add(10'050 + i * 5, other, 300);
+      };
+      for (int i = 0; i < 40; ++i) all.add(10'070 + i * 50, third);
+      if (on_disk) add_others();
+      all.flood();
+      if (on_disk) all.world.checkpoint();
+      all.go_to(8'000);
+      if (!on_disk) add_others();
+      all.check_in_time(8'000, 12'500);
+      CHECK(all.tier().stats().rescued >= 440);
+      CHECK(all.world.pending.size() == 6'000);
+      all.end();
+    }
+  }
+
   TEST_CASE("what is cancelled, moved or replaced while it is rescued is pending no more") {
     for (const bool on_disk : {true, false}) {
       CAPTURE(on_disk);
@@ -240,6 +289,21 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("what is rescued cannot be set aside before the horizon has come to it") {
+    Flood all;
+    all.flood();
+    all.check_in_time(9'000, 10'100);
+    const Record one = all.add(10'200, other);
+    REQUIRE(all.wheel().contains(one.key));
+    REQUIRE_FALSE(one.key < all.tier().horizon());
+    const auto before = all.tier().stats().rescue_bytes;
+    // Otherwise its far chunk might leave memory, and it would be set aside, and counted, twice.
+    CHECK_FALSE(all.tier().set_aside(one.key, one.partition, all.wheel()[one.key]));
+    CHECK(all.tier().stats().rescue_bytes < before);
+    all.wheel().erase(one.key);
+    all.end();  // It came again.
+  }
+
   TEST_CASE("a horizon that moves back ends a rescue, and nothing is lost or delivered twice") {
     Flood all;
     for (int i = 0; i < 60; ++i) all.add(10'300 + i * 10, i % 2 == 0 ? other : third);
@@ -296,6 +360,169 @@ TEST_SUITE("rescue") {
       REQUIRE(all.late({third}) == 0);
     }
     all.end();
+  }
+
+  TEST_CASE("however many floods there are at once, one more partition is rescued beside them") {
+    Rescue rescue(1u << 20, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    REQUIRE(rescue.may_go_on());
+    constexpr int floods = 12;
+    Sequence sequence = 1;
+    std::size_t kept = 0;
+    for (int i = 0; i < 1'000; ++i) {
+      for (int partition = 0; partition < floods; ++partition) {
+        const Record one = record(sequence++, 1'000, std::string(300, 'b'), partition);
+        kept += rescue.keep(one.view()).has_value() ? 1 : 0;
+      }
+    }
+    CHECK(kept > 500);
+    CHECK(kept < sequence - 1);
+    CHECK(rescue.stops().size() == floods);
+    CHECK(rescue.memory() < (1u << 20));
+    const Record last = record(sequence, 2'000, "one more", floods);
+    const auto at = rescue.keep(last.view());
+    REQUIRE(at.has_value());
+    CHECK(rescue.is_settled(last.key, last.partition));
+    CHECK(rescue.read(last.key, *at)->record.size() == last.body.size());
+    // What the floods have may stay for long, and the time goes on.
+    CHECK(rescue.may_go_on());
+    (void)rescue.end();
+    CHECK(rescue.memory() == 0);
+  }
+
+  TEST_CASE(
+      "what is stopped goes on from there, in order, and is settled when all is handed over") {
+    Rescue rescue(64u << 10, {});
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    rescue.begin({begin, 0});
+    std::vector<Record> records;
+    for (Sequence i = 1; i <= 200; ++i) {
+      records.push_back(
+          record(i, 1'000 + static_cast<std::int64_t>(i), std::string(300, 'b'), other));
+      REQUIRE(homes.add(JournalPlace{i}, records.back().view()));
+    }
+    const Record& last = records.back();
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    std::size_t gone = 0, rounds = 0;
+    const auto hand_over_all = [&] {
+      while (rescue.is_handing()) {
+        CHECK_FALSE(rescue.is_settled(last.key, last.partition));
+        (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location& at) {
+          handed.push_back(view.key);
+          CHECK(rescue.read(view.key, at)->record.size() == last.body.size());
+        });
+      }
+    };
+    hand_over_all();
+    for (; !rescue.stops().empty(); ++rounds) {
+      REQUIRE(rounds < 100);
+      CHECK(rescue.resumable().empty());  // Nothing has left.
+      CHECK_FALSE(rescue.is_near(last.key, last.partition));
+      CHECK_FALSE(rescue.keep(last.view()).has_value());
+      for (; gone < handed.size(); ++gone) rescue.remove(handed[gone], last.partition, {});
+      CHECK(rescue.may_resume());
+      const auto again = rescue.resumable();
+      REQUIRE(again.size() == 1);
+      const PendingKey from = again.begin()->second;
+      rescue.resume(from, rescue.at(), again, homes, {});
+      CHECK(rescue.is_near(last.key, last.partition));
+      // It is not settled either if all that it had has left.
+      hand_over_all();
+    }
+    CHECK(rounds > 1);
+    REQUIRE(handed.size() == records.size());
+    for (std::size_t i = 0; i < handed.size(); ++i) CHECK(handed[i] == records[i].key);
+    CHECK(rescue.is_settled(last.key, last.partition));
+    for (; gone < handed.size(); ++gone) rescue.remove(handed[gone], last.partition, {});
+    CHECK(rescue.memory() == 0);
+    CHECK_FALSE(rescue.may_resume());
+  }
+
+  TEST_CASE("its chunks are filled, and full ones have no more memory than their records") {
+    Rescue rescue(16u << 20, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    constexpr std::size_t records = 5'000, body = 300;
+    for (Sequence i = 1; i <= records; ++i)
+      REQUIRE(rescue.keep(record(i, 1'000, std::string(body, 'b'), other).view()).has_value());
+    CHECK(rescue.memory() < records * body * 5 / 4);
+  }
+
+  TEST_CASE(
+      "a partition from which records leave as they come needs little for those that have left") {
+    constexpr std::size_t max_bytes = 256u << 10, body = 100, at_once = 75;
+    Rescue rescue(max_bytes, {});
+    Homes homes(1u << 20);
+    rescue.begin({begin, 0});
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    for (Sequence i = 1; i <= 2'000; ++i) {
+      const Record one = record(i, 1'000, std::string(body, 'b'), other);
+      REQUIRE(rescue.keep(one.view()).has_value());
+      if (i > at_once) rescue.remove(record(i - at_once, 1'000).key, one.partition, {});
+      CHECK(rescue.memory() < max_bytes / 8);
+    }
+    CHECK(rescue.stops().empty());
+  }
+
+  TEST_CASE("a rescue ends in one turn, and frees nothing in it, however much it has") {
+    constexpr std::size_t partitions = 2'000;
+    const auto fill = [](Rescue& rescue) {
+      Homes homes(1u << 20);
+      rescue.begin({begin, 0});
+      rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+      for (Sequence i = 1; i <= partitions; ++i)
+        REQUIRE(rescue.keep(record(i, 1'000, "body", static_cast<int>(i)).view()).has_value());
+    };
+    Rescue rescue(16u << 20, {});
+    fill(rescue);
+    const Rescue::Freed all = rescue.end();
+    CHECK(all.size() == partitions);
+    CHECK(rescue.memory() == 0);
+    // A third of the partitions is of the topic.
+    fill(rescue);
+    const Rescue::Freed some = rescue.topic_dropped(numbered(1).topic);
+    CHECK(some.size() >= partitions / 3);
+    CHECK_FALSE(rescue.find(record(1, 1'000).key).has_value());
+    CHECK(rescue.find(record(2, 1'000).key).has_value());
+  }
+
+  TEST_CASE("a piece that is read counts as memory until it is handed over") {
+    // Nothing of it is kept.
+    Rescue rescue(1u << 20, [](const TopicPartition&) { return true; });
+    Homes homes(1u << 20);
+    DroppedTopics dropped(homes);
+    rescue.begin({begin, 0});
+    rescue.set_reading(100'000);
+    CHECK(rescue.memory() == 100'000);
+    Rescue::Read read;
+    std::size_t bytes = 0;
+    for (Sequence i = 1; i <= 2; ++i) {
+      const Record one = record(i, 1'000, std::string(1'000, 'b'), other);
+      const Bucket hour = storage::bucket_of(BucketLevel::hour, one.key.due);
+      const auto chunk = std::make_shared<storage::Chunk>(hour);
+      chunk->append(one.view());
+      bytes += chunk->memory_bytes();
+      read.chunks.push_back({storage::ChunkKey{hour, i, JournalPlace{1}}, chunk, {true}});
+    }
+    const PendingKey until{begin + std::chrono::seconds(10), 0};
+    read.choose({begin, 0}, until, {});
+    rescue.advance(until, homes, std::move(read));
+    CHECK(rescue.memory() >= bytes);
+    CHECK(rescue.memory() < 2 * bytes);
+    const auto hand_over_one = [&] {
+      return rescue.hand_over(1, homes, dropped, [](const PendingView&, const Location&) {});
+    };
+    CHECK(hand_over_one() == 0);
+    CHECK(rescue.memory() < bytes);
+    CHECK(hand_over_one() == 0);
+    CHECK(rescue.memory() == 0);
+    CHECK_FALSE(rescue.is_handing());
   }
 
   TEST_CASE("a partition of which much is near already is not rescued") {
