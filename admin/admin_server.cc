@@ -9,6 +9,7 @@
 #include "admin/event_feed.h"
 #include "admin/routes.h"
 #include "broker/broker.h"
+#include "broker/context/pool_part.h"
 
 namespace tarry::admin {
 
@@ -75,6 +76,12 @@ Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
     context.events->pending_changed(context);
   };
   state.started = true;
+  http_->count_bodies([part = broker::PoolPart(broker.memory())](
+                          std::size_t bytes) mutable -> std::shared_ptr<void> {
+    auto held = part.try_take(bytes);
+    if (!held) return nullptr;
+    return std::make_shared<broker::PoolPart::Held>(std::move(held));
+  });
   return http_->start(
       [state = state_](Question question) { return answer(*state->context, std::move(question)); });
 }

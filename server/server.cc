@@ -504,6 +504,7 @@ Result<> Server::start() {
   if (std::ranges::any_of(parts.entrances, [](const auto& entrance) { return !!entrance.tls; })) {
     parts.handshakes = std::make_unique<TlsHandshakes>(
         parts.clock, std::max<std::size_t>(1, parts.loops.size() / 2), TlsHandshakeLimits{},
+        parts.broker->memory(),
         [&parts](ConnectionHandoff handoff) { parts.give_next(std::move(handoff)); },
         [&parts](const std::string& peer) { parts.connections->ended(peer); });
   }
