@@ -21,6 +21,7 @@
 #include "base/log_format.h"
 #include "broker/broker.h"
 #include "broker/security/token_logins.h"
+#include "delay/time_zones.h"
 #include "server/blocking_pool.h"
 #include "server/config_values.h"
 #include "server/connection_rates.h"
@@ -523,6 +524,8 @@ Result<> Server::start() {
   parts.running = true;
   const auto ready = std::make_shared<std::promise<void>>();
   parts.broker->start([ready] { ready->set_value(); });
+  // Or the first record with x-cron-tz would hold up its shard.
+  parts.loops[0]->background->run([] { delay::TimeZones::of_system().prepare(); }, [] {});
   for (auto& front_end : parts.front_ends)
     run_on(front_end->loop.context, [&front_end] { front_end->wheel.start(); });
   // A disk without space may delay the broker for ever; clients are served all the same.
