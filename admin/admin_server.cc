@@ -56,22 +56,23 @@ Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
   state.pauses = std::make_shared<Pauses>(executor_);
   state.events =
       std::make_shared<EventFeed>(executor_, options_.event_streams, options_.event_interval);
-  state.context.emplace(Context{
-      broker,
-      broker.shard(0),
-      {std::move(kafka.address), std::move(kafka.listeners), std::move(kafka.open_listeners),
-       std::move(kafka.wanted_connections), std::move(kafka.max_connections), http_->address()},
-      std::move(*tokens),
-      Hosts({options_.host, http_->port(), http_->is_loopback(), options_.open_reads,
-             options_.allowed_hosts, options_.loopback_reads}),
-      // A browser keeps one cookie for all ports of a host, and several
-      // brokers may run there.
-      "tarry_session_" + broker.identity().cluster_id,
-      options_.wrong_login_delay,
-      state.pauses,
-      state.events,
-      std::make_shared<DuePicture>(),
-      state_});
+  state.context.emplace(
+      Context{broker,
+              broker.shard(0),
+              {std::move(kafka.address), std::move(kafka.listeners),
+               std::move(kafka.open_listeners), std::move(kafka.wanted_connections),
+               std::move(kafka.max_connections), http_->address(), std::move(kafka.advertised)},
+              std::move(*tokens),
+              Hosts({options_.host, http_->port(), http_->is_loopback(), options_.open_reads,
+                     options_.allowed_hosts, options_.loopback_reads}),
+              // A browser keeps one cookie for all ports of a host, and several
+              // brokers may run there.
+              "tarry_session_" + broker.identity().cluster_id,
+              options_.wrong_login_delay,
+              state.pauses,
+              state.events,
+              std::make_shared<DuePicture>(),
+              state_});
   state.context->pending_changed = [&context = *state.context] {
     context.events->pending_changed(context);
   };

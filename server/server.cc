@@ -191,6 +191,7 @@ struct Server::Parts {
   void read_rates(const Config& now);
   void set_rates();
   std::string listeners_text() const;
+  std::string advertised_text() const;
   void settings_changed(const Config& now);
   std::size_t connection_limit() const;
   void look_around();
@@ -391,6 +392,17 @@ std::string Server::Parts::listeners_text() const {
   return server::listeners_text(all);
 }
 
+// The addresses that clients are told.
+std::string Server::Parts::advertised_text() const {
+  std::vector<NamedAddress> all;
+  for (const auto& entrance : entrances) {
+    const auto& info = *entrance.info;
+    all.push_back(
+        {info.name, {info.advertised_host, static_cast<std::uint16_t>(info.advertised_port)}});
+  }
+  return server::listeners_text(all);
+}
+
 // Broker, sessions and wheels, on threads that have not begun.
 Result<> Server::Parts::open() {
   pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(loops.size()));
@@ -538,6 +550,7 @@ Result<> Server::start() {
       facts.address = parts.entrances.front().address.text();
       facts.listeners = parts.listeners_text();
       facts.open_listeners = parts.open_listeners;
+      facts.advertised = parts.advertised_text();
       facts.wanted_connections = [&parts] { return parts.wanted_connections.load(); };
       facts.max_connections = [&parts] { return parts.connections->max(); };
       if (auto begun = parts.admin->start(*parts.broker, std::move(facts)); !begun) return begun;
