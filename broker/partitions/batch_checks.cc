@@ -18,9 +18,9 @@ constexpr std::size_t short_unpacked = 256 << 10;
 
 // One that is not compressed: half a millisecond for its checksum,
 constexpr std::size_t short_plain = 4 << 20;
-// and less than half a millisecond for its records, if they are delayed, or four if each has a long
-// cron expression.
-constexpr std::int32_t short_records = 1'024;
+// and some 0.2 ms for its records, if they are delayed, or 3 ms and more if each has a long cron
+// expression.
+constexpr std::int32_t short_records = 512;
 
 // Text packs 10:1 or 20:1; what packs better is unpacked a second time.
 constexpr std::size_t usual_ratio = 24;

@@ -61,15 +61,15 @@ TEST_SUITE("produce and fetch") {
     CHECK(seen[1].value == "second");
   }
 
-  TEST_CASE("a batch of more than 1 024 records is not checked on its shard's thread") {
+  TEST_CASE("a batch of more than 512 records is not checked on its shard's thread") {
     const auto is_short = [](std::size_t records) {
       const Buffer batch = batch_of(from_ms(1000), std::vector<NewRecord>(records, {"v"}));
       BatchChecks::Job job{};
       job.records = batch;
       return BatchChecks::is_short(job);
     };
-    CHECK(is_short(1024));
-    CHECK_FALSE(is_short(1025));
+    CHECK(is_short(512));
+    CHECK_FALSE(is_short(513));
   }
 
   TEST_CASE("nothing is answered or seen before the journal's round is synced") {

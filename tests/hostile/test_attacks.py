@@ -619,7 +619,7 @@ def one_group(group="group-1"):
 
 BATCH = wire.batch([wire.record("v")])
 # As many as are checked on their shard's own thread, each with an expression as long as it may be.
-RECURRING = wire.batch([wire.record("v", x_cron=f"0 0 {','.join(['1'] * 120)} 1 *")] * 1000)
+RECURRING = wire.batch([wire.record("v", x_cron=f"0 0 {','.join(['1'] * 120)} 1 *")] * 500)
 RULE = wire.i8(3) + wire.string("User:a") + wire.string("*") + wire.i8(3) + wire.i8(3)
 
 
@@ -637,7 +637,7 @@ LISTS = (
     ("Produce of too many", wire.PRODUCE, 3, wire.string(None) + wire.i16(-1) + wire.i32(30_000) + wire.i32(1) + wire.string("t000001"),
      lambda n: wire.i32(0) + wire.i32(-1), ALL, b""),
     ("Produce of many recurring records", wire.PRODUCE, 3, wire.string(None) + wire.i16(-1) + wire.i32(30_000) + wire.i32(1) + wire.string("wide"),
-     lambda n: wire.i32(n) + wire.i32(len(RECURRING)) + RECURRING, 20, b""),
+     lambda n: wire.i32(n) + wire.i32(len(RECURRING)) + RECURRING, 40, b""),
     ("Fetch", wire.FETCH, 4, fetch_head(0, "t000001"), lambda n: wire.i32(0) + wire.i64(0) + wire.i32(1), 49_000, b""),
     ("Fetch that waits", wire.FETCH, 4, fetch_head(300, "t000002"), lambda n: wire.i32(0) + wire.i64(0) + wire.i32(1000), 49_000, b""),
     ("Fetch of partitions that are not open", wire.FETCH, 4, fetch_head(0, "wide"), lambda n: wire.i32(n) + wire.i64(0) + wire.i32(1000), 4000, b""),
