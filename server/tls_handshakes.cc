@@ -85,7 +85,8 @@ class TlsHandshakes::Worker {
     tcp::socket socket;
     asio::steady_timer deadline;
     MonoTime begun;
-    broker::PoolPart::Held memory;  // From the client's first bytes on.
+    broker::PoolPart::Held memory;  // From the client's first bytes on, if there is room,
+    MonoTime held_since{};          //   and since when.
     bool gone = false;              // Callbacks that are still on their way do nothing.
     std::list<std::shared_ptr<Handshake>>::iterator place;
   };
@@ -156,16 +157,25 @@ class TlsHandshakes::Worker {
   }
 
   bool take_memory(Handshake& handshake) {
+    const auto now = clock_.mono();
     handshake.memory = memory_.try_take(limits_.bytes);
-    if (handshake.memory) return true;
-    // As for the bound of their number.
-    const auto oldest = std::ranges::find_if(
-        all_, [](const Pointer& each) { return static_cast<bool>(each->memory); });
-    if (oldest == all_.end() || clock_.mono() - (*oldest)->begun < limits_.chance) return false;
-    end(Pointer(*oldest),
-        "there is no memory for more TLS handshakes (tarry.memory.bytes); the oldest is ended");
-    handshake.memory = memory_.try_take(limits_.bytes);
+    if (!handshake.memory) {
+      const Pointer oldest = oldest_holder();
+      if (!oldest || now - oldest->held_since < limits_.chance) return false;
+      end(oldest,
+          "there is no memory for more TLS handshakes (tarry.memory.bytes); the oldest is ended");
+      handshake.memory = memory_.try_take(limits_.bytes);
+    }
+    handshake.held_since = now;
     return static_cast<bool>(handshake.memory);
+  }
+  // Of those that hold memory, the one that has held it longest; null: none does.
+  Pointer oldest_holder() const {
+    Pointer oldest;
+    for (const Pointer& each : all_) {
+      if (each->memory && (!oldest || each->held_since < oldest->held_since)) oldest = each;
+    }
+    return oldest;
   }
   void wait_for_memory(const Pointer& handshake) {
     waiting_.push_back(handshake);

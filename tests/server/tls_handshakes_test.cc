@@ -23,6 +23,7 @@
 #include "server/system_clock.h"
 #include "tests/captured_log.h"
 #include "tests/server/certificate.h"
+#include "tests/server/world.h"
 
 namespace tarry::server {
 namespace {
@@ -163,6 +164,33 @@ TEST_SUITE("TLS handshakes") {
     wait_until([&] { return done == 1; });
     CHECK(failed == 1);
     CHECK(handshakes.waiting() == 0);
+  }
+
+  TEST_CASE("a handshake that has waited for memory has its chance from when it gets some") {
+    FakeClock clock;
+    const auto context = context_of_test(SystemClock());
+    std::atomic<int> failed = 0;
+    const TlsHandshakeLimits limits;
+    TlsHandshakes handshakes(
+        clock, 1, limits, room_for(1), [](const ConnectionHandoff&) {},
+        [&](const std::string&) { ++failed; });
+    TlsPeer first(handshakes, context, "first"), second(handshakes, context, "second"),
+        third(handshakes, context, "third");
+    first.stop_in_the_middle();
+    wait_until([&] { return handshakes.memory() > 0; });
+    second.stop_in_the_middle();
+    wait_until([&] { return handshakes.waiting() == 1; });
+    CHECK(failed == 0);
+    clock.advance(limits.chance);
+    wait_until([&] { return handshakes.waiting() == 0; });
+    CHECK(failed == 1);
+    // The second came two seconds ago as well, but has only just begun.
+    third.stop_in_the_middle();
+    wait_until([&] { return handshakes.waiting() == 1; });
+    CHECK(failed == 1);
+    clock.advance(limits.chance);
+    wait_until([&] { return handshakes.waiting() == 0; });
+    CHECK(failed == 2);
   }
 
   TEST_CASE("a handshake for which there is never any memory ends in its time") {
