@@ -9,6 +9,7 @@
 #include "admin/event_feed.h"
 #include "admin/routes.h"
 #include "broker/broker.h"
+#include "broker/context/pool_part.h"
 
 namespace tarry::admin {
 
@@ -55,26 +56,33 @@ Result<> AdminServer::start(broker::Broker& broker, KafkaFacts kafka) {
   state.pauses = std::make_shared<Pauses>(executor_);
   state.events =
       std::make_shared<EventFeed>(executor_, options_.event_streams, options_.event_interval);
-  state.context.emplace(Context{
-      broker,
-      broker.shard(0),
-      {std::move(kafka.address), std::move(kafka.listeners), std::move(kafka.open_listeners),
-       std::move(kafka.wanted_connections), std::move(kafka.max_connections), http_->address()},
-      std::move(*tokens),
-      Hosts({options_.host, http_->port(), http_->is_loopback(), options_.open_reads,
-             options_.allowed_hosts, options_.loopback_reads}),
-      // A browser keeps one cookie for all ports of a host, and several
-      // brokers may run there.
-      "tarry_session_" + broker.identity().cluster_id,
-      options_.wrong_login_delay,
-      state.pauses,
-      state.events,
-      std::make_shared<DuePicture>(),
-      state_});
+  state.context.emplace(
+      Context{broker,
+              broker.shard(0),
+              {std::move(kafka.address), std::move(kafka.listeners),
+               std::move(kafka.open_listeners), std::move(kafka.wanted_connections),
+               std::move(kafka.max_connections), http_->address(), std::move(kafka.advertised)},
+              std::move(*tokens),
+              Hosts({options_.host, http_->port(), http_->is_loopback(), options_.open_reads,
+                     options_.allowed_hosts, options_.loopback_reads}),
+              // A browser keeps one cookie for all ports of a host, and several
+              // brokers may run there.
+              "tarry_session_" + broker.identity().cluster_id,
+              options_.wrong_login_delay,
+              state.pauses,
+              state.events,
+              std::make_shared<DuePicture>(),
+              state_});
   state.context->pending_changed = [&context = *state.context] {
     context.events->pending_changed(context);
   };
   state.started = true;
+  http_->count_bodies([part = broker::PoolPart(broker.memory())](
+                          std::size_t bytes) mutable -> std::shared_ptr<void> {
+    auto held = part.try_take(bytes);
+    if (!held) return nullptr;
+    return std::make_shared<broker::PoolPart::Held>(std::move(held));
+  });
   return http_->start(
       [state = state_](Question question) { return answer(*state->context, std::move(question)); });
 }

@@ -49,6 +49,7 @@ struct KafkaFacts {
   std::vector<std::string> open_listeners;  // The addresses beyond loopback without a login.
   // max.connections as it is now, and how many of them the limit of open files allows.
   std::function<std::size_t()> wanted_connections, max_connections;
+  std::string advertised = {};  // The addresses that clients are told, as in `listeners`.
 };
 
 class AdminServer {

@@ -44,6 +44,7 @@ struct ProgramFacts {
   // max.connections as it is now, and how many of them the limit of open files allows.
   std::function<std::size_t()> wanted_kafka_connections, max_kafka_connections;
   std::string admin_address;
+  std::string kafka_advertised;  // The addresses that clients are told, as in kafka_listeners.
 };
 
 struct Context {

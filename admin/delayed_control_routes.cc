@@ -74,6 +74,22 @@ WallTime now_of(const Call& call) {
 
 // --- One record.
 
+// Where the last record of an id that was delivered is, by partition, as far as that is remembered.
+asio::awaitable<std::map<PartitionIndex, Offset>> delivered_offsets(Call& call,
+                                                                    const NamedCall& named) {
+  auto& context = call.context;
+  std::map<PartitionIndex, Offset> offsets;
+  const auto events = co_await broker::trace_delayed(context.broker, context.here, named.topic,
+                                                     named.name, named.partition);
+  // What was done is told all the same.
+  if (!events) co_return offsets;
+  for (const auto& event : *events) {
+    if (event.kind == broker::PartitionEvent::Kind::delivered && event.offset >= 0)
+      offsets[event.partition] = event.offset;
+  }
+  co_return offsets;
+}
+
 asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
   const NamedCall named(call);
   auto& context = call.context;
@@ -82,6 +98,13 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
   if (!told) throw_failed(told.error());
   context.pending_changed();
 
+  const bool was_too_late = std::ranges::any_of(*told, [](const auto& each) {
+    return each.told.outcome == ControlOutcome::already_delivered;
+  });
+  std::map<PartitionIndex, Offset> earlier;
+  if (control.kind == Kind::deliver && was_too_late)
+    earlier = co_await delivered_offsets(call, named);
+
   ControlOutcome best = ControlOutcome::unknown;
   Json partitions = Json::array();
   for (const auto& each : *told) {
@@ -89,6 +112,8 @@ asio::awaitable<Reply> control_one(Call& call, DelayedControl control) {
     Json one{{"partition", each.partition}, {"result", name_of(each.told.outcome, control.kind)}};
     if (each.told.outcome == ControlOutcome::done && control.kind == Kind::deliver)
       one["offset"] = each.told.offset;
+    if (each.told.outcome == ControlOutcome::already_delivered && earlier.contains(each.partition))
+      one["offset"] = earlier.at(each.partition);
     if (each.told.outcome == ControlOutcome::done && control.kind == Kind::move)
       one["due_ms"] = to_ms(each.told.due);
     partitions.push_back(std::move(one));

@@ -14,6 +14,7 @@
 #include "admin/large_answer.h"
 #include "base/log.h"
 #include "broker/broker.h"
+#include "broker/context/freed_on_pool.h"
 #include "broker/context/yield_budget.h"
 #include "broker/views/group_status.h"
 #include "web/json_reply.h"
@@ -29,6 +30,9 @@ constexpr std::size_t max_groups_shown = 10'000;
 // A member or an offset as JSON, with the memory that it takes; and what a member lists.
 constexpr std::size_t us_per_row = 10;
 constexpr std::size_t listed_a_microsecond = 20;
+// A group of /groups: it is asked for its lag, and each of its offsets is looked at.
+constexpr std::size_t us_per_group = 20;
+constexpr std::size_t offsets_a_microsecond = 20;
 // The text of more is made on the pool: a group may have a hundred thousand offsets.
 constexpr std::size_t made_here = 1000;
 
@@ -114,12 +118,15 @@ std::int64_t count_topic_partitions(Context& context, const broker::GroupStatus&
 
 // Each group with its lag, by name.
 asio::awaitable<Json> groups_json(Context& context) {
-  const auto groups = co_await broker::group_summaries(context.broker, context.here);
+  auto groups = co_await broker::group_summaries(context.broker, context.here);
+  const broker::FreedOnPool freed(context.here, groups);
   Json body;
   body["at_ms"] = to_ms(context.broker.clock().wall());
   body["groups"] = Json::array();
+  broker::YieldBudget budget(context.here, nullptr);
   for (const auto& group : groups) {
     if (body["groups"].size() == max_groups_shown) break;
+    if (budget.spend(us_per_group + group.offsets / offsets_a_microsecond)) co_await budget.yield();
     body["groups"].push_back(summary_json(group));
     // Partitions that nobody uses stay closed: their lag is unknown, and so is the group's.
     const auto status = co_await broker::group_status(context.broker, context.here, group.id, 0);
@@ -132,23 +139,45 @@ asio::awaitable<Json> groups_json(Context& context) {
   co_return body;
 }
 
-}  // namespace
+// The text is made on the pool, and what it is made of is freed there, which takes as long.
+asio::awaitable<Reply> reply_on_pool(Context& context, Json body) {
+  Reply reply;
+  std::move_only_function<void()> work = [&body, &reply] {
+    const Json made = std::move(body);
+    reply = json_reply(made);
+  };
+  co_await context.here.run_on_pool(work);
+  co_return reply;
+}
 
-asio::awaitable<Json> groups_event_json(Context& context, std::size_t limit) {
-  Json body = co_await groups_json(context);
+// Groups of the same lag keep the order of their names; an unknown lag counts as none.
+void keep_largest_lags(Json& body, std::size_t limit) {
   auto& groups = body["groups"].get_ref<Json::array_t&>();
-  // Groups of the same lag keep the order of their names; an unknown lag counts as none.
   std::ranges::stable_sort(groups, std::ranges::greater{}, [](const Json& group) {
     return group["lag"].is_null() ? 0 : group["lag"].get<std::int64_t>();
   });
   groups.resize(std::min(limit, groups.size()));
+}
+
+}  // namespace
+
+asio::awaitable<Json> groups_event_json(Context& context, std::size_t limit) {
+  Json body = co_await groups_json(context);
+  if (body["groups"].size() <= made_here) {
+    keep_largest_lags(body, limit);
+  } else {
+    std::move_only_function<void()> work = [&body, limit] { keep_largest_lags(body, limit); };
+    co_await context.here.run_on_pool(work);
+  }
   co_return body;
 }
 
 asio::awaitable<Reply> get_groups(Call& call) {
   co_await wait_for_turn(call.context);
   const LargeAnswer turn(call.context);
-  co_return json_reply(co_await groups_json(call.context));
+  Json body = co_await groups_json(call.context);
+  if (body["groups"].size() <= made_here) co_return json_reply(body);
+  co_return co_await reply_on_pool(call.context, std::move(body));
 }
 
 asio::awaitable<Reply> get_group(Call& call) {
@@ -181,8 +210,7 @@ asio::awaitable<Reply> get_group(Call& call) {
   body["lag"] = lag;
   body["topic_partitions"] = count_topic_partitions(call.context, *group);
   if (rows <= made_here) co_return json_reply(body);
-  auto work = [body = std::move(body)] { return json_reply(body); };
-  co_return co_await call.context.here.blocking(std::move(work));
+  co_return co_await reply_on_pool(call.context, std::move(body));
 }
 
 }  // namespace tarry::admin

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "admin/large_answer.h"
@@ -149,28 +151,24 @@ void report_shard(const broker::ShardStatus& shard, MetricSink& sink) {
   report_wheel("delayed", shard.delay.wheel, sink);
 }
 
-}  // namespace
+// What comes one for each group, topic and user.
+struct Series {
+  broker::GroupSeries groups;
+  broker::TopicSeries topics;
+  broker::UserSeries users;
+};
 
-asio::awaitable<Reply> get_metrics(Call& call) {
-  auto& context = call.context;
-  // Before the turn, because it looks at the disk: one that hangs must not hold up other answers.
-  const auto all = co_await overview(context);
-  co_await wait_for_turn(context);
-  const LargeAnswer turn(context);
-  auto& broker = context.broker;
-  const auto max_series = static_cast<std::size_t>(context.here.config().metrics_max_series);
-  // Clients choose the names of topics and groups, so the number of lines is bounded by a setting.
-  const auto groups = co_await broker::group_series(broker, context.here, max_series);
-  const auto topics = co_await broker::topic_series(broker, context.here, max_series);
-  const auto users = co_await broker::user_series(broker, context.here, max_series);
+// On any thread.
+std::string text_of_all(const broker::Broker& broker, const Overview& all, const Series& series,
+                        std::int64_t reserve, MetricsText::Format format) {
   MetricsText text;
   report_broker(broker, text);
   all.topics.report(text);
   all.pending.report(text);
   report_oldest_overdue(all, broker.clock().wall(), text);
-  report_topics(topics, text);
-  report_users(users, text);
-  report_groups(groups, text);
+  report_topics(series.topics, text);
+  report_users(series.users, text);
+  report_groups(series.groups, text);
   for (const auto& shard : all.shards) {
     report_shard(shard, text);
     // These are sums over the shards: a line for each shard would be many, and say little more.
@@ -182,17 +180,40 @@ asio::awaitable<Reply> get_metrics(Call& call) {
     }
   }
   all.disk.report(text);
-  report_space(all.disk.file_systems, context.here.config().disk_reserve_bytes, text);
+  report_space(all.disk.file_systems, reserve, text);
   all.pending_files.report(text);
   all.databases.report(text);
   all.process.report(text);
   all.memory.report(text);
   all.backup.report(text);
+  return text.text(format);
+}
 
+}  // namespace
+
+asio::awaitable<Reply> get_metrics(Call& call) {
+  auto& context = call.context;
+  // Before the turn, because it looks at the disk: one that hangs must not hold up other answers.
+  const auto all = co_await overview(context);
+  co_await wait_for_turn(context);
+  const LargeAnswer turn(context);
+  auto& broker = context.broker;
+  const auto max_series = static_cast<std::size_t>(context.here.config().metrics_max_series);
+  // Clients choose the names of topics and groups, so the number of lines is bounded by a setting.
+  Series series;
+  series.groups = co_await broker::group_series(broker, context.here, max_series);
+  series.topics = co_await broker::topic_series(broker, context.here, max_series);
+  series.users = co_await broker::user_series(broker, context.here, max_series);
   const auto format = MetricsText::format_for(call.accept);
+  const auto reserve = context.here.config().disk_reserve_bytes;
   Reply reply;
   reply.content_type = MetricsText::content_type(format);
-  reply.body = text.text(format);
+  // On the pool, where the series are freed, too: there may be very many.
+  std::move_only_function<void()> work = [&] {
+    const Series taken = std::move(series);
+    reply.body = text_of_all(broker, all, taken, reserve, format);
+  };
+  co_await context.here.run_on_pool(work);
   co_return reply;
 }
 

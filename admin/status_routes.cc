@@ -42,6 +42,7 @@ void put_identity(Json& body, const Context& context, const Shards& shards) {
   body["data"] = config.data_directory;
   body["listeners"] = Json{{"kafka", context.facts.kafka_address},
                            {"listeners", context.facts.kafka_listeners},
+                           {"advertised", context.facts.kafka_advertised},
                            {"admin", context.facts.admin_address}};
 }
 

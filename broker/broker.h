@@ -109,6 +109,7 @@ class Broker final : public TopicsHost, public SettingsHost, public SecurityHost
   storage::PendingCounts& pending_counts() { return pending_counts_; }  // Any thread.
   storage::OffsetStore& offset_store() { return *offset_store_; }       // Any thread.
   const RecoverySummary& recovery() const { return recovery_; }
+  const std::shared_ptr<MemoryPool>& memory() const { return context_.memory; }  // Any thread.
   MonoTime started() const { return started_; }
   void journal_failed(const Error& error) { context_.on_failure(error); }
 

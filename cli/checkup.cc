@@ -301,6 +301,17 @@ Finding check_access(std::string_view address, bool is_loopback, bool asks_who) 
                       cell(address))};
 }
 
+Finding check_advertised(std::string_view listener, std::string_view address,
+                         std::string_view problem) {
+  const std::string told =
+      fmt::format("clients of the listener {} are told {}", cell(listener), cell(address));
+  if (problem.empty()) return {"advertised", Level::ok, told + ", which takes connections"};
+  return {"advertised", Level::warning,
+          fmt::format("{}, which cannot be reached from here ({}): if clients cannot either, set "
+                      "advertised.listeners to an address that leads to the broker",
+                      told, problem)};
+}
+
 Finding check_memory(std::uint64_t limits, std::uint64_t beside, std::uint64_t machine) {
   const std::string text = fmt::format(
       "the settings allow {}, up to {} may be needed beside that, and the machine "

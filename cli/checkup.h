@@ -52,6 +52,11 @@ Finding check_certificate(std::string_view whose, WallTime valid_until, WallTime
 // A listener that anyone who reaches its port may use.
 Finding check_access(std::string_view address, bool is_loopback, bool asks_who);
 
+// An address that the broker tells its clients.  `problem`: why nobody on this machine can connect
+// to it; empty: it takes connections.
+Finding check_advertised(std::string_view listener, std::string_view address,
+                         std::string_view problem);
+
 // `limits`: what the settings of memory allow together; `beside`: what a broker may need beside
 // that; `machine`: what there is.
 Finding check_memory(std::uint64_t limits, std::uint64_t beside, std::uint64_t machine);

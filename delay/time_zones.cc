@@ -69,12 +69,11 @@ void TimeZones::read_names() const {
     const LetterCounts counts = count_letters(text);
     folded_.push_back({std::move(text), counts, &name});
   }
-  // Producers have the error of find(), but only the log reaches the operator, who can do that.
-  if (known_.empty()) {
-    log_warn("delay",
-             "{} has no time zones, so x-cron-tz takes only UTC; install tzdata and restart",
-             directory_);
-  }
+}
+
+void TimeZones::prepare() const {
+  const std::lock_guard lock(mutex_);
+  read_names();
 }
 
 bool TimeZones::empty() const {
@@ -91,6 +90,12 @@ Result<std::shared_ptr<const TimeZone>> TimeZones::find(std::string_view name) c
   if (at == known_.end()) {
     const std::string given = printable(name, TimeZone::max_name_bytes);
     if (known_.empty()) {
+      // Producers have the error, but only the log reaches the operator, who can do that.
+      if (!std::exchange(absence_told_, true)) {
+        log_warn("delay",
+                 "{} has no time zones, so x-cron-tz takes only UTC; install tzdata and restart",
+                 directory_);
+      }
       return fail(Errc::not_found,
                   fmt::format("\"{}\" is not known: {} has no time zones; install tzdata and "
                               "restart, or use UTC",

@@ -6,9 +6,10 @@
 //   zones.find("UTC")             always there, without any file
 //   zones.find("Europe/Berln")    an error: did you mean Europe/Berlin?
 //
-// The names are those that the directory has when one is first asked for; if it has none, that is
-// logged once.  A zone is read when it is first asked for and then kept, so what is kept is bounded
-// by the directory.  A new tzdata counts after a restart.  No other name leads to a file.
+// The names are those that the directory has at prepare(), or when one is first asked for; if it
+// has none, that is logged once, when one is asked for.  A zone is read when it is first asked for
+// and then kept, so what is kept is bounded by the directory.  A new tzdata counts after a restart.
+// No other name leads to a file.
 //
 // Any thread: a lock guards what was read.
 
@@ -36,6 +37,10 @@ class TimeZones {
   static const TimeZones& of_system();
 
   const std::string& directory() const { return directory_; }
+
+  // Reads the names now, which takes some milliseconds, or longer from a slow disk: on a thread
+  // that may wait, so that no shard does later.
+  void prepare() const;
 
   // The machine has no time zones but UTC: tzdata is not installed, or cannot be read.
   bool empty() const;
@@ -68,6 +73,7 @@ class TimeZones {
   const std::string directory_;
   mutable std::mutex mutex_;
   mutable bool names_read_ = false;
+  mutable bool absence_told_ = false;  // That there are none is in the log.
   // Null until it is asked for.
   mutable std::map<std::string, std::shared_ptr<const TimeZone>, std::less<>> known_;
   mutable std::vector<Folded> folded_;  // In the order of the names.

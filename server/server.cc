@@ -21,6 +21,7 @@
 #include "base/log_format.h"
 #include "broker/broker.h"
 #include "broker/security/token_logins.h"
+#include "delay/time_zones.h"
 #include "server/blocking_pool.h"
 #include "server/config_values.h"
 #include "server/connection_rates.h"
@@ -190,6 +191,7 @@ struct Server::Parts {
   void read_rates(const Config& now);
   void set_rates();
   std::string listeners_text() const;
+  std::string advertised_text() const;
   void settings_changed(const Config& now);
   std::size_t connection_limit() const;
   void look_around();
@@ -390,6 +392,17 @@ std::string Server::Parts::listeners_text() const {
   return server::listeners_text(all);
 }
 
+// The addresses that clients are told.
+std::string Server::Parts::advertised_text() const {
+  std::vector<NamedAddress> all;
+  for (const auto& entrance : entrances) {
+    const auto& info = *entrance.info;
+    all.push_back(
+        {info.name, {info.advertised_host, static_cast<std::uint16_t>(info.advertised_port)}});
+  }
+  return server::listeners_text(all);
+}
+
 // Broker, sessions and wheels, on threads that have not begun.
 Result<> Server::Parts::open() {
   pool = std::make_unique<BlockingPool>(BlockingPool::threads_for(loops.size()));
@@ -504,6 +517,7 @@ Result<> Server::start() {
   if (std::ranges::any_of(parts.entrances, [](const auto& entrance) { return !!entrance.tls; })) {
     parts.handshakes = std::make_unique<TlsHandshakes>(
         parts.clock, std::max<std::size_t>(1, parts.loops.size() / 2), TlsHandshakeLimits{},
+        parts.broker->memory(),
         [&parts](ConnectionHandoff handoff) { parts.give_next(std::move(handoff)); },
         [&parts](const std::string& peer) { parts.connections->ended(peer); });
   }
@@ -522,6 +536,8 @@ Result<> Server::start() {
   parts.running = true;
   const auto ready = std::make_shared<std::promise<void>>();
   parts.broker->start([ready] { ready->set_value(); });
+  // Or the first record with x-cron-tz would hold up its shard.
+  parts.loops[0]->background->run([] { delay::TimeZones::of_system().prepare(); }, [] {});
   for (auto& front_end : parts.front_ends)
     run_on(front_end->loop.context, [&front_end] { front_end->wheel.start(); });
   // A disk without space may delay the broker for ever; clients are served all the same.
@@ -534,6 +550,7 @@ Result<> Server::start() {
       facts.address = parts.entrances.front().address.text();
       facts.listeners = parts.listeners_text();
       facts.open_listeners = parts.open_listeners;
+      facts.advertised = parts.advertised_text();
       facts.wanted_connections = [&parts] { return parts.wanted_connections.load(); };
       facts.max_connections = [&parts] { return parts.connections->max(); };
       if (auto begun = parts.admin->start(*parts.broker, std::move(facts)); !begun) return begun;

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <exception>
 #include <list>
 #include <utility>
 
@@ -30,13 +32,24 @@ constexpr int handshake_nice = 5;
 // A client can cause these over and over.
 constexpr unsigned lines_per_period = 5;
 
+// Others may end at any time, and looking again is cheap.
+constexpr std::chrono::milliseconds look_again_for_memory{10};
+// Others may end by themselves before a client's connection is closed.
+constexpr std::chrono::milliseconds relief_after{300};
+
 }  // namespace
 
 // One thread, and the handshakes that it does.
 class TlsHandshakes::Worker {
  public:
-  Worker(const Clock& clock, TlsHandshakeLimits limits, const Done& done, const Failed& failed)
-      : clock_(clock), limits_(limits), done_(done), failed_(failed), thread_([this] { run(); }) {}
+  Worker(const Clock& clock, TlsHandshakeLimits limits, broker::PoolPart& memory, const Done& done,
+         const Failed& failed)
+      : clock_(clock),
+        limits_(limits),
+        memory_(memory),
+        done_(done),
+        failed_(failed),
+        thread_([this] { run(); }) {}
 
   void post(ConnectionHandoff handoff, std::shared_ptr<const TlsContext> context) {
     asio::post(context_,
@@ -50,11 +63,13 @@ class TlsHandshakes::Worker {
       stopped_ = true;
       // On the thread that owns them, and before it is joined: nobody else may touch a handshake.
       while (!all_.empty()) drop(all_.begin());
+      again_.cancel();
       guard_.reset();
     });
     thread_.join();
   }
   std::size_t under_way() const { return under_way_.load(std::memory_order_relaxed); }
+  std::size_t waiting() const { return waiting_count_.load(std::memory_order_relaxed); }
 
  private:
   struct Handshake {
@@ -70,7 +85,9 @@ class TlsHandshakes::Worker {
     tcp::socket socket;
     asio::steady_timer deadline;
     MonoTime begun;
-    bool gone = false;  // Callbacks that are still on their way do nothing.
+    broker::PoolPart::Held memory;  // From the client's first bytes on, if there is room,
+    MonoTime held_since{};          //   and since when.
+    bool gone = false;              // Callbacks that are still on their way do nothing.
     std::list<std::shared_ptr<Handshake>>::iterator place;
   };
   using Pointer = std::shared_ptr<Handshake>;
@@ -107,8 +124,14 @@ class TlsHandshakes::Worker {
     handshake->deadline.expires_after(limits_.time);
     handshake->deadline.async_wait([this, handshake](const boost::system::error_code& why) {
       if (why || handshake->gone) return;
+      const auto waited_for = std::ranges::find(waiting_, handshake) != waiting_.end();
       end(handshake,
-          fmt::format("its TLS handshake did not end within {} ms", limits_.time.count()), true);
+          waited_for
+              ? fmt::format("no memory became free for its TLS handshake within {} ms "
+                            "(tarry.memory.bytes)",
+                            limits_.time.count())
+              : fmt::format("its TLS handshake did not end within {} ms", limits_.time.count()),
+          true);
     });
     wait(handshake, tcp::socket::wait_read);
   }
@@ -117,12 +140,73 @@ class TlsHandshakes::Worker {
     handshake->socket.async_wait(what, [this, handshake](const boost::system::error_code& error) {
       if (handshake->gone) return;
       if (error) return end(handshake, error.message());
-      try {
-        step(handshake);
-      } catch (const std::exception& failed) {
-        if (!handshake->gone) end(handshake, failed.what());
-      }
+      guarded(handshake, [&] {
+        if (handshake->memory || take_memory(*handshake)) return step(handshake);
+        wait_for_memory(handshake);
+      });
     });
+  }
+  // What fails for want of memory ends this handshake alone.
+  template <typename Work>
+  void guarded(const Pointer& handshake, Work work) {
+    try {
+      work();
+    } catch (const std::exception& failed) {
+      if (!handshake->gone) end(handshake, failed.what());
+    }
+  }
+
+  bool take_memory(Handshake& handshake) {
+    const auto now = clock_.mono();
+    handshake.memory = memory_.try_take(limits_.bytes);
+    if (!handshake.memory) {
+      const Pointer oldest = oldest_holder();
+      if (!oldest || now - oldest->held_since < limits_.chance) return false;
+      end(oldest,
+          "there is no memory for more TLS handshakes (tarry.memory.bytes); the oldest is ended");
+      handshake.memory = memory_.try_take(limits_.bytes);
+    }
+    handshake.held_since = now;
+    return static_cast<bool>(handshake.memory);
+  }
+  // Of those that hold memory, the one that has held it longest; null: none does.
+  Pointer oldest_holder() const {
+    Pointer oldest;
+    for (const Pointer& each : all_) {
+      if (each->memory && (!oldest || each->held_since < oldest->held_since)) oldest = each;
+    }
+    return oldest;
+  }
+  void wait_for_memory(const Pointer& handshake) {
+    waiting_.push_back(handshake);
+    waiting_count_ = waiting_.size();
+    if (waiting_.size() > 1) return;  // Memory is looked for already.
+    room_asked_ = clock_.mono();
+    look_again();
+  }
+  void look_again() {
+    again_.expires_after(look_again_for_memory);
+    again_.async_wait([this](const boost::system::error_code& why) {
+      if (!why && !stopped_) serve_waiting();
+    });
+  }
+  // The newest first: very many that never go on would keep the others waiting until their time is
+  // up, and nobody waits long for those that go on.
+  void serve_waiting() {
+    while (!waiting_.empty()) {
+      const Pointer newest = waiting_.back();
+      if (!take_memory(*newest)) break;
+      waiting_.pop_back();
+      waiting_count_ = waiting_.size();
+      room_asked_ = clock_.mono();
+      guarded(newest, [&] { step(newest); });
+    }
+    if (waiting_.empty()) return;
+    if (const auto now = clock_.mono(); now - room_asked_ >= relief_after) {
+      room_asked_ = now;
+      memory_.ask_for_room(limits_.bytes);
+    }
+    look_again();
   }
 
   void step(const Pointer& handshake) {
@@ -195,6 +279,9 @@ class TlsHandshakes::Worker {
   }
   void remove(const Pointer& handshake) {
     handshake->gone = true;
+    handshake->memory = {};
+    std::erase(waiting_, handshake);
+    waiting_count_ = waiting_.size();
     handshake->deadline.cancel();
     all_.erase(handshake->place);
     under_way_ = all_.size();
@@ -202,13 +289,18 @@ class TlsHandshakes::Worker {
 
   const Clock& clock_;
   const TlsHandshakeLimits limits_;
+  broker::PoolPart& memory_;  // Of all threads.
   const Done& done_;
   const Failed& failed_;
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> guard_{
       asio::make_work_guard(context_)};
   std::list<Pointer> all_;  // Oldest first.
-  std::atomic<std::size_t> under_way_{0};
+  // Those that have no memory yet though their clients have sent something, oldest first.
+  std::vector<Pointer> waiting_;
+  asio::steady_timer again_{context_};  // Set while any waits.
+  MonoTime room_asked_{};               // When one was served last, or room was asked for.
+  std::atomic<std::size_t> under_way_{0}, waiting_count_{0};
   LogThrottle failed_log_{lines_per_period};
   LogThrottle late_{lines_per_period};
   LogThrottle refused_{lines_per_period};
@@ -217,10 +309,10 @@ class TlsHandshakes::Worker {
 };
 
 TlsHandshakes::TlsHandshakes(const Clock& clock, std::size_t threads, TlsHandshakeLimits limits,
-                             Done done, Failed failed)
-    : done_(std::move(done)), failed_(std::move(failed)) {
+                             std::shared_ptr<broker::MemoryPool> memory, Done done, Failed failed)
+    : memory_(std::move(memory)), done_(std::move(done)), failed_(std::move(failed)) {
   for (std::size_t i = 0; i < threads; ++i)
-    workers_.push_back(std::make_unique<Worker>(clock, limits, done_, failed_));
+    workers_.push_back(std::make_unique<Worker>(clock, limits, memory_, done_, failed_));
 }
 
 TlsHandshakes::~TlsHandshakes() {
@@ -240,6 +332,12 @@ void TlsHandshakes::stop() {
 std::size_t TlsHandshakes::under_way() const {
   std::size_t all = 0;
   for (const auto& worker : workers_) all += worker->under_way();
+  return all;
+}
+
+std::size_t TlsHandshakes::waiting() const {
+  std::size_t all = 0;
+  for (const auto& worker : workers_) all += worker->waiting();
   return all;
 }
 

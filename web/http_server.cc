@@ -142,6 +142,42 @@ constexpr int stream_buffer_bytes = 64 * 1024;
 // Smaller answers are sent whatever the others take: health checks among them.
 constexpr std::size_t always_sent_bytes = 64 * 1024;
 
+// Smaller bodies are read whatever memory there is: commands of operators are.
+constexpr std::size_t always_read_bytes = 16 * 1024;
+
+// What is read at once of a body that comes in chunks, at most.
+constexpr std::size_t read_bytes = 64 * 1024;
+
+// The memory of one request's body, where the server's owner counts it.
+class BodyMemory {
+ public:
+  explicit BodyMemory(HttpServer::TakeMemory& take) : take_(take) {}
+
+  // Whether there is room for a body of so many bytes in all.
+  bool grow_to(std::size_t bytes) {
+    if (!take_ || bytes <= always_read_bytes || bytes <= bytes_) return true;
+    auto more = take_(bytes - bytes_);
+    if (!more) return false;
+    pieces_.push_back(std::move(more));
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  HttpServer::TakeMemory& take_;  // Empty: it is not counted.
+  std::size_t bytes_ = 0;
+  std::vector<std::shared_ptr<void>> pieces_;
+};
+
+using Parser = http::request_parser<http::string_body>;
+
+// The memory that the body takes at most after the next read.
+std::size_t body_bytes_of(const Parser& parser) {
+  if (const auto length = parser.content_length()) return static_cast<std::size_t>(*length);
+  // A text that grows takes up to twice of what it has.
+  return 2 * (parser.get().body().size() + read_bytes);
+}
+
 using Response = http::response<http::string_body>;
 
 void set_headers(http::fields& to, const Reply& reply) {
@@ -249,6 +285,8 @@ struct HttpServer::Impl {
   asio::awaitable<void> serve_health_check(std::shared_ptr<Impl> self, tcp::socket socket);
   void evict_health_check();
   asio::awaitable<bool> answer_one(Stream& stream, beast::flat_buffer& buffer, HealthCheck* check);
+  asio::awaitable<bool> read(Stream& stream, beast::flat_buffer& buffer, Parser& parser,
+                             BodyMemory& memory, error_code& error);
   asio::awaitable<bool> write(Stream& stream, Response response, bool is_head);
   asio::awaitable<bool> write_stream(Stream& stream, Reply reply, bool keep_alive);
   asio::awaitable<void> end(Stream& stream);
@@ -266,6 +304,7 @@ struct HttpServer::Impl {
   std::size_t answer_bytes = 0;             // Taken by answers that are being sent.
   // From start() on.
   Handler handler;
+  TakeMemory take_memory;
   bool stopped = false;
 };
 
@@ -415,15 +454,29 @@ asio::awaitable<void> HttpServer::Impl::serve(std::shared_ptr<Impl>, tcp::socket
   if (!stopped) co_await end(stream);
 }
 
+// Whether there was room for the body; else it is not read.
+asio::awaitable<bool> HttpServer::Impl::read(Stream& stream, beast::flat_buffer& buffer,
+                                             Parser& parser, BodyMemory& memory,
+                                             error_code& error) {
+  co_await http::async_read_header(stream, buffer, parser, into(error));
+  parser.eager(true);
+  while (!error && !stopped && !parser.is_done()) {
+    if (!memory.grow_to(body_bytes_of(parser))) co_return false;
+    co_await http::async_read_some(stream, buffer, parser, into(error));
+  }
+  co_return true;
+}
+
 // Reads a request and answers it; whether another one may follow.
 asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_buffer& buffer,
                                                    HealthCheck* check) {
-  http::request_parser<http::string_body> parser;
+  Parser parser;
   parser.header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser.body_limit(options.body_bytes);
   stream.expires_after(check == nullptr ? options.request_timeout : options.health_timeout);
   error_code error;
-  co_await http::async_read(stream, buffer, parser, into(error));
+  BodyMemory memory(take_memory);  // Until the answer is sent.
+  const bool has_room = co_await read(stream, buffer, parser, memory, error);
   if (stopped) co_return false;
   if (check != nullptr) check->silent = false;
   if (error && error.category() != http::make_error_code(http::error::bad_value).category())
@@ -434,7 +487,9 @@ asio::awaitable<bool> HttpServer::Impl::answer_one(Stream& stream, beast::flat_b
   bool keep_alive = false;
   bool is_head = false;
   unsigned version = 11;
-  if (error) {
+  if (!has_room) {
+    reply = refusal(503, "there is no memory for a body of this size: ask again");
+  } else if (error) {
     const unsigned status = status_of(error);
     reply = refusal(
         status,
@@ -584,6 +639,10 @@ void HttpServer::stop() {
   // own, so the lists do not change under these loops.
   for (auto* stream : in.streams) stream->close();
   for (auto& check : in.health_checks) check.stream.close();
+}
+
+void HttpServer::count_bodies(TakeMemory take) {
+  impl_->take_memory = std::move(take);
 }
 
 void HttpServer::use_tls(std::shared_ptr<ssl_ctx_st> context) {

@@ -12,8 +12,9 @@
 //
 // All input has bounds: connections, the size of a header and of a body, the time that a request
 // takes to arrive, the time that a connection stays without one; and so have the answers that
-// clients are slow to read, all together.  A request beyond a bound gets an
-// answer that names the bound, where that is possible, and the connection ends.
+// clients are slow to read, all together.  The memory of a body is asked for before it is read
+// (count_bodies()).  A request beyond a bound gets an answer that names the bound, where that is
+// possible, and the connection ends.
 //
 // Health checks have connections of their own, so that an orchestrator does not get 503 because
 // other clients keep theirs open.  A connection beyond max_connections is accepted for one request,
@@ -76,6 +77,13 @@ class HttpServer {
   // Answers from then on.
   Result<> start(Handler handler);
   void stop();
+
+  // Takes so many bytes where the owner counts memory, and gives them back when what it returns
+  // goes, which may be after stop(); null: there is no room.
+  using TakeMemory = std::move_only_function<std::shared_ptr<void>(std::size_t bytes)>;
+  // From then on bodies take their memory there first: those above 16 KiB by their Content-Length,
+  // those in chunks as they grow.  One that finds no room is answered 503.  Before start().
+  void count_bodies(TakeMemory take);
 
   // New connections have TLS from now on, with these certificates.
   void use_tls(std::shared_ptr<ssl_ctx_st> context);

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+
 #include "base/assert.h"
 #include "base/background.h"
 #include "broker/checkpoint/shortage_retry.h"
@@ -17,6 +19,9 @@ namespace {
 
 // Logs written by one piece of background work: few enough that others get their turn.
 constexpr std::size_t logs_per_batch = 64;
+
+// Logs of deleted topics, and others that have nothing to write, are passed over in one turn.
+constexpr std::size_t logs_a_turn = 1000;
 
 // However many partitions there are, each keeps this much in memory for the readers behind it.
 constexpr std::size_t min_tail_share = 16 * 1024;
@@ -40,9 +45,8 @@ struct DirtyLogs::LogFlush {
 };
 
 struct DirtyLogs::Run {
-  std::vector<TopicPartition> logs;
-  std::size_t next = 0;   // The first of `logs` that no batch has had.
-  std::size_t bytes = 0;  // As DirtyLogs::bytes() was when it began.
+  std::unordered_set<TopicPartition> logs;  // That no batch has had.
+  std::size_t bytes = 0;                    // As DirtyLogs::bytes() was when it began.
   std::vector<LogFlush> batch;
   std::move_only_function<void(Result<>)> done;
 };
@@ -66,7 +70,8 @@ void DirtyLogs::clear() {
 
 void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
   auto run = std::make_shared<Run>();
-  run->logs.assign(dirty_.begin(), dirty_.end());
+  // Taken as it is: to copy fifty thousand would take some milliseconds.
+  run->logs.swap(dirty_);
   run->bytes = bytes_;
   // Ahead, because a log of which a flush was planned waits for its end.
   run->batch.reserve(std::min(run->logs.size(), logs_per_batch));
@@ -78,17 +83,30 @@ void DirtyLogs::flush(std::move_only_function<void(Result<>)> done) {
 
 void DirtyLogs::next_batch(std::shared_ptr<Run> run) {
   run->batch.clear();
-  for (; run->next < run->logs.size() && run->batch.size() < logs_per_batch; ++run->next) {
-    const auto& tp = run->logs[run->next];
+  for (;;) {
+    fill_batch(*run);
+    if (!run->batch.empty()) return run_batch(std::move(run));
+    if (run->logs.empty()) return run->done({});
+    try {
+      return boost::asio::post(shard_.executor(), [this, run] { next_batch(run); });
+    } catch (const std::bad_alloc&) {
+      // Then in this turn: nobody else would continue it.
+    }
+  }
+}
+
+void DirtyLogs::fill_batch(Run& run) {
+  for (std::size_t seen = 0; seen < logs_a_turn && !run.logs.empty(); ++seen) {
+    if (run.batch.size() == logs_per_batch) return;
+    const TopicPartition tp = *run.logs.begin();
+    run.logs.erase(run.logs.begin());
     auto* partition = partitions_.find(tp);
     // Its topic was deleted since it was noted.
     if (partition == nullptr) continue;
-    if (auto flush = partition->plan_flush()) run->batch.push_back({tp, std::move(*flush)});
+    if (auto flush = partition->plan_flush()) run.batch.push_back({tp, std::move(*flush)});
     // Visible before it is durable: a later checkpoint writes it.
     if (partition->has_more_to_flush()) note(*partition, 0);
   }
-  if (run->batch.empty()) return run->done({});
-  run_batch(std::move(run));
 }
 
 void DirtyLogs::run_batch(std::shared_ptr<Run> run) {
@@ -142,10 +160,11 @@ void DirtyLogs::batch_ran(std::shared_ptr<Run> run) {
   run->done(std::unexpected(*failed));
 }
 
-void DirtyLogs::note_rest(const Run& run) {
-  for (auto i = run.next; i < run.logs.size(); ++i) {
-    if (auto* partition = partitions_.find(run.logs[i])) note(*partition, 0);
-  }
+// The smaller set is added to the larger one.  Those whose topics are deleted are passed over by
+// the next flush.
+void DirtyLogs::note_rest(Run& run) {
+  if (dirty_.size() < run.logs.size()) dirty_.swap(run.logs);
+  dirty_.merge(run.logs);
 }
 
 std::size_t DirtyLogs::tail_share() const {

@@ -56,7 +56,8 @@ class DirtyLogs {
   void next_batch(std::shared_ptr<Run> run);
   void run_batch(std::shared_ptr<Run> run);
   void batch_ran(std::shared_ptr<Run> run);
-  void note_rest(const Run& run);
+  void fill_batch(Run& run);
+  void note_rest(Run& run);
   std::size_t tail_share() const;
 
   ShardContext& shard_;

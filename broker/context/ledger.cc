@@ -35,8 +35,7 @@ Ledger::~Ledger() {
 
 std::size_t Ledger::room() const {
   thread_.check();
-  // An eighth is kept for bytes that come without asking.
-  const std::size_t for_work = pool_.limit() - pool_.limit() / 8;
+  const std::size_t for_work = pool_.for_work();
   const std::size_t used = pool_.used();
   return for_work - std::min(for_work, used);
 }

@@ -101,6 +101,7 @@ class Ledger {
  private:
   friend class Charge;
   friend class Debtor;
+  friend class MemoryPool;
   friend class SharedViews;
 
   void change(Debtor* debtor, std::size_t before, std::size_t now);
@@ -109,6 +110,8 @@ class Ledger {
   // is held.
   void relieve(std::size_t goal, std::size_t at_least);
   void relieve_all(std::size_t goal, std::size_t at_least);
+  // Until work has room for so many bytes.
+  void relieve_for(std::size_t bytes);
   // A connection that holds less is not closed.
   std::size_t min_foreclosed() const;
   std::pair<Debtor*, std::size_t> find_largest(std::size_t at_least);

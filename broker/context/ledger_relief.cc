@@ -50,6 +50,19 @@ void Ledger::relieve_all(std::size_t goal, std::size_t at_least) {
   }
 }
 
+void Ledger::relieve_for(std::size_t bytes) {
+  const std::size_t for_work = pool_.for_work();
+  // Work that wants more than anybody holds ends nobody.
+  relieve_all(for_work - std::min(for_work, bytes), bytes);
+}
+
+void MemoryPool::ask_for_room(std::size_t bytes) {
+  if (ledgers_.empty() || used() + bytes <= for_work()) return;
+  // Any of them asks all, on its own thread.
+  Ledger* const first = ledgers_.front();
+  boost::asio::post(first->shard_.executor(), [first, bytes] { first->relieve_for(bytes); });
+}
+
 void Ledger::relieve(std::size_t goal, std::size_t at_least) {
   const auto now = shard_.tick();
   if (relieved_ != 0 && now < relieved_ + static_cast<timing::Tick>(between_reliefs.count()) &&
@@ -83,9 +96,7 @@ boost::asio::awaitable<bool> Charge::grow(std::size_t bytes) {
        now = shard.tick()) {
     if (!asked && now >= begun + relief_after.count()) {
       asked = true;
-      const std::size_t for_work = ledger_->pool_.limit() - ledger_->pool_.limit() / 8;
-      // A request that wants more than anybody holds ends nobody.
-      ledger_->relieve_all(for_work - std::min(for_work, bytes), bytes);
+      ledger_->relieve_for(bytes);
     }
     OneShotEvent again;
     timing::CallbackTimer timer([&again] { again.fire(); });

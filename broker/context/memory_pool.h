@@ -3,8 +3,8 @@
 // MemoryPool: the limit of the memory that clients make all shards hold together
 // (tarry.memory.bytes), and the sum of what they hold.
 //
-// The shards' ledgers report to it and are asked through it to free some (ledger.h).  One for the
-// process; any thread.
+// The shards' ledgers report to it and are asked through it to free some (ledger.h); what is held
+// outside of the shards is taken from it directly (pool_part.h).  One for the process; any thread.
 
 #include <atomic>
 #include <cstddef>
@@ -21,13 +21,20 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
 
   std::size_t limit() const { return limit_; }
+  // The part of it for work that asks first: an eighth is kept for bytes that come without asking.
+  std::size_t for_work() const { return limit_ - limit_ / 8; }
   std::size_t used() const { return used_.load(std::memory_order_relaxed); }
   // The connections of all shards.
   std::size_t debtors() const { return debtors_.load(std::memory_order_relaxed); }
 
+  // Unless there is room for so many bytes of work, has the shards close the connections that hold
+  // the most.  The shards have been made, and their threads have not ended.
+  void ask_for_room(std::size_t bytes);
+
  private:
   friend class Debtor;
   friend class Ledger;
+  friend class PoolPart;
 
   const std::size_t limit_;
   std::atomic<std::size_t> used_{0};

@@ -19,9 +19,9 @@ using std::chrono::milliseconds;
 // client that sends one record at a time.
 constexpr milliseconds idle_note_after{100};
 
-// They take some milliseconds; then it is the others' turn.  A Produce takes two microseconds, the
-// answer to a group's member several.
-constexpr std::size_t completions_a_turn = 1024;
+// Then it is the others' turn.  A Produce takes two microseconds, the answer to a group's member
+// several, and the end of a member's session a hundred, if it has offered a hundred protocols.
+constexpr std::size_t completions_a_turn = 64;
 
 }  // namespace
 

@@ -9,6 +9,10 @@ DelayedJoin::~DelayedJoin() {
   if (group() != nullptr) group()->forget_join(*member());
 }
 
+std::optional<purgatory::Tick> DelayedJoin::prolonged() {
+  return group() != nullptr ? group()->join_prolonged() : std::nullopt;
+}
+
 void DelayedJoin::on_timeout() {
   if (group() != nullptr) group()->on_join_timeout();
 }

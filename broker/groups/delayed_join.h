@@ -11,7 +11,8 @@
 //   expired     the group's rebalance timeout has passed (in a group that was empty, the initial
 //               delay too): members that have not joined by then are removed, but for static
 //               members, whose places last as long as their sessions, and those that have joined
-//               are answered with the generation that begins.  For a static member that came back
+//               are answered with the generation that begins; very many are removed in steps, some
+//               milliseconds longer.  For a static member that came back
 //               in a stable group: offsets.commit.timeout.ms has passed and its new id is not
 //               durable: the answer is COORDINATOR_NOT_AVAILABLE
 //   cancelled   the client has gone, or the broker stops.  The member stays until its session
@@ -58,6 +59,7 @@ class DelayedJoin final : public GroupReply<JoinAnswer> {
   ~DelayedJoin() override;
 
  private:
+  std::optional<purgatory::Tick> prolonged() override;
   void on_timeout() override;
   void given_up() override;
 };

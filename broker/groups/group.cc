@@ -101,7 +101,8 @@ Group::Group(GroupHost& host, std::string id, std::shared_ptr<GroupShare> share)
       id_(std::move(id)),
       changed_(host.wall()),
       members_(host, std::move(share)),
-      phase_timer_([this] { phase_timer_fired(); }) {}
+      phase_timer_([this] { phase_timer_fired(); }),
+      lost_timer_([this] { remove_lost(); }) {}
 
 Group::~Group() {
   for (auto& [id, member] : members_.all()) {
@@ -325,6 +326,7 @@ void Group::park(GroupMember& member, DelayedJoin& reply) {
     std::exchange(member.joining, nullptr)->refuse(ErrorCode::rebalance_in_progress);
   }
   member.joining = &reply;
+  member.lost = false;
   // When a rebalance begins now, it ends then too.
   reply.park(*this, member,
              is(GroupState::preparing_rebalance) ? phase_end_
@@ -551,6 +553,7 @@ void Group::release_if_unused() {
 void Group::die() {
   TARRY_ASSERT(members_.empty(), "a group with members is not removed");
   phase_timer_.cancel();
+  lost_timer_.cancel();
   // A client that comes with one of these ids is told to look for its coordinator again.
   pending_.clear();
   count_pending();

@@ -176,11 +176,15 @@ class Group : public GroupWaits {
   void count_members_in(std::shared_ptr<GroupShare> share) { members_.count_in(std::move(share)); }
 
   // The broker stops: no timeout changes the group any more.
-  void stop() { phase_timer_.cancel(); }
+  void stop() {
+    phase_timer_.cancel();
+    lost_timer_.cancel();
+  }
 
  private:
   // --- GroupWaits
   GroupHost& host() override { return host_; }
+  std::optional<timing::Tick> join_prolonged() const override;
   void on_join_timeout() override;
   void on_join_cancelled(GroupMember& member) override;
   void forget_join(GroupMember& member) override;
@@ -227,6 +231,9 @@ class Group : public GroupWaits {
 
   // --- Members
   void remove(GroupMember& member, protocol::ErrorCode told);
+  // Removes those that are `late`, some in each turn; whether none is left.
+  bool remove_late(const std::function<bool(const GroupMember&)>& late, std::string_view what);
+  void remove_lost();
   bool is_pending(std::string_view id) const { return pending_.contains(id); }
   void forget_pending(std::string_view id);
   // pending_ has changed.
@@ -269,6 +276,7 @@ class Group : public GroupWaits {
   bool initial_ = false;
   bool grew_ = false;
   timing::CallbackTimer phase_timer_;
+  timing::CallbackTimer lost_timer_;     // While members are to be removed that are lost.
   std::optional<std::int32_t> storing_;  // The generation whose assignments are being written.
 };
 

@@ -47,6 +47,7 @@ struct GroupMember : GroupRecord::Member {
   DelayedSync* syncing = nullptr;
   bool sync_expected = false;         // It knows this generation and has not sent SyncGroup yet.
   bool knows_its_id = false;          // It was told its id: its client can come back.
+  bool lost = false;                  // It will be removed, unless it joins first.
   std::size_t counted = 0;            // Its part of GroupMembers::bytes().
   std::shared_ptr<GroupShare> share;  // Its client's; null: it has not joined since the start.
   std::unique_ptr<DelayedHeartbeat> session;

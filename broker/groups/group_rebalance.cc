@@ -3,8 +3,11 @@
 // Group: how a rebalance goes, from the first departure to the next generation (drawn in group.h).
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <new>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -23,6 +26,14 @@ constexpr milliseconds look_again{1000};
 
 // How long until a group without members that could not be stored is stored again.
 constexpr milliseconds store_again{10'000};
+
+// Members that are removed in one turn, counted with the protocols that each has offered, a hundred
+// at the most: each of these takes a microsecond or so.
+constexpr std::size_t removal_a_turn = 1000;
+// So many are always removed in one turn.
+constexpr std::size_t few_members = 9;
+
+constexpr std::string_view late_sync = "did not send SyncGroup in time";
 
 }  // namespace
 
@@ -93,6 +104,13 @@ void Group::phase_timer_fired() {
   begin_generation();
 }
 
+// The timer removes them in steps, and then ends the phase.
+std::optional<timing::Tick> Group::join_prolonged() const {
+  if (!is(GroupState::preparing_rebalance) || host_.tick() < phase_end_) return std::nullopt;
+  if (members_.size() - joined_ <= few_members) return std::nullopt;
+  return host_.tick() + 1;
+}
+
 void Group::on_join_timeout() {
   if (is(GroupState::preparing_rebalance) && host_.tick() >= phase_end_) begin_generation();
 }
@@ -103,13 +121,11 @@ void Group::begin_generation() {
   phase_timer_.cancel();
   initial_ = false;
   // A static member may come back within its session; the others' places are lost.
-  for (auto next = members_.all().begin(); next != members_.all().end();) {
-    // Moved on first, because remove() takes the member out of the map.
-    GroupMember& member = (next++)->second;
-    if (member.joining != nullptr || member.instance_id) continue;
-    log_departure(member, "did not rejoin in time");
-    remove(member, ErrorCode::unknown_member_id);
-  }
+  const auto absent = [](const GroupMember& member) {
+    return member.joining == nullptr && !member.instance_id;
+  };
+  if (!remove_late(absent, "did not rejoin in time"))
+    return host_.wheel().schedule(phase_timer_, host_.tick() + 1);
   if (!members_.empty() && !elect_joined_leader()) {
     // Nobody is there who could assign anything: the sessions will end it.
     phase_end_ = host_.tick_after(std::max(members_.rebalance_timeout(), look_again));
@@ -192,16 +208,40 @@ void Group::on_sync_timeout() {
     refuse_syncs(ErrorCode::coordinator_not_available);
     return rebalance();
   }
-  for (auto next = members_.all().begin(); next != members_.all().end();) {
-    GroupMember& member = (next++)->second;
-    if (!member.sync_expected) continue;
-    log_departure(member, "did not send SyncGroup in time");
-    remove(member, ErrorCode::unknown_member_id);
+  if (syncs_expected_ > few_members) {
+    for (auto& [id, member] : members_.all()) member.lost = member.sync_expected;
+    rebalance();
+    return remove_lost();
   }
+  remove_late([](const GroupMember& member) { return member.sync_expected; }, late_sync);
   rebalance();
 }
 
 // --- Departures of members
+
+bool Group::remove_late(const std::function<bool(const GroupMember&)>& late,
+                        std::string_view what) {
+  std::size_t spent = 0;
+  for (auto next = members_.all().begin(); next != members_.all().end();) {
+    // Moved on first, because remove() takes the member out of the map.
+    GroupMember& member = (next++)->second;
+    if (!late(member)) continue;
+    if (spent >= removal_a_turn) return false;
+    spent += 1 + member.protocols.size();
+    log_departure(member, what);
+    remove(member, ErrorCode::unknown_member_id);
+  }
+  return true;
+}
+
+// After a rebalance has begun: when the last of them has gone, it may be over.
+void Group::remove_lost() {
+  // Those that had not joined when the generation began have gone then.
+  if (!is(GroupState::preparing_rebalance)) return;
+  if (!remove_late([](const GroupMember& member) { return member.lost; }, late_sync))
+    return host_.wheel().schedule(lost_timer_, host_.tick() + 1);
+  complete_join_if_all_joined();
+}
 
 void Group::forget_join(GroupMember& member) {
   member.joining->forget();

@@ -5,10 +5,12 @@
 //
 // The Group implements it; so what waits knows nothing else of a group.  On the group's shard.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "broker/groups/group_host.h"
+#include "timing/timing_wheel.h"
 
 namespace tarry::broker {
 
@@ -18,6 +20,9 @@ class GroupWaits {
  public:
   virtual GroupHost& host() = 0;
 
+  // The deadline of a parked JoinGroup has passed, and the group needs until this to end its phase;
+  // empty: it does not.  Changes nothing.
+  virtual std::optional<timing::Tick> join_prolonged() const = 0;
   // A deadline has passed before the group had an answer; it may give one in here.
   virtual void on_join_timeout() = 0;
   virtual void on_sync_timeout() = 0;

@@ -24,8 +24,10 @@ namespace {
 
 using Left = std::expected<std::vector<ErrorCode>, ErrorCode>;
 
-// Others have their turn after so many, each of which may have named a hundred protocols.
-constexpr std::size_t leaving_at_once = 100;
+// So many leave with one rebalance, before anybody looks how long that took.
+constexpr std::size_t leaving_at_once = 10;
+// Each may have offered a hundred protocols.
+constexpr std::size_t microseconds_of_member = 100;
 
 // On the group's shard.
 asio::awaitable<Left> leave_in_steps(Shard& shard, std::string_view group,
@@ -38,7 +40,9 @@ asio::awaitable<Left> leave_in_steps(Shard& shard, std::string_view group,
     if (!left) co_return left;
     results.insert(results.end(), left->begin(), left->end());
     leaving = leaving.subspan(some.size());
-    if (!leaving.empty()) co_await budget.yield();
+    const auto gone = static_cast<std::size_t>(std::ranges::count(*left, ErrorCode::none));
+    if (budget.spend(some.size() + gone * microseconds_of_member) && !leaving.empty())
+      co_await budget.yield();
   } while (!leaving.empty());
   co_return results;
 }

@@ -50,6 +50,9 @@ constexpr std::size_t max_batches = 50'000;
 // With more batches than this a request works in steps of so many, and is not pipelined: those
 // behind it on its connection wait until it is answered, so that they overtake it in no partition.
 constexpr std::size_t max_pipelined_batches = 500;
+// The batches of a request are checked on their shard's thread for so long in one turn, and the
+// rest of them on the pool: each that is short may take a few milliseconds if its records recur.
+constexpr std::chrono::milliseconds checked_here{2};
 // The memory of a batch beside its records: decoded, on its way, and its answer.
 constexpr std::size_t bytes_a_batch = 512;
 
@@ -105,12 +108,13 @@ Appended refuse_unopened(Shard& shard, const TopicPartition& id, ErrorCode error
 
 // On the item's shard: its batch takes its place in its partition's order.  A partition that has to
 // be opened first keeps the place for it.
-void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown& appended) {
+void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown& appended,
+                 bool on_pool) {
   const auto tell = [&item, &appended](Appended result) {
     item.result = std::move(result);
     appended.one_ended();
   };
-  const auto append = [&shard, &item, tell, &terms](Partitions::Found partition) {
+  const auto append = [&shard, &item, tell, &terms, on_pool](Partitions::Found partition) {
     if (!partition) return tell(refuse_unopened(shard, item.id, partition.error(), terms));
     try {
       delay::PendingTerms pending = terms.pending;
@@ -119,7 +123,7 @@ void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown&
       (*partition)
           ->append(item.records, terms.zstd_allowed, tell, std::move(item.memory),
                    // Only checked: with such acks nothing may be taken.
-                   !terms.are_acks_valid(), pending, item.no_dead_letters.has_value());
+                   !terms.are_acks_valid(), pending, item.no_dead_letters.has_value(), on_pool);
     } catch (const std::exception& error) {
       tell(failed_append(ErrorCode::unknown_server_error, error.what()));
     }
@@ -136,7 +140,9 @@ void append_item(Shard& shard, ProduceItem& item, const Terms& terms, Countdown&
 // partition.
 void append_all(Shard& shard, std::span<ProduceItem> items, const Terms& terms,
                 Countdown& appended) {
-  for (ProduceItem& item : items) append_item(shard, item, terms, appended);
+  const MonoTime begun = shard.clock().mono();
+  for (ProduceItem& item : items)
+    append_item(shard, item, terms, appended, shard.clock().mono() - begun > checked_here);
 }
 
 // The records that have to be durable, and written, before all of the items are answered.

@@ -84,6 +84,9 @@ class BatchChecks {
     WallTime arrived;   // Delays count from here,
     WallTime believed;  // and what is due by then is due on arrival (delay/schedule.h).
     delay::InvalidHeaders invalid = delay::InvalidHeaders::refuse;
+    // Its request has had its time on the shard's thread: it is checked on the pool if it is short,
+    // too.
+    bool on_pool = false;
   };
   using Verdict = std::expected<CheckedArrival, records::BatchError>;
   struct Checked {
@@ -94,8 +97,8 @@ class BatchChecks {
 
   BatchChecks(Background& background, std::size_t bytes);
 
-  // Whether nothing can come of checking it that takes long: not compressed, short, and not too
-  // many records.
+  // Whether nothing can come of checking it here that takes long: not compressed, short, and not
+  // too many records.
   static bool is_short(const Job& job);
   // Looks at a short batch, compressed or not, where it is.  Empty when it is none, unpacks to more
   // than a short one does, or there is no memory: run() it.

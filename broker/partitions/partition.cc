@@ -230,8 +230,8 @@ std::optional<Appended> Partition::service_error() const {
 
 void Partition::append(Bytes records, bool zstd_allowed,
                        std::move_only_function<void(Appended)> done, std::shared_ptr<void> memory,
-                       bool only_checked, const delay::PendingTerms& pending,
-                       bool no_dead_letters) {
+                       bool only_checked, const delay::PendingTerms& pending, bool no_dead_letters,
+                       bool on_pool) {
   shard_.assert_on_shard();
   if (auto refusal = service_error()) {
     note(*refusal, only_checked);
@@ -240,6 +240,7 @@ void Partition::append(Bytes records, bool zstd_allowed,
   Arrival arrival{records,      std::move(memory), zstd_allowed,    shard_.clock().wall(), config_,
                   only_checked, pending,           no_dead_letters, std::move(done)};
   BatchChecks::Job job = job_of(arrival);
+  job.on_pool = on_pool;
   // With nothing before it a short batch is taken in this turn, without a queue.
   if (append_queue_ == nullptr || append_queue_->empty()) {
     if (auto verdict = BatchChecks::check_inline(job)) {

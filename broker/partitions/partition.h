@@ -111,10 +111,12 @@ class Partition {
   // keeps `records`, they are changed and kept where they are; without, copied.  `only_checked`:
   // refused with INVALID_REQUIRED_ACKS where it would be taken.  `pending`: what its producer may
   // have pending; its name lives until `done` is called.  `no_dead_letters`: it may not write to
-  // NAME.invalid, so its bad records refuse their batch.
+  // NAME.invalid, so its bad records refuse their batch.  `on_pool`: its request has had its time
+  // on this thread, and also a short batch is checked on the pool.
   void append(Bytes records, bool zstd_allowed, std::move_only_function<void(Appended)> done,
               std::shared_ptr<void> memory = nullptr, bool only_checked = false,
-              const delay::PendingTerms& pending = {}, bool no_dead_letters = false);
+              const delay::PendingTerms& pending = {}, bool no_dead_letters = false,
+              bool on_pool = false);
 
   // Records that fell due, as one batch with offsets from 0, and their removal: one journal
   // record.  `told` as delay/sink.h says.  Refused when one of them is not due: the partition may

@@ -109,6 +109,36 @@ std::vector<RawOffset> sorted(const storage::TopicsImage& topics, RawGroups& raw
   return std::move(raw.offsets);
 }
 
+// On the pool: there may be a hundred thousand offsets, and as many groups as clients like.
+GroupSeries group_series_of(const storage::TopicsImage& topics, RawGroups& raw,
+                            const std::vector<RawOffset>& offsets,
+                            const std::vector<PartitionStatus>& logs, std::size_t max_series) {
+  GroupSeries series;
+  series.groups = raw.members.size() + raw.long_named;
+  series.other_members = raw.members_of_long_named;
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    // Beyond max_series no log is opened for a metric; those that are open anyway count.
+    if (!logs[i].open) continue;
+    const auto from = std::max(offsets[i].committed, logs[i].log_start);
+    const auto lag =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(logs[i].high_watermark - from, 0));
+    if (i >= max_series) {
+      series.has_others = true;
+      series.other_lags += lag;
+    } else if (const auto topic = topics.find(offsets[i].partition.topic)) {
+      series.lags.push_back(
+          {raw.members[offsets[i].group].group, topic->name, offsets[i].partition.partition, lag});
+    }
+  }
+  auto& members = raw.members;
+  std::ranges::sort(members, {}, &GroupSeries::Members::group);
+  for (std::size_t i = max_series; i < members.size(); ++i)
+    series.other_members += members[i].members;
+  if (members.size() > max_series) members.resize(max_series);
+  series.members = std::move(members);
+  return series;
+}
+
 }  // namespace
 
 asio::awaitable<GroupSeries> group_series(Broker& broker, Shard& here, std::size_t max_series) {
@@ -123,31 +153,10 @@ asio::awaitable<GroupSeries> group_series(Broker& broker, Shard& here, std::size
   partitions.reserve(offsets.size());
   for (const auto& offset : offsets) partitions.push_back(offset.partition);
   const auto logs = co_await partition_statuses(broker, here, std::move(partitions), max_series);
-
-  GroupSeries series;
-  series.groups = raw->members.size() + raw->long_named;
-  series.other_members = raw->members_of_long_named;
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
-    // Beyond max_series no log is opened for a metric; those that are open anyway count.
-    if (!logs[i].open) continue;
-    const auto from = std::max(offsets[i].committed, logs[i].log_start);
-    const auto lag =
-        static_cast<std::uint64_t>(std::max<std::int64_t>(logs[i].high_watermark - from, 0));
-    if (i >= max_series) {
-      series.has_others = true;
-      series.other_lags += lag;
-    } else if (const auto topic = topics->find(offsets[i].partition.topic)) {
-      series.lags.push_back(
-          {raw->members[offsets[i].group].group, topic->name, offsets[i].partition.partition, lag});
-    }
-  }
-  auto& members = raw->members;
-  std::ranges::sort(members, {}, &GroupSeries::Members::group);
-  for (std::size_t i = max_series; i < members.size(); ++i)
-    series.other_members += members[i].members;
-  if (members.size() > max_series) members.resize(max_series);
-  series.members = std::move(members);
-  co_return series;
+  auto work = [&raw = *raw, &topics = *topics, &offsets, &logs, max_series] {
+    return group_series_of(topics, raw, offsets, logs, max_series);
+  };
+  co_return co_await here.blocking(std::move(work));
 }
 
 // --- Topics

@@ -24,6 +24,7 @@
 
 #include <fmt/core.h>
 
+#include "base/list_text.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "cli/admin_choice.h"
@@ -39,6 +40,7 @@
 #include "cli/io/table.h"
 #include "cli/io/text.h"
 #include "cli/io/user_rights.h"
+#include "cli/kafka/advertised_check.h"
 #include "cli/memory_limit.h"
 #include "cli/options.h"
 #include "cli/time_word.h"
@@ -81,6 +83,9 @@ constexpr const char* package_group = "/system.slice/tarry.service";  // As syst
 
 // The first ones are enough to see a copy that was made as another user.
 constexpr int max_files_looked_at = 10'000;
+
+// Each that does not answer is waited for.
+constexpr int max_advertised_tried = 8;
 
 // A file in the directory, or the directory itself, that another user owns.
 std::optional<std::string> file_of_another(const std::string& directory, uid_t owner) {
@@ -255,6 +260,7 @@ class Doctor {
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
     const Json json = parse_json(*status);
     take_reserve(json);
+    try_advertised(json);
     const auto address = parse_host_port(broker.admin);
     // The directory is on this machine if the admin is.
     if (json.is_object() && json.contains("data") && json["data"].is_string() && address &&
@@ -299,8 +305,27 @@ class Doctor {
     if (!is_same) return;
     is_running_ = true;
     take_reserve(json);
+    try_advertised(json);
     directory_ = ours;
     for (auto& finding : check_status(*status)) findings_.push_back(std::move(finding));
+  }
+
+  // Connects as a client does that has asked the broker where it is.
+  void try_advertised(const Json& status) {
+    const Json* const told = find_at(status, "/listeners/advertised");
+    if (told == nullptr || !told->is_string()) return;
+    const auto text = told->get<std::string>();
+    std::string_view rest = text;
+    for (int i = 0; i < max_advertised_tried && !rest.empty(); ++i) {
+      const std::string_view each = take_element(rest, ',');
+      const auto end_of_name = each.find("://");
+      if (end_of_name == each.npos) continue;
+      const std::string_view address = each.substr(end_of_name + 3);
+      const auto where = parse_host_port(address);
+      if (!where) continue;
+      findings_.push_back(check_advertised(each.substr(0, end_of_name), address,
+                                           connect_problem(where->host, where->port)));
+    }
   }
 
   // A client may have changed it while the broker runs.

@@ -59,12 +59,13 @@ int connect_error(const addrinfo& address) {
   return error;
 }
 
-// Empty: a connection was made, or it is not known that none can be.
-std::string connect_problem(const char* host, int port) {
+}  // namespace
+
+std::string connect_problem(const std::string& host, const std::string& port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int unresolved = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
+  const int unresolved = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (unresolved != 0) return ::gai_strerror(unresolved);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
   int error = 0;
@@ -78,8 +79,6 @@ std::string connect_problem(const char* host, int port) {
   return tried == 0 ? std::string() : std::generic_category().message(error);
 }
 
-}  // namespace
-
 std::optional<UnreachableBroker> find_unreachable(const struct rd_kafka_metadata& metadata) {
   const std::string answered(
       address_of(metadata.orig_broker_name == nullptr ? "" : metadata.orig_broker_name));
@@ -88,7 +87,7 @@ std::optional<UnreachableBroker> find_unreachable(const struct rd_kafka_metadata
     std::string advertised = advertised_text(broker);
     // It has just answered.
     if (advertised == answered) continue;
-    std::string reason = connect_problem(broker.host, broker.port);
+    std::string reason = connect_problem(broker.host, std::to_string(broker.port));
     if (!reason.empty())
       return UnreachableBroker{printable(answered), std::move(advertised), std::move(reason)};
   }

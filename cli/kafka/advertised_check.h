@@ -26,6 +26,10 @@ struct UnreachableBroker {
 // most, beside what the system takes to resolve a name.
 std::optional<UnreachableBroker> find_unreachable(const struct rd_kafka_metadata& metadata);
 
+// Why nobody on this machine can connect to the address; empty: a connection was made, or it is not
+// known that none can be.  Waits as find_unreachable() does.
+std::string connect_problem(const std::string& host, const std::string& port);
+
 // The error for the user: what is wrong, and what to do.
 std::string unreachable_text(const UnreachableBroker& broker);
 

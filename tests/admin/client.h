@@ -163,7 +163,8 @@ class Admin {
                                                         "PLAINTEXT://127.0.0.1:9092",
                                                         {},
                                                         [] { return std::size_t{2000}; },
-                                                        [] { return std::size_t{1000}; }});
+                                                        [] { return std::size_t{1000}; },
+                                                        "PLAINTEXT://broker.example:9092"});
     REQUIRE_MESSAGE(started.has_value(), started.error().message);
     port = static_cast<std::uint16_t>(
         std::stoul(server->address().substr(server->address().rfind(':') + 1)));

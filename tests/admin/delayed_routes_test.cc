@@ -632,6 +632,12 @@ TEST_SUITE("delayed routes") {
     CHECK(mixed["partitions"][0]["result"] == "already_delivered");
     CHECK(mixed["partitions"][1]["result"] == "cancelled");
     CHECK(admin.remove("/delayed/t/came").json()["result"] == "already_delivered");
+    // Who wants it delivered is told where it is.
+    const auto late = admin.ask("POST", "/delayed/t/came/deliver",
+                                {{"Authorization", "Bearer " + admin.token()}});
+    REQUIRE(late.status == 200);
+    CHECK(late.json()["result"] == "already_delivered");
+    CHECK(late.json()["partitions"][0]["offset"] == 0);
     const auto gone = admin.get("/delayed/t/came");
     CHECK(gone.status == 404);
     CHECK(gone.error().find("delivered") != std::string::npos);

@@ -43,6 +43,17 @@ TEST_SUITE("group routes") {
     CHECK(groups[0]["topic_partitions"] == 3);
   }
 
+  TEST_CASE("others have their turn while very many groups are listed with their lag") {
+    Admin admin({}, {.shards = 1});
+    auto& shard = admin.world.shard();
+    for (int i = 0; i < 3000; ++i)
+      REQUIRE(shard.groups().find_or_make("group-" + std::to_string(i), "/127.0.0.1"));
+    const auto before = shard.steps().taken();
+    CHECK(admin.get_json("/groups")["groups"].size() == 3000);
+    // Fifty groups in each step.
+    CHECK(shard.steps().taken() - before >= 55);
+  }
+
   TEST_CASE(
       "/groups/NAME has the lag of each partition and their sum, and null where it is unknown") {
     Admin admin;

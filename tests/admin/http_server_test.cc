@@ -4,8 +4,10 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
 #include <list>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -70,6 +72,81 @@ TEST_SUITE("http server") {
     CHECK(status == 200);
     boost::asio::post(context, [&] { server.stop(); });
     thread.join();
+  }
+
+  TEST_CASE("a body's memory is asked for before it is read, and one that finds none gets 503") {
+    boost::asio::io_context context(1);
+    HttpOptions options;
+    options.port = 0;
+    auto opened = HttpServer::open(context.get_executor(), options);
+    REQUIRE(opened.has_value());
+    HttpServer& server = **opened;
+    std::atomic<std::size_t> held = 0, held_while_answered = 0, limit = 400'000;
+    server.count_bodies([&](std::size_t bytes) -> std::shared_ptr<void> {
+      if (held + bytes > limit) return nullptr;
+      held += bytes;
+      return {&held, [&held, bytes](void*) { held -= bytes; }};
+    });
+    REQUIRE(server
+                .start([&](Question question) -> boost::asio::awaitable<Reply> {
+                  held_while_answered = held.load();
+                  Reply reply;
+                  reply.body = std::to_string(question.body.size());
+                  co_return reply;
+                })
+                .has_value());
+    std::thread thread([&] { context.run(); });
+    const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+    const auto answer = [&](const std::string& rest) {
+      Connection connection(server.port());
+      connection.send(head + rest);
+      return connection.read();
+    };
+    const auto of_length = [](std::size_t length) {
+      return "Content-Length: " + std::to_string(length) + "\r\n\r\n";
+    };
+    const auto in_chunks = [](std::size_t count) {
+      std::string text = "Transfer-Encoding: chunked\r\n\r\n";
+      for (std::size_t i = 0; i < count; ++i)
+        text += "2710\r\n" + std::string(10'000, 'x') + "\r\n";
+      return text + "0\r\n\r\n";
+    };
+    CHECK(answer(of_length(50'000) + std::string(50'000, 'x')).body == "50000");
+    CHECK(held_while_answered == 50'000);
+    // Of this one nothing comes: the answer does not wait for it.
+    const auto refused = answer(of_length(500'000));
+    CHECK(refused.status == 503);
+    CHECK(refused.error().contains("there is no memory for a body of this size: ask again"));
+    CHECK(answer(in_chunks(3)).body == "30000");
+    CHECK(held_while_answered >= 30'000);
+    CHECK(answer(in_chunks(40)).status == 503);
+    limit = 0;
+    CHECK(answer(of_length(1000) + std::string(1000, 'x')).body == "1000");
+    CHECK(answer(of_length(50'000)).status == 503);
+    boost::asio::post(context, [&] { server.stop(); });
+    thread.join();
+    CHECK(held == 0);
+  }
+
+  TEST_CASE("bodies of requests count in tarry.memory.bytes") {
+    Admin admin;
+    broker::Charge clients(admin.world.shard().ledger(), nullptr);
+    const auto becomes = [&](std::size_t bytes) {
+      const auto& pool = *admin.world.broker().memory();
+      for (int i = 0; i < 100'000 && pool.used() != bytes; ++i) admin.world.run();
+      return pool.used() == bytes;
+    };
+    const auto head = "POST /login HTTP/1.1\r\nHost: " + admin.server->address() +
+                      "\r\nContent-Length: 100000\r\n\r\n";
+    {
+      Connection half(admin.port);
+      half.send(head + "{");
+      CHECK(becomes(100'000));
+    }
+    CHECK(becomes(0));
+    clients.set(admin.world.shard().ledger().room());
+    CHECK(admin.send(head).status == 503);
+    CHECK(admin.get("/healthz").status == 200);
   }
 
   TEST_CASE("ten answers with lists, asked for at once, are made one at a time") {

@@ -93,6 +93,7 @@ TEST_SUITE("status routes") {
     CHECK(status["state"] == "running");
     CHECK(status["data"] == admin.world.directory() + "/data");
     CHECK(status["listeners"]["kafka"] == "127.0.0.1:9092");
+    CHECK(status["listeners"]["advertised"] == "PLAINTEXT://broker.example:9092");
     CHECK(status["listeners"]["admin"] == admin.server->address());
     CHECK(status["shards"].size() == 2);
     CHECK(status["topics"] == 1);

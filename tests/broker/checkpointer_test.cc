@@ -3,10 +3,14 @@
 #include "broker/checkpoint/checkpointer.h"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include <doctest/doctest.h>
+#include <boost/asio/post.hpp>
 
+#include "broker/checkpoint/dirty_logs.h"
+#include "broker/checkpoint/shortage_retry.h"
 #include "broker/settings/memory_bounds.h"
 #include "broker/views/status.h"
 #include "protocol/messages/delete_topics.h"
@@ -73,6 +77,33 @@ TEST_SUITE("checkpointer") {
     CHECK(produce(world, "t", 0, batch_of(world.clock.wall(), {{"a"}})).base_offset == 1);
     world.restart();
     CHECK(values(read_all(world, "t")) == Strings{"late", "a"});
+  }
+
+  TEST_CASE("very many logs that have nothing to write are passed over in steps") {
+    World world({.shards = 1});
+    Shard& shard = world.shard();
+    constexpr PartitionIndex count = 2100;
+    create_topic(world, "t", count);
+    const TopicId topic = shard.topics().find("t")->id;
+    for (PartitionIndex p = 0; p < count; ++p)
+      shard.partitions().with({topic, p}, [](const auto&) {});
+    world.run();
+    ShortageRetry shortage(shard, [] {});
+    DirtyLogs dirty(shard, shard.partitions(), shortage);
+    for (const auto& [tp, partition] : shard.partitions().all()) dirty.note(*partition, 0);
+    bool ended = false;
+    int turns = 0;
+    std::function<void()> another = [&] {
+      if (ended) return;
+      ++turns;
+      boost::asio::post(shard.executor(), another);
+    };
+    dirty.flush([&](const Result<>& flushed) { ended = flushed.has_value(); });
+    CHECK_FALSE(ended);  // A thousand of them so far.
+    another();
+    world.run();
+    CHECK(ended);
+    CHECK(turns >= 2);
   }
 
   TEST_CASE("a log that finds no memory while it is written is written when there is some") {

@@ -322,6 +322,32 @@ TEST_SUITE("group") {
     CHECK(joins(world).late_ms.total().max() == 0);
   }
 
+  TEST_CASE("very many members that do not rejoin are removed in steps, and the others go on") {
+    GroupWorld world;
+    Says says;
+    says.rebalance = 5s;
+    says.session = 20s;
+    says.protocols.clear();
+    for (int i = 0; i < 20; ++i) says.protocols.emplace_back("protocol-" + std::to_string(i), "");
+    world.stable(200, says);
+    says.member_id = world.group().leader();
+    const auto back = world.join(says);
+    world.pass(5000ms);
+    int steps = 0;
+    for (auto before = world.group().members().size(); !back->has_answer(); ++steps) {
+      REQUIRE(steps < 100);
+      world.pass(1ms);
+      const auto now = world.group().members().size();
+      CHECK(before - now < 60);  // With their protocols, a thousand things or so.
+      before = now;
+    }
+    CHECK(steps >= 4);
+    CHECK(error_of(back) == ErrorCode::none);
+    CHECK(world.group().members().size() == 1);
+    CHECK(world.group().leader() == says.member_id);
+    CHECK(back->answer()->generation_id == 2);
+  }
+
   TEST_CASE("a rebalance waits for the longest rebalance timeout of all members, in it or not") {
     for (const bool longest_is_absent : {true, false}) {
       CAPTURE(longest_is_absent);
@@ -556,6 +582,40 @@ TEST_SUITE("group") {
     world.pass(5001ms);
     CHECK(world.state() == GroupState::preparing_rebalance);
     CHECK(world.sync(member_id_of(b), 1)->answer()->error_code == ErrorCode::unknown_member_id);
+  }
+
+  TEST_CASE("very many followers that do not ask for their assignment are removed in steps") {
+    GroupWorld world;
+    Says says;
+    says.rebalance = 5s;
+    says.session = 20s;
+    says.protocols.clear();
+    for (int i = 0; i < 20; ++i) says.protocols.emplace_back("protocol-" + std::to_string(i), "");
+    std::vector<Join> joins;
+    for (int i = 0; i < 200; ++i) joins.push_back(world.join(says));
+    while (!joins.front()->has_answer()) world.pass(1ms);
+    const std::string leader = world.group().leader();
+    const auto led = world.sync(leader, 1, {{leader, "all"}});
+    world.store_is_durable();
+    REQUIRE(world.state() == GroupState::stable);
+    world.pass(5000ms);
+    CHECK(world.state() == GroupState::stable);
+    CHECK(world.group().members().size() == 200);
+    int steps = 0;
+    for (std::size_t before = 200; before > 1; ++steps) {
+      REQUIRE(steps < 100);
+      world.pass(1ms);
+      const auto now = world.group().members().size();
+      CHECK(before - now < 60);
+      before = now;
+    }
+    CHECK(steps >= 4);
+    CHECK(world.heartbeat(leader, 1) == ErrorCode::rebalance_in_progress);
+    // It is not waited for longer than until it joins.
+    says.member_id = leader;
+    const auto back = world.join(says);
+    CHECK(error_of(back) == ErrorCode::none);
+    CHECK(back->answer()->generation_id == 2);
   }
 
   TEST_CASE("a member that missed the answer to its join gets it once more") {

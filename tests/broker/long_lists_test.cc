@@ -404,6 +404,25 @@ TEST_SUITE("long lists") {
               .low_watermark == 0);
   }
 
+  TEST_CASE("others have their turn while members leave, each of whom may have offered very much") {
+    LongWorld world;
+    const Buffer metadata(10);
+    std::vector<std::shared_ptr<World::Pending>> joins;
+    for (int i = 0; i < 200; ++i) joins.push_back(world.begin(join_of("g", metadata), 3));
+    world.pass(std::chrono::seconds{7});  // The others prolong the first rebalance.
+    std::vector<std::string> ids;
+    for (const auto& join : joins)
+      ids.emplace_back(world.read<protocol::JoinGroupResponse>(*join, 3).member_id);
+    protocol::LeaveGroupRequest leave;
+    leave.group_id = "g";
+    for (const auto& id : ids) leave.members.push_back({id, {}, {}});
+    const auto left = world.call_long<protocol::LeaveGroupResponse>(leave, 3, 15);
+    REQUIRE(left.members.size() == ids.size());
+    for (const auto& member : left.members) CHECK(member.error_code == ErrorCode::none);
+    const auto* const group = world.shard().groups().find("g");
+    CHECK((group == nullptr || group->members().empty()));
+  }
+
   TEST_CASE("a group that changes while its members are copied is described as it is then") {
     LongWorld world;
     const Buffer metadata(2 << 20);

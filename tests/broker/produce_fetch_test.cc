@@ -38,6 +38,40 @@ TEST_SUITE("produce and fetch") {
     CHECK(values(read_all(world, "t", 0, 2)) == Strings{"a", "b", "c"});
   }
 
+  TEST_CASE("a batch for which its request has no time left is checked on the pool, in its place") {
+    World world({.shards = 1});
+    create_topic(world, "t");
+    REQUIRE(read_all(world, "t").empty());  // Opens it.
+    Partition* const partition =
+        world.shard().partitions().find({world.shard().topics().find("t")->id, 0});
+    REQUIRE(partition != nullptr);
+    const Buffer first = batch_of(world.clock.wall(), {{"first"}});
+    const Buffer second = batch_of(world.clock.wall(), {{"second"}});
+    std::vector<ErrorCode> told;
+    const auto tell = [&told](const Appended& appended) { told.push_back(appended.error); };
+    partition->append(first, true, tell, nullptr, false, {}, false, true);
+    partition->append(second, true, tell);
+    CHECK(told.empty());
+    CHECK(world.background().size() == 1);
+    world.run();
+    CHECK(told == std::vector(2, ErrorCode::none));
+    const auto seen = read_all(world, "t");
+    REQUIRE(seen.size() == 2);
+    CHECK(seen[0].value == "first");
+    CHECK(seen[1].value == "second");
+  }
+
+  TEST_CASE("a batch of more than 512 records is not checked on its shard's thread") {
+    const auto is_short = [](std::size_t records) {
+      const Buffer batch = batch_of(from_ms(1000), std::vector<NewRecord>(records, {"v"}));
+      BatchChecks::Job job{};
+      job.records = batch;
+      return BatchChecks::is_short(job);
+    };
+    CHECK(is_short(512));
+    CHECK_FALSE(is_short(513));
+  }
+
   TEST_CASE("nothing is answered or seen before the journal's round is synced") {
     World world({.shards = 1});
     create_topic(world, "t");

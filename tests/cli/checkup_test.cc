@@ -109,6 +109,18 @@ TEST_CASE("a listener beyond loopback is a warning unless its clients log in") {
   CHECK(open.text.find("full access") != std::string::npos);
 }
 
+TEST_CASE("an address that clients are told, and to which nobody can connect, is a warning") {
+  const auto good = check_advertised("PLAINTEXT", "127.0.0.1:9092", "");
+  CHECK(good.level == Level::ok);
+  CHECK(good.text ==
+        "clients of the listener PLAINTEXT are told 127.0.0.1:9092, which takes connections");
+  const auto bad = check_advertised("EXTERNAL", "broker.example:9093", "Connection refused");
+  CHECK(bad.level == Level::warning);
+  CHECK(bad.text.contains(
+      "broker.example:9093, which cannot be reached from here (Connection refused)"));
+  CHECK(bad.text.contains("advertised.listeners"));
+}
+
 TEST_CASE(
     "a running broker whose listener is open to all, or that serves fewer connections than it "
     "should, is a warning") {

@@ -375,6 +375,20 @@ TEST_SUITE("time zones") {
     CHECK(log.count("tzdata") == 1);
   }
 
+  TEST_CASE("names that were read ahead are not read again, and that there are none is not told") {
+    CapturedLog log;
+    char made[] = "/tmp/tarry-zones-XXXXXX";
+    REQUIRE(::mkdtemp(made) != nullptr);
+    const TimeZones zones(made);
+    zones.prepare();
+    CHECK(log.count("tzdata") == 0);
+    std::filesystem::copy_file("/usr/share/zoneinfo/Europe/Berlin", std::string(made) + "/Late");
+    CHECK_FALSE(zones.find("Late").has_value());
+    CHECK(log.count("tzdata") == 1);
+    CHECK(TimeZones(made).find("Late").has_value());
+    std::filesystem::remove_all(made);
+  }
+
   TEST_CASE("every zone of the machine can be found by its name, and is read once") {
     const TimeZones zones("/usr/share/zoneinfo");
     for (const auto& name : names_of_system()) {

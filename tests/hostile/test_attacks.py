@@ -23,7 +23,9 @@ import time
 import types
 
 import wire
+from certificates import Authority
 from harness import case, eventually
+from test_tls import TlsClient, tls_broker, trusting
 
 FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 10, 8, 9, 11, 15, 16, 42
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_USERS, ALTER_USERS = 29, 30, 31, 50, 51
@@ -284,6 +286,25 @@ def _(ctx):
         end = broker.rss_mib()
     assert end - watch.before < limit + 60, f"{end - watch.before:.0f} MiB more"
     eventually(lambda: "(tarry.memory.bytes)" in broker.log(), "the log says why")
+
+
+@attack_case("nine hundred TLS handshakes that stop in the middle of a large message hold no more memory than their part, and let others in")
+def _(ctx):
+    authority = Authority(ctx.directory / "ca")
+    broker = tls_broker(ctx, authority.sign("broker")[2], {"tarry.memory.bytes": 64 << 20})
+    # A ClientHello that says it has 128 KiB, for which OpenSSL takes the memory at once.
+    hello = b"\x16\x03\x01\x00\x04" + b"\x01\x02\x00\x00"
+    with Watch(broker, "halves of TLS handshakes") as watch, contextlib.ExitStack() as held:
+        for _ in range(900):
+            connection = held.enter_context(socket.create_connection(broker.listeners["SSL"], timeout=10))
+            with contextlib.suppress(OSError):
+                connection.sendall(hello)
+        for _ in range(3):
+            with TlsClient(broker.listeners["SSL"], trusting(authority)) as client:
+                client.api_versions()
+    # An eighth, and their sockets.
+    assert watch.peak - watch.before < 64 / 8 + 40, f"{watch.peak - watch.before:.0f} MiB more"
+    eventually(lambda: "there is no memory for more TLS handshakes (tarry.memory.bytes)" in broker.log(), "the log says why")
 
 
 # Clients that do not read, and what each asks for.
@@ -597,6 +618,8 @@ def one_group(group="group-1"):
 
 
 BATCH = wire.batch([wire.record("v")])
+# As many as are checked on their shard's own thread, each with an expression as long as it may be.
+RECURRING = wire.batch([wire.record("v", x_cron=f"0 0 {','.join(['1'] * 120)} 1 *")] * 500)
 RULE = wire.i8(3) + wire.string("User:a") + wire.string("*") + wire.i8(3) + wire.i8(3)
 
 
@@ -613,6 +636,8 @@ LISTS = (
      + wire.i32(0) + wire.i32(-1), 24_000, b""),
     ("Produce of too many", wire.PRODUCE, 3, wire.string(None) + wire.i16(-1) + wire.i32(30_000) + wire.i32(1) + wire.string("t000001"),
      lambda n: wire.i32(0) + wire.i32(-1), ALL, b""),
+    ("Produce of many recurring records", wire.PRODUCE, 3, wire.string(None) + wire.i16(-1) + wire.i32(30_000) + wire.i32(1) + wire.string("wide"),
+     lambda n: wire.i32(n) + wire.i32(len(RECURRING)) + RECURRING, 40, b""),
     ("Fetch", wire.FETCH, 4, fetch_head(0, "t000001"), lambda n: wire.i32(0) + wire.i64(0) + wire.i32(1), 49_000, b""),
     ("Fetch that waits", wire.FETCH, 4, fetch_head(300, "t000002"), lambda n: wire.i32(0) + wire.i64(0) + wire.i32(1000), 49_000, b""),
     ("Fetch of partitions that are not open", wire.FETCH, 4, fetch_head(0, "wide"), lambda n: wire.i32(n) + wire.i64(0) + wire.i32(1000), 4000, b""),

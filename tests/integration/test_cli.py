@@ -704,6 +704,9 @@ def _(ctx):
             assert 1.5 < took < 5, (words, took)
         for words in (("topic", "create", "other"), ("consume", topic, "--from", "@2026-01-01T00:00:00Z"), ("group", "list")):
             one_line(broker.cli(*words, "--timeout", "1s", check=False), 1, *told)
+        checked = json_lines(broker.cli("doctor", "--json", env={"TARRY_BROKERS": ""}))
+        (found,) = [row for row in checked if row["check"] == "advertised"]
+        assert found["result"] == "warning" and all(word in found["detail"] for word in told[1:4]), found
         # One that follows says it and goes on, until it is ended.
         for more in ((), ("-g", "billing")):
             with subprocess.Popen([broker.binary, "consume", topic, "-b", broker.brokers, "--timeout", "1s", *more],

@@ -72,6 +72,8 @@ def _(ctx):
             answer.i32()
             assert (answer.string(), answer.i32()) == told, name
     status = broker.get("/status")["listeners"]
+    own = broker.listeners["OWN"][1]
+    assert status["advertised"] == f"INTERNAL://inside.example:{broker.address[1]},EXTERNAL://broker.example:19093,OWN://127.0.0.1:{own}", status
     assert status["kafka"] == broker.brokers, status
     assert status["listeners"] == ",".join(f"{name}://{host}:{port}" for name, (host, port) in broker.listeners.items()), status
 
