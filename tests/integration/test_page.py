@@ -1347,6 +1347,22 @@ def _(ctx):
             page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 800})
             cut = page.js("const time = document.querySelector('[data-handle] time'); return time.scrollWidth > time.clientWidth + 1")
             assert not cut, width
+            # The times of rows that are due soon stand in the same column, and what is said of a row that is gone is clear of its time.
+            begin, soon, words, end = page.js('''const row = document.querySelector('[data-handle]');
+                const [relative, time] = row.firstChild.children;
+                const text = relative.textContent;
+                const left = () => time.getBoundingClientRect().left;
+                const begin = left();
+                row.classList.add('soon');
+                const soon = left();
+                row.classList.remove('soon');
+                relative.textContent = 'no longer pending';
+                const words = document.createRange();
+                words.selectNodeContents(relative);
+                const found = [begin, soon, words.getBoundingClientRect().right, left()];
+                relative.textContent = text;
+                return found;''')
+            assert begin == soon and words < end, (width, begin, soon, words, end)
 
 
 @case("the page keeps its width when a view becomes longer than the window")
