@@ -1197,6 +1197,7 @@ def _(ctx):
     with page_of(broker) as page:
         page.open()
         page.wait(lambda: page.text("#refused") == "4 refused", "the number in the navigation")
+        assert page.js("return document.querySelector('#refused').getClientRects().length") == 1
         page.go("clients")
         page.wait(lambda: len(page.all('[data-part="refusals"] tbody tr')) == 3, "one for each sender and message")
         rows = page.js("return [...document.querySelectorAll('[data-part=refusals] tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
