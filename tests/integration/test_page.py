@@ -541,6 +541,42 @@ def _(ctx):
         assert [line.split()[0] for line in page.text("#panel .history").split("\n") if re.match("scheduled|cancelled", line)] == ["scheduled", "cancelled", "scheduled"]
 
 
+@case("a record that others move or cancel while it is open says so by itself, and a question about it is withdrawn")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        for name in ("one", "two"):
+            client.schedule(topic, name)
+    handle = handles_by_id(broker, topic)
+    with page_of(broker) as page:
+        page.expected.append("404")
+        page.open()
+        page.open_record(handle["one"])
+        page.act("move")
+        page.type("input[name=due]", "+2h")
+        broker.cli("delayed", "move", topic, "one", "--by", "3d")
+        page.says("#panel .outcome.warn", "It has another due time meanwhile.")
+        page.says("#panel .due-relative", "Due in 3d")
+        assert not page.shown('[data-action="confirm"]') and page.js("return document.activeElement.id") == "panel-title"
+        page.act("cancel")
+        assert not page.shown("#panel .outcome")
+        broker.cli("delayed", "cancel", topic, "one")
+        page.says("#panel .outcome", "It was cancelled: ")
+        page.says("#panel .due-relative", "Cancelled; it was due")
+        assert not page.shown('[data-action="confirm"]') and not page.shown('[data-action="cancel"]')
+
+        # A change that comes too late is no success, and says what the record has become.
+        page.open_record(handle["two"])
+        page.js("""const ask = window.fetch;
+                   window.fetch = async (path, options) => (/q=%40/.test(path) ? new Response(JSON.stringify({ records: [], next: "@more" })) : ask(path, options));""")
+        page.act("deliver")
+        broker.cli("delayed", "cancel", topic, "two")
+        page.confirm(token_of(broker))
+        page.says("#panel .outcome.warn", "so nothing was changed.")
+        page.says("#panel .due-relative", "Cancelled; it was due")
+
+
 @case("the history of a recurring record begins with its last delivery, and says that the first ones are not kept")
 def _(ctx):
     broker = ctx.broker()
