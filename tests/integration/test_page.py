@@ -577,6 +577,28 @@ def _(ctx):
         page.says("#panel .due-relative", "Cancelled; it was due")
 
 
+@case("a change that the broker did not answer is not called unanswered any more when it is back, and is made by a second confirmation")
+def _(ctx):
+    broker = ctx.broker()
+    with broker.client() as client:
+        topic = client.create_topic(ctx.topic())
+        client.schedule(topic, "one")
+    with page_of(broker) as page:
+        page.expected += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET"]
+        page.open()
+        page.open_record(handles_by_id(broker, topic)["one"])
+        page.act("cancel")
+        broker.kill()
+        page.says("#connection", "The connection was lost at")
+        page.confirm(token_of(broker))
+        page.says('[data-field="error"]', "The broker does not answer.")
+        broker.start()
+        page.says('[data-field="error"]', "The broker answers again. Look whether the change was made before you confirm it once more.")
+        page.confirm()
+        page.says("#panel .outcome", "It is cancelled and will never be delivered.")
+        assert not page.shown('[data-field="error"]') and not broker.pending(topic)
+
+
 @case("the history of a recurring record begins with its last delivery, and says that the first ones are not kept")
 def _(ctx):
     broker = ctx.broker()
