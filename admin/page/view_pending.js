@@ -110,7 +110,8 @@ class PendingView {
     this.problem = el("div");
     this.late = el("a", { class: "late-line", href: "#overdue", hidden: true, data: { figure: "late" } });
     section.append(
-      el("div", { class: "bar" }, this.sum, this.scale), this.legend,
+      el("div", { class: "bar" }, this.sum, this.scale),
+      el("div", { class: "legend-line" }, this.legendLead = el("span", { class: "legend-lead", "aria-hidden": "true" }, "in the coming month:"), this.legend),
       el("div", { class: "cards spans" }, this.charts.map(({ node }) => node)),
       this.head = el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
       this.late, this.zoom.node, this.problem, this.list.node, this.empty, this.more);
@@ -427,6 +428,7 @@ class PendingView {
     }
     legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: ofMonth.has(topic) ? integer(ofMonth.get(topic)) : "", pick: () => this.search(`topic:${topic}`, { focus: true }) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
+    setHidden(this.legendLead, topics.length === 0);
     setText(this.sum, sumText(due));
   }
 

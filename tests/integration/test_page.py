@@ -987,6 +987,8 @@ def _(ctx):
         value = lambda topic: page.js("return document.querySelector(arguments[0])?.textContent ?? ''",
                                       f'[data-view="pending"] .legend [data-topic="{topic}"] .legend-value')
         page.wait(lambda: value(topics[0]) == "3" and page.text('[data-span="minute"] .card-figure') == "2", "the counts")
+        # They are not all that is pending, so it stands before them of what they are.
+        assert page.text(".legend-line").startswith("in the coming month:"), page.text(".legend-line")
         assert value(topics[8]) == "", value(topics[8])
         page.js("document.querySelector('[data-span=minute] .card-figure').focus()")
         page.keys(keyboard().ENTER)
