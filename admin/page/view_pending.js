@@ -143,7 +143,8 @@ class PendingView {
       onPick: (from, to) => this.search(`${this.#search.topic ? `topic:${this.#search.topic} ` : ""}${spanText(from, to)}`, { focus: true }) });
     const note = el("span", { class: "card-note", data: { figure: "peak" } });
     const title = el("h2");
-    return { chart, note, title, node: el("article", { class: "card zoom", data: { span: "zoom" }, hidden: true }, el("header", { class: "card-head" }, title, note), el("div", { class: "chart-holder" }, chart.node)) };
+    const topics = el("p", { class: "card-topics", data: { figure: "topics" } });
+    return { chart, note, title, topics, node: el("article", { class: "card zoom", data: { span: "zoom" }, hidden: true }, el("header", { class: "card-head" }, title, note), topics, el("div", { class: "chart-holder" }, chart.node)) };
   }
 
   #showZoom(counted) {
@@ -156,6 +157,7 @@ class PendingView {
     const today = new Date(live.now()).toDateString();
     const most = peak.most.map(({ from, count: records }) => `${new Date(from).toDateString() === today ? "" : `${dayAndMonth(from)}, `}${minuteOf(from)}, ${integer(records)}`);
     setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${most.join("; ")}`);
+    setText(zoom.topics, counted.topics.map(({ name, count: records }) => `${visible(name)} ${integer(records)}`).join(", "));
     zoom.bars = bars;  // For the ticks, whenever the chart is drawn.
     const { topic } = this.#search;
     const series = [{ name: topic ?? "all topics", colour: topic ? colourOf(topic) : "--accent", counts: bars.counts }];

@@ -1530,6 +1530,7 @@ def _(ctx):
         page.says(".list-head .summary", "121 records: ")
         page.says(".list-head .summary", "; the first 100")
         page.wait(lambda: f"{local(hour + 20 * 60_000)}, 120" in page.text('[data-figure="peak"]'), "the minute with most")
+        page.says('[data-figure="topics"]', f"{topic} 121")
         chart = "document.querySelector('[data-span=zoom] .bars')"
         assert page.js(f"return {chart}.getAttribute('aria-valuemax')") == "59"
         page.js(f"{chart}.focus()")
@@ -1546,6 +1547,9 @@ def _(ctx):
         # A full page is not "or more".
         page.search(f"topic:{full} key:k")
         page.says(".list-head .summary", "100 records: ")
+        # Which topic has most in a time is answered where it is typed.
+        page.search("due:<20h")
+        page.wait(lambda: page.text('[data-figure="topics"]') == f"{topic} 121, {full} 100", "the numbers of the topics")
 
 
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")
