@@ -30,6 +30,8 @@ const quick_ms = 400;
 const max_id_bytes = 249;
 // A list that is longer is read again in its beginning only.
 const read_again = 100;
+// So many topics are named where one was meant.
+const named_topics = 3;
 // So many listed records are asked for at a time, whether they are pending still.
 const checked_at_a_time = 8;
 
@@ -365,6 +367,7 @@ class PendingView {
     const past = el("div");
     this.empty.replaceChildren(el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here, except by its id."),
       search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : "",
+      (search.topic && this.#noTopic(search.topic)) || "",
       ...search.unknown.map((term) => el("p", { data: { unknown: term } }, `${visible(term)} is not a search term; it was searched as text. The terms are ${terms.map((each) => `${each}:`).join(", ")}.`)),
       /\s/.test(search.words) ? el("p", {}, "The words are searched for as one text, with their spaces.") : "",
       search.words.startsWith("@") ? el("p", {}, "A handle names a record only while it is pending: search for its id.") : "", past);
@@ -376,6 +379,14 @@ class PendingView {
       past.replaceChildren(...[...last.values()].map(({ topic, event, at_ms }) => el("p", { data: { past: topic } },
         `“${visible(id)}” of ${visible(topic)} was ${event}: ${fullTime(at_ms)}. `, el("a", { href: `${recordHash("pending", { topic, id })}?q=${encodeURIComponent(this.#text)}` }, "Show its history"))));
     }, () => {});
+  }
+
+  // A name that is no topic's, and those that contain it; null: it is one, or not all are known.
+  #noTopic(name) {
+    const listed = live.topics?.topics ?? [];
+    if (!listed.length || listed.length < (live.topics.topics_total ?? 0) || listed.some((each) => each.name === name)) return null;
+    const like = listed.filter((each) => each.name.toLowerCase().includes(name.toLowerCase())).slice(0, named_topics).map((each) => visible(each.name));
+    return el("p", { data: { noTopic: "" } }, `There is no topic “${visible(name)}”${like.length ? `, but ${like.join(", ")}` : ""}. topic: takes the whole name.`);
   }
 
   #sayLate() {

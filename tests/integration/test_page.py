@@ -446,6 +446,8 @@ def _(ctx):
         page.finds("no such thing", [])
         page.finds(f"topc:{topic}", [])
         page.says('[data-unknown="topc:"]', "topc: is not a search term; it was searched as text.")
+        page.finds(f"topic:{topic[:-1]}", [])
+        page.says("[data-no-topic]", f"There is no topic “{topic[:-1]}”, but {topic}. topic: takes the whole name.")
         page.finds(f'topic:{topic} due:>2h', [handle["order-4711"], handle["daily"]])
         page.finds("order-4711", [handle["order-4711"]])
         page.open_record(handle["order-4711"])
