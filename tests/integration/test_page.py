@@ -1264,6 +1264,12 @@ def _(ctx):
         page.open()
         page.wait(lambda: page.text("#refused") == "4 refused", "the number in the navigation")
         assert page.js("return document.querySelector('#refused').getClientRects().length") == 1
+        # What these views are is said in them.
+        page.go("purgatory")
+        page.says('[data-view="purgatory"]', "Requests of clients that wait for something")
+        page.go("shards")
+        page.says('[data-view="shards"]', "Shards, memory and disk")
+        page.says('[data-view="shards"]', "Records in memory")
         page.go("clients")
         page.wait(lambda: len(page.all('[data-part="refusals"] tbody tr')) == 3, "one for each sender and message")
         rows = page.js("return [...document.querySelectorAll('[data-part=refusals] tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
