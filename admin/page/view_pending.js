@@ -78,6 +78,7 @@ class PendingView {
   #pastOf = null;  // The search whose past is shown below the empty list.
   #many = null;  // The form for many, and the text of the search that it was opened with.
   #counted = null;  // The answer of count() for the present search.
+  #isOther = false;  // Somebody searches for something else than when the record beside the list was opened.
   #isChecking = false;
   #checked = 0;  // Turns of it.
 
@@ -194,6 +195,7 @@ class PendingView {
   // Searches for the text; from another view it is shown here.
   search(text, { typed = false, focus = false } = {}) {
     const hash = `#pending${text ? `?q=${encodeURIComponent(text)}` : ""}`;
+    this.#isOther ||= text !== this.#text;
     this.#set(text, typed ? typing_ms : 0);
     if (location.hash === hash) return;
     if (!this.#visible) {
@@ -299,7 +301,10 @@ class PendingView {
           state = { next, complete, hasMore };
         },
       });
-      if (!abort.signal.aborted && !isQuiet) this.#tellMany();
+      if (!abort.signal.aborted && !isQuiet) {
+        this.#tellMany();
+        this.#closeOther();
+      }
       const counted = state?.complete && hasMoreOrSpan(search, state) ? await count(search, abort.signal).catch(() => null) : null;
       if (!abort.signal.aborted && state) {
         this.#showZoom(counted);
@@ -462,6 +467,14 @@ class PendingView {
   #tellMany() {
     if (!this.#many?.form.node.isConnected) this.#many = null;
     this.#many?.form.tellOtherSearch(this.#many.text === this.#text ? null : () => this.#openMany());
+  }
+
+  // A record beside the list that a new search has not found would be taken for its answer.
+  #closeOther() {
+    const { topic, handle, id } = this.#opened ?? {};
+    const isListed = this.list.records.some((record) => record.topic === topic && (handle ? record.handle === handle : record.id === id));
+    if (this.#isOther && this.#opened && !isListed && !isEmpty(this.#search)) panel.close();
+    this.#isOther = false;
   }
 
   #open(record) {

@@ -460,6 +460,12 @@ def _(ctx):
         assert "mine" in headers and "yes" in headers, headers
         assert page.text('[data-field="partition"]') == "1" and page.text('[data-field="key"]') == "customer-9"
         page.says('[data-field="history"]', "scheduled")
+        # It stays open while the search finds it, and is not beside the answer to another one.
+        page.finds("order-471", [handle["order-4711"], handle["order-4712"]])
+        assert page.text('#panel [data-field="id"]') == "order-4711"
+        page.finds("order-4712", [handle["order-4712"]])
+        page.wait(lambda: not page.shown("#panel"), "that the other record is closed")
+        assert page.js("return document.activeElement.type") == "search"
 
 
 @case("the page cancels, moves and delivers a record after a confirmation, and shows that a wrong token is refused")
