@@ -1261,7 +1261,7 @@ def _(ctx):
 def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
-        topic = client.create_topic(ctx.topic())
+        topic = client.create_topic(ctx.topic("t"))
     sent = [("sender-one", "soonish"), ("sender-two", "soonish"), ("sender-one", "later"), ("sender-one", "soonish")]
     for name, delay in sent:
         with wire.Client(broker.address, client_id=name) as client:
@@ -1270,6 +1270,12 @@ def _(ctx):
         page.open()
         page.wait(lambda: page.text("#refused") == "4 refused", "the number in the navigation")
         assert page.js("return document.querySelector('#refused').getClientRects().length") == 1
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True})
+        page.go("topics")
+        page.one('[data-view="topics"] .badge')
+        top = lambda part: page.js("return document.querySelector(arguments[0]).getBoundingClientRect().top", f'[data-view="topics"] td.name {part}')
+        assert top(".swatch") < top(".topic-name") + 12, (top(".swatch"), top(".topic-name"))  # The colour is in the first line of the name.
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         # What these views are is said in them.
         page.go("purgatory")
         page.says('[data-view="purgatory"]', "Requests of clients that wait for something")
