@@ -1119,6 +1119,8 @@ def _(ctx):
         page.go("topics")
         sums = lambda name: page.js("const row = [...document.querySelectorAll('[data-view=topics] tbody tr')].find((each) => each.cells[0].textContent === arguments[0]); return row && [row.cells[2].textContent, row.cells[5].textContent]", name)
         page.wait(lambda: sums(other) == ["1", "1"] and sums(topic) == ["unknown", "0"], "the records of both topics")
+        # A topic that is opened says so of what has been overdue for five seconds by then.
+        page.says('#health [data-thing="overdue"]', "1 overdue, the oldest for ")
         page.go(f"topics/{topic}")
         page.says("#panel", f"Partition 0 {why}")
         page.says('[data-figure="topic-overdue"]', "Its oldest overdue record has waited for ")
