@@ -2,17 +2,28 @@
 
 import { el, setText, $ } from "./dom.js";
 import { Refusal, hasToken, keepToken, sentence } from "./api.js";
+import { live } from "./live.js";
 import * as panel from "./panel.js";
 
 // There is one error at a time, next to what was refused.
 export function showError(parent, text) {
   clearError();
-  parent.append(el("p", { class: "error", role: "alert", data: { field: "error" } }, text));
+  const node = el("p", { class: "error", role: "alert", data: { field: "error" } }, text);
+  parent.append(node);
+  return node;
 }
 
 export function clearError() {
   for (const old of document.querySelectorAll('[data-field="error"]')) old.remove();
 }
+
+// A change that was not answered may be made all the same.
+live.addEventListener("state", () => {
+  const old = $('[data-field="error"][data-unanswered]');
+  if (live.state !== "live" || !old) return;
+  old.className = "hint";
+  setText(old, "The broker answers again. Look whether the change was made before you confirm it once more.");
+});
 
 export function errorText(error) {
   if (error instanceof Refusal) return error.message;
@@ -110,7 +121,8 @@ export class Confirmation {
       // A token that may not do this has been forgotten.
       if (!hasToken()) this.#askForToken();
       else this.tokenPlace.replaceChildren();
-      showError(this.errorPlace, errorText(error));
+      const shown = showError(this.errorPlace, errorText(error));
+      if (error.status === 0) shown.dataset.unanswered = "";
       $("input[name=token]", this.tokenPlace)?.focus();
     } finally {
       end();

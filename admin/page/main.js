@@ -176,13 +176,17 @@ function connection() {
   document.body.classList.toggle("with-trouble", node.textContent !== "");
 }
 
-// The first is the system's.
-const themes = [["auto", "◐", "Theme: same as the system"], ["light", "☀", "Theme: light"], ["dark", "☾", "Theme: dark"]];
+const themes = { auto: ["◐", "Theme: same as the system"], light: ["☀", "Theme: light"], dark: ["☾", "Theme: dark"] };
+const isSystemDark = matchMedia("(prefers-color-scheme: dark)");
+
+// After the system's theme comes the other one, so that the first click is seen.
+const themesInOrder = () => (isSystemDark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"]);
 
 function theme(next) {
   const now = document.documentElement.dataset.theme ?? "auto";
-  const place = (themes.findIndex(([name]) => name === now) + (next ? 1 : 0)) % themes.length;
-  const [name, sign, text] = themes[place];
+  const order = themesInOrder();
+  const name = order[(order.indexOf(now) + (next ? 1 : 0)) % order.length];
+  const [sign, text] = themes[name];
   if (next) {
     if (name === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = name;
@@ -295,7 +299,7 @@ function start() {
   theme(false);
   $("#theme").addEventListener("click", () => theme(true));
   $("#help").addEventListener("click", help);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  isSystemDark.addEventListener("change", redraw);
   document.addEventListener("keydown", keys);
   $(".skip").addEventListener("click", (event) => {
     event.preventDefault();

@@ -1,13 +1,16 @@
 // One pending record: what it is, what happened to it, and what can be done with it.
 
 import { el, orNone, setText, visible, $ } from "./dom.js";
-import { change, get, recordPath } from "./api.js";
+import { change, get, query, recordPath } from "./api.js";
 import { Confirmation, clearError, errorText, showError } from "./confirmation.js";
 import { bytes, duration, fullTime, integer, isOverdue, isoTime, milliseconds, parseDuration, parseTime, plural, until, zone, zoneAt } from "./format.js";
 import { live, stuck_ms, whyLate } from "./live.js";
 import * as panel from "./panel.js";
 import { whysOverdue } from "./parts.js";
 import { fromBase64, representations, shown_bytes } from "./value.js";
+
+// So often an open record is looked for, because others may change it.
+const changed_elsewhere_ms = 3000;
 
 // Its address in a view: VIEW/TOPIC/HANDLE/ID.  The handle ends with the record; the id leads to its history afterwards.
 export const recordHash = (view, { topic, handle, id }) =>
@@ -219,7 +222,22 @@ class RecordView {
     if (left < -300 && Date.now() - this.#asked > 1500) {
       this.#asked = Date.now();
       this.#refresh();
+    } else if (Date.now() - this.#asked > changed_elsewhere_ms && live.state === "live") {
+      this.#asked = Date.now();
+      this.#look();
     }
+  }
+
+  // Others may cancel or move it while it is shown.  What this page changes is not asked for meanwhile.
+  async #look() {
+    const isChanging = () => $('[data-action="confirm"]:disabled', this.asking) !== null;
+    const { due_ms: due, handle } = this.#record;
+    if (isChanging()) return;
+    const answer = await get(`/delayed${query({ q: handle, limit: 1 })}`, { signal: this.#abort.signal }).catch(() => null);
+    if (!answer || this.#gone || isChanging() || this.#record.due_ms !== due) return;
+    const [record] = answer.records;
+    // With a next, not all was looked at; and of some partitions nothing is listed, so its own address tells.
+    if (record ? record.due_ms !== due : answer.next === null) await this.#refresh();
   }
 
   // The partition of a record that stays overdue is asked once for what is wrong with it; if nothing is, the broker as a whole may say why.
@@ -240,11 +258,24 @@ class RecordView {
       if (record.due_ms !== this.#record.due_ms) {
         this.#record = record;
         this.#show();
+        // The question was about the old time.
+        if (this.asking.firstChild) {
+          this.#endAsking();
+          setText(this.outcome, "It has another due time meanwhile.");
+          this.outcome.classList.add("warn");
+        }
         await this.#loadHistory();
       }
     } catch (error) {
       if (error.status === 404) await this.#becamePast();
     }
+  }
+
+  // The focus does not stay in a form that is gone.
+  #endAsking() {
+    const had = this.asking.contains(document.activeElement);
+    this.asking.replaceChildren();
+    if (had) $("#panel-title")?.focus({ preventScroll: true });
   }
 
   // No longer pending.
@@ -255,7 +286,7 @@ class RecordView {
     setText(this.outcome, text);
     this.actions.hidden = true;
     this.why.hidden = true;
-    this.asking.replaceChildren();
+    this.#endAsking();
     if (this.#record?.value === undefined) this.valueSection.hidden = true;
     const events = await this.#loadHistory();
     this.onChange();
@@ -265,6 +296,7 @@ class RecordView {
   #ask(action) {
     clearError();
     setText(this.outcome, "");
+    this.outcome.classList.remove("warn");
     const record = this.#record;
     const name = record.id !== null ? `“${visible(record.id)}”` : record.handle;
     const dismiss = () => {
@@ -315,7 +347,9 @@ class RecordView {
   async #done(result, wanted, text) {
     this.asking.replaceChildren();
     if (result !== wanted) {
-      await this.#became(result === "already_delivered" ? "Too late: it has been delivered already." : "It is no longer pending, so nothing was changed.");
+      this.outcome.classList.add("warn");
+      const last = (await this.#became(result === "already_delivered" ? "Too late: it has been delivered already." : "It is no longer pending, so nothing was changed.")).at(-1);
+      if (last && endings.has(last.event)) setText(this.relative, `${pastOf(last.event)}; it was due`);
     } else if (wanted === "moved") {
       setText(this.outcome, text);
       await this.#loadHistory();

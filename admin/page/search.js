@@ -125,19 +125,21 @@ const most_bars = 120;
 const counted_by_reading = 1_000_000;
 
 const counted_one_by_one = 100_000;
+// The topics that a time is counted of: as many as the pictures show by themselves.
+const counted_topics = 8;
 
-// How many records a search finds, exactly; of a search for a time alone, in one topic or all, also when in it they are due.
-// {total, bars: {from, bucket_ms, counts} or null, peak: {unit, most: [{from, count}]} or null}; null: that cannot be told at once.
+// How many records a search finds, exactly; of a search for a time alone, in one topic or all, also when in it they are due, and in all of which topics.
+// {total, bars: {from, bucket_ms, counts} or null, peak: {unit, most: [{from, count}]} or null, topics: [{name, count}]}; null: that cannot be told at once.
 export async function count(search, signal) {
   const { span, topic, id, key, partition } = search;
   if (search.words || search.recurring !== null) return null;
   if (span && span.from !== null && span.to !== null && !id && !key && !partition) return countSpan(span, topic, signal);
-  if (topic && !span && !id && !key && !partition) return { total: (await get(`/delayed/count${query({ topic })}`, { signal })).total, bars: null, peak: null };
+  if (topic && !span && !id && !key && !partition) return { total: (await get(`/delayed/count${query({ topic })}`, { signal })).total, bars: null, peak: null, topics: [] };
   // Every pending record of the topic is looked at.
   const pending = topic ? live.topics?.topics.find(({ name }) => name === topic)?.pending : undefined;
   if (pending === undefined || pending > counted_one_by_one) return null;
   const { matched } = await getInLines(`/delayed/select${query({ topic, partition, from: span?.from ?? null, to: span?.to ?? null, id, key, show: 0 })}`, { signal });
-  return { total: matched, bars: null, peak: null };
+  return { total: matched, bars: null, peak: null, topics: [] };
 }
 
 const most_named = 3;
@@ -170,7 +172,15 @@ async function countSpan(span, topic, signal) {
     bars = { from: first, bucket_ms, counts: Array(length).fill(0) };
     for (const each of finest.counts) bars.counts[Math.max(0, Math.floor((each.from - first) / bucket_ms))] += each.count;
   }
-  return { total: finest.total, bars, peak: most.length ? { unit: byMinute ? "minute" : "hour", most } : null };
+  const topics = !topic && finest.total > 0 && finest.total <= counted_by_reading ? await countTopics(from, to, signal) : [];
+  return { total: finest.total, bars, peak: most.length ? { unit: byMinute ? "minute" : "hour", most } : null, topics };
+}
+
+// How many of the records of a time the topics with most pending have, those with most first; a topic without any is left out.
+async function countTopics(from, to, signal) {
+  const names = (live.topics?.topics ?? []).filter(({ pending }) => pending > 0).slice(0, counted_topics).map(({ name }) => name);
+  const counts = await Promise.all(names.map(async (name) => ({ name, count: (await get(`/delayed/count${query({ topic: name, from, to, by: "hour" })}`, { signal })).total })));
+  return counts.filter(({ count }) => count > 0).sort((a, b) => b.count - a.count);
 }
 
 const isEmpty = (search) => !search.words && !search.topic && !search.id && !search.key && !search.partition && search.recurring === null && !search.span;

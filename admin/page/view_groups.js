@@ -18,6 +18,7 @@ const asked_topics = 20;
 // So many partitions are opened for the lags of a list; the other groups are asked for when they are opened themselves.
 const opened_partitions = 2000;
 
+const sumLeft = (others) => others.reduce((sum, { left }) => sum + (left ?? 0), 0);
 // A sum that is not whole says so.
 const lagOf = (offsets) => ({ lag: offsets.reduce((sum, { lag }) => sum + (lag ?? 0), 0), unknown: offsets.filter(({ lag }) => lag === null).length });
 
@@ -36,14 +37,21 @@ const inOrder = (one, other) => (one.topic === other.topic ? one.partition - oth
 
 export function groupsView(section) {
   let most = 1;
-  // By group: those whose lag the broker's events do not know, because they open no partition.
+  // By group: those whose lag the broker's events do not know, because they open no partition, and those with partitions that no lag counts.
   const asked = new Map();
   let asking = false;
-  const known = (group) => (group.lag === null || group.lag === undefined ? { ...group, ...asked.get(group.group) } : group);
-  const lagCell = ({ group, lag, unknown = 0 }) => {
+  const isLagUnknown = ({ lag }) => lag === null || lag === undefined;
+  const hasLeftOut = ({ offsets, topic_partitions: all }) => all > offsets;
+  const known = (group) => {
+    const { left = 0, ...answer } = asked.get(group.group) ?? {};
+    return { ...group, ...(isLagUnknown(group) ? answer : {}), left: hasLeftOut(group) ? left : 0 };
+  };
+  const lagCell = ({ group, lag, unknown = 0, left = 0 }) => {
     if (lag === null || lag === undefined) return el("span", { class: "none", title: "Its partitions are not open: open the group for its lag" }, asked.has(group) ? "unknown" : "…");
-    const node = meter(lag, most, `${unknown ? "≥ " : ""}${integer(lag)}`, "--series-1");
-    if (unknown) node.title = `${plural(unknown, "partition")} cannot be opened, and ${unknown === 1 ? "is" : "are"} not counted`;
+    const node = meter(lag, most, `${unknown || left ? "≥ " : ""}${integer(lag)}`, "--series-1");
+    const why = [unknown ? `${plural(unknown, "partition")} cannot be opened, and ${unknown === 1 ? "is" : "are"} not counted` : "",
+      left ? `${plural(left, "record")} in partitions in which the group has committed no offset ${left === 1 ? "is" : "are"} not counted` : ""].filter(Boolean);
+    if (why.length) node.title = why.join("; ");
     return node;
   };
   const partitionsCell = ({ offsets, topic_partitions: all }) => (all > offsets
@@ -80,16 +88,18 @@ export function groupsView(section) {
   async function ask(groups) {
     asking = true;
     let left = opened_partitions;
-    for (const { group, lag, offsets } of groups) {
+    for (const each of groups) {
+      const { group } = each;
       if (section.hidden) break;
-      if (lag !== null || asked.has(group)) continue;
-      left -= offsets;
+      if ((!isLagUnknown(each) && !hasLeftOut(each)) || asked.has(group)) continue;
+      left -= hasLeftOut(each) ? each.topic_partitions : each.offsets;
       if (left < 0) {
         asked.set(group, {});
         continue;
       }
       try {
-        asked.set(group, lagOf((await get(`/groups/${encodeURIComponent(group)}`)).offsets));
+        const { offsets } = await get(`/groups/${encodeURIComponent(group)}`);
+        asked.set(group, { ...lagOf(offsets), left: hasLeftOut(each) ? sumLeft(await leftOut(offsets)) : 0 });
         draw();
       } catch {
         asked.set(group, {});  // It is gone, or the connection is.
@@ -124,7 +134,7 @@ async function showGroup(name) {
     const others = await leftOut(group.offsets);
     const rows = others.length ? [...group.offsets, ...others].sort(inOrder) : group.offsets;
     offsets.update(rows.slice(0, listed_offsets));
-    const left = others.reduce((sum, each) => sum + (each.left ?? 0), 0);
+    const left = sumLeft(others);
     const isWhole = others.every((each) => each.left !== null);
     const more = (all, shown, what) => (all > shown ? el("p", { class: "hint", data: { more: what } }, `and ${integer(all - shown)} more`) : null);
     const member = (each) => el("li", {},

@@ -30,6 +30,8 @@ const quick_ms = 400;
 const max_id_bytes = 249;
 // A list that is longer is read again in its beginning only.
 const read_again = 100;
+// So many topics are named where one was meant.
+const named_topics = 3;
 // So many listed records are asked for at a time, whether they are pending still.
 const checked_at_a_time = 8;
 
@@ -76,6 +78,7 @@ class PendingView {
   #pastOf = null;  // The search whose past is shown below the empty list.
   #many = null;  // The form for many, and the text of the search that it was opened with.
   #counted = null;  // The answer of count() for the present search.
+  #isOther = false;  // Somebody searches for something else than when the record beside the list was opened.
   #isChecking = false;
   #checked = 0;  // Turns of it.
 
@@ -110,7 +113,8 @@ class PendingView {
     this.problem = el("div");
     this.late = el("a", { class: "late-line", href: "#overdue", hidden: true, data: { figure: "late" } });
     section.append(
-      el("div", { class: "bar" }, this.sum, this.scale), this.legend,
+      el("div", { class: "bar" }, this.sum, this.scale),
+      el("div", { class: "legend-line" }, this.legendLead = el("span", { class: "legend-lead", "aria-hidden": "true" }, "in the coming month:"), this.legend),
       el("div", { class: "cards spans" }, this.charts.map(({ node }) => node)),
       this.head = el("div", { class: "list-head" }, this.heading, this.summary, this.clear, this.many),
       this.late, this.zoom.node, this.problem, this.list.node, this.empty, this.more);
@@ -142,7 +146,8 @@ class PendingView {
       onPick: (from, to) => this.search(`${this.#search.topic ? `topic:${this.#search.topic} ` : ""}${spanText(from, to)}`, { focus: true }) });
     const note = el("span", { class: "card-note", data: { figure: "peak" } });
     const title = el("h2");
-    return { chart, note, title, node: el("article", { class: "card zoom", data: { span: "zoom" }, hidden: true }, el("header", { class: "card-head" }, title, note), el("div", { class: "chart-holder" }, chart.node)) };
+    const topics = el("p", { class: "card-topics", data: { figure: "topics" } });
+    return { chart, note, title, topics, node: el("article", { class: "card zoom", data: { span: "zoom" }, hidden: true }, el("header", { class: "card-head" }, title, note), topics, el("div", { class: "chart-holder" }, chart.node)) };
   }
 
   #showZoom(counted) {
@@ -155,6 +160,7 @@ class PendingView {
     const today = new Date(live.now()).toDateString();
     const most = peak.most.map(({ from, count: records }) => `${new Date(from).toDateString() === today ? "" : `${dayAndMonth(from)}, `}${minuteOf(from)}, ${integer(records)}`);
     setText(zoom.note, `most in ${peak.unit === "hour" ? "an hour" : "a minute"}: ${most.join("; ")}`);
+    setText(zoom.topics, counted.topics.map(({ name, count: records }) => `${visible(name)} ${integer(records)}`).join(", "));
     zoom.bars = bars;  // For the ticks, whenever the chart is drawn.
     const { topic } = this.#search;
     const series = [{ name: topic ?? "all topics", colour: topic ? colourOf(topic) : "--accent", counts: bars.counts }];
@@ -189,6 +195,7 @@ class PendingView {
   // Searches for the text; from another view it is shown here.
   search(text, { typed = false, focus = false } = {}) {
     const hash = `#pending${text ? `?q=${encodeURIComponent(text)}` : ""}`;
+    this.#isOther ||= text !== this.#text;
     this.#set(text, typed ? typing_ms : 0);
     if (location.hash === hash) return;
     if (!this.#visible) {
@@ -294,7 +301,10 @@ class PendingView {
           state = { next, complete, hasMore };
         },
       });
-      if (!abort.signal.aborted && !isQuiet) this.#tellMany();
+      if (!abort.signal.aborted && !isQuiet) {
+        this.#tellMany();
+        this.#closeOther();
+      }
       const counted = state?.complete && hasMoreOrSpan(search, state) ? await count(search, abort.signal).catch(() => null) : null;
       if (!abort.signal.aborted && state) {
         this.#showZoom(counted);
@@ -362,6 +372,7 @@ class PendingView {
     const past = el("div");
     this.empty.replaceChildren(el("p", {}, "No pending record matches. A record that was delivered or cancelled is no longer found here, except by its id."),
       search.id || search.key ? el("p", {}, "id: and key: take patterns of the whole text: write id:*4711* to find a part of it.") : "",
+      (search.topic && this.#noTopic(search.topic)) || "",
       ...search.unknown.map((term) => el("p", { data: { unknown: term } }, `${visible(term)} is not a search term; it was searched as text. The terms are ${terms.map((each) => `${each}:`).join(", ")}.`)),
       /\s/.test(search.words) ? el("p", {}, "The words are searched for as one text, with their spaces.") : "",
       search.words.startsWith("@") ? el("p", {}, "A handle names a record only while it is pending: search for its id.") : "", past);
@@ -373,6 +384,14 @@ class PendingView {
       past.replaceChildren(...[...last.values()].map(({ topic, event, at_ms }) => el("p", { data: { past: topic } },
         `“${visible(id)}” of ${visible(topic)} was ${event}: ${fullTime(at_ms)}. `, el("a", { href: `${recordHash("pending", { topic, id })}?q=${encodeURIComponent(this.#text)}` }, "Show its history"))));
     }, () => {});
+  }
+
+  // A name that is no topic's, and those that contain it; null: it is one, or not all are known.
+  #noTopic(name) {
+    const listed = live.topics?.topics ?? [];
+    if (!listed.length || listed.length < (live.topics.topics_total ?? 0) || listed.some((each) => each.name === name)) return null;
+    const like = listed.filter((each) => each.name.toLowerCase().includes(name.toLowerCase())).slice(0, named_topics).map((each) => visible(each.name));
+    return el("p", { data: { noTopic: "" } }, `There is no topic “${visible(name)}”${like.length ? `, but ${like.join(", ")}` : ""}. topic: takes the whole name.`);
   }
 
   #sayLate() {
@@ -427,6 +446,7 @@ class PendingView {
     }
     legend(this.legend, [...topics.map((topic) => ({ name: topic, colour: colourOf(topic), value: ofMonth.has(topic) ? integer(ofMonth.get(topic)) : "", pick: () => this.search(`topic:${topic}`, { focus: true }) })),
       ...(hasOther ? [{ name: "other topics", colour: "--series-other" }] : [])]);
+    setHidden(this.legendLead, topics.length === 0);
     setText(this.sum, sumText(due));
   }
 
@@ -447,6 +467,14 @@ class PendingView {
   #tellMany() {
     if (!this.#many?.form.node.isConnected) this.#many = null;
     this.#many?.form.tellOtherSearch(this.#many.text === this.#text ? null : () => this.#openMany());
+  }
+
+  // A record beside the list that a new search has not found would be taken for its answer.
+  #closeOther() {
+    const { topic, handle, id } = this.#opened ?? {};
+    const isListed = this.list.records.some((record) => record.topic === topic && (handle ? record.handle === handle : record.id === id));
+    if (this.#isOther && this.#opened && !isListed && !isEmpty(this.#search)) panel.close();
+    this.#isOther = false;
   }
 
   #open(record) {

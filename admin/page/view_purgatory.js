@@ -26,7 +26,8 @@ export function purgatoryView(section) {
   ], { key: ({ kind }) => kind, caption: "Parked requests by kind" });
   const idle = el("p", { class: "summary" });
   const empty = el("p", { class: "empty-note", hidden: true }, "No request has been parked since the start.");
-  section.append(figures.node, table.node, empty, idle);
+  const what = el("p", { class: "summary" }, "Requests of clients that wait for something: a fetch for records, a join for other members, a commit for the disk. Pending records are not among them.");
+  section.append(what, figures.node, table.node, empty, idle);
 
   const poll = new Poll(async (signal) => {
     const kinds = Object.entries(await get("/purgatory", { signal })).map(([kind, figuresOf]) => ({ kind, ...figuresOf }));

@@ -54,7 +54,7 @@ export function shardsView(section) {
     { head: "Partitions", class: "number", hint: "Open ones", cell: ({ partitions_open }) => integer(partitions_open) },
     { head: "Delivered", class: "number", cell: perSecond("delivered_total") },
     { head: "Overdue", class: "number", cell: ({ overdue }) => integer(overdue) },
-    { head: "In memory", class: "number", hint: "Pending records in memory", cell: ({ memory_records }) => integer(memory_records) },
+    { head: "Records in memory", class: "number", hint: "Pending records in memory", cell: ({ memory_records }) => integer(memory_records) },
     { head: "Journal", class: "number", hint: "Bytes that a restart would read", cell: ({ journal_live_bytes }) => bytes(journal_live_bytes) },
     { head: "Round p99", class: "number", hint: "Write and sync of the journal", cell: ({ journal_round_ms }) => (journal_round_ms?.count ? milliseconds(journal_round_ms.p99) : "–") },
     { head: "Syncs", class: "number", cell: perSecond("fsyncs_total") },

@@ -27,8 +27,9 @@ function sumOf({ partitions, partitions_open }, text) {
   return el("span", { title: why }, partitions_open === 0 ? "unknown" : `≥ ${text}`);
 }
 
+// With a space before it, where a narrow cell breaks.
 const refusedMark = ({ refused_batches: refused }) => (refused?.total
-  ? el("span", { class: "badge warn", title: `Last: ${visible(refused.last?.message ?? "")}` }, `${integer(refused.total)} refused`) : null);
+  ? [" ", el("span", { class: "badge warn", title: `Last: ${visible(refused.last?.message ?? "")}` }, `${integer(refused.total)} refused`)] : null);
 
 export function topicsView(section) {
   let most = 1;
