@@ -540,7 +540,10 @@ class Doctor {
   }
 
   void check_machine() {
-    if (directory_) check_disk_of(*directory_, true);
+    if (directory_) {
+      check_disk_of(*directory_, true);
+      if (const auto reserve = disk_reserve()) findings_.push_back(check_reserve(*reserve));
+    }
     // The findings of one file system would be the same again.
     if (const auto logs = log_directory();
         !logs.empty() && !(directory_ && is_on_one_file_system(*directory_, logs)))
@@ -568,6 +571,12 @@ class Doctor {
     }
   }
 
+  // Empty: not known.
+  std::optional<std::uint64_t> disk_reserve() const {
+    if (running_reserve_ || !config_) return running_reserve_;
+    return static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes);
+  }
+
   void check_disk_of(const std::string& directory, bool has_journals) {
     const std::filesystem::path path = nearest_existing(directory);
     struct statfs disk {};
@@ -584,8 +593,7 @@ class Doctor {
     facts.total_bytes = (disk.f_blocks - disk.f_bfree + disk.f_bavail) * block;
     facts.free_inodes = disk.f_ffree;
     facts.total_inodes = disk.f_files;
-    facts.reserve_bytes = running_reserve_.value_or(
-        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0);
+    facts.reserve_bytes = disk_reserve().value_or(0);
     if (has_journals && config_ && (!is_running_ || has_settings())) {
       facts.journal_bytes =
           config_->shards * static_cast<std::uint64_t>(config_->broker.journal_max_bytes);
