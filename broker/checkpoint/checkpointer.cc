@@ -105,15 +105,19 @@ Result<> reclaim(const BrokerContext& broker, WallTime now) {
   if (auto room = room_to_free(broker, tables + flush_overhead_bytes); !room) return room;
   return broker.pending->reclaim(
       garbage_share, now, [&broker](const storage::BucketStore::Sizes& sizes) {
-        // Live data has to be written again before dead data is freed.
-        const auto alive = sizes.blob_bytes - std::min(sizes.blob_bytes, sizes.garbage_bytes);
-        return room_to_free(broker,
-                            alive + sizes.table_bytes + flush_overhead_bytes +
-                                static_cast<std::uint64_t>(broker.config.disk_reserve_bytes));
+        return room_to_free(
+            broker, room_for_rewriting(
+                        sizes, static_cast<std::uint64_t>(broker.config.disk_reserve_bytes)));
       });
 }
 
 }  // namespace
+
+std::uint64_t room_for_rewriting(const storage::BucketStore::Sizes& sizes,
+                                 std::uint64_t reserve_bytes) {
+  const auto alive = sizes.blob_bytes - std::min(sizes.blob_bytes, sizes.garbage_bytes);
+  return alive + std::min(alive, reserve_bytes) + sizes.table_bytes + flush_overhead_bytes;
+}
 
 // The changes of a partition's producers, on their way to db/meta.
 struct Checkpointer::ProducerRows {

@@ -134,6 +134,18 @@ TEST_SUITE("checkpointer") {
     CHECK(log.count("cannot be freed") == 0);
   }
 
+  TEST_CASE("what is alive may be rewritten into the reserve when as much again stays free") {
+    constexpr std::uint64_t mib = 1 << 20, reserve = 64 * mib;
+    const auto room = [](std::uint64_t alive) {
+      return room_for_rewriting({.blob_bytes = alive + 100 * mib, .garbage_bytes = 100 * mib},
+                                reserve);
+    };
+    CHECK(room(0) < reserve);
+    CHECK(room(mib) == room(0) + 2 * mib);
+    CHECK(room(reserve) == room(0) + 2 * reserve);
+    CHECK(room(1000 * mib) == room(0) + 1000 * mib + reserve);
+  }
+
   TEST_CASE("while the disk is full space is freed without a checkpoint, which may not be wanted") {
     CrowdedDisk disk;
     World world({.shards = 1,
