@@ -90,8 +90,7 @@ std::expected<AdminClient, AdminChoiceError> choose_admin(const BrokerOptions& o
   if (!of_admin) {
     if (!options.admin_given)
       return refuse("may be that of another broker: " + of_admin.error().message);
-    return std::unexpected(AdminChoiceError{
-        failed, of_admin.error().message, admin.obstacle() == AdminClient::Obstacle::wants_token});
+    return std::unexpected(AdminChoiceError{failed, of_admin.error().message, admin.obstacle()});
   }
   const auto of_kafka = kafka_run(options, use, *of_admin);
   if (!of_kafka) {

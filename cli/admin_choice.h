@@ -34,7 +34,8 @@ enum class AdminUse {
 struct AdminChoiceError {
   int status;  // The command's.
   std::string reason;
-  bool wants_token = false;  // The admin answers, but not to somebody without its token.
+  // Why the admin gave no answer; `other` too if it was not asked, or gave one.
+  AdminClient::Obstacle obstacle = AdminClient::Obstacle::other;
 
   // Says why on stderr, and returns the status.
   int report() const {

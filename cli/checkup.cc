@@ -20,6 +20,9 @@ using Level = Finding::Level;
 
 // Below it a broker has little time until it is full.
 constexpr double little_space = 0.1;
+// A checkpoint writes at most so much: the rows that may gather in memory, those that come while
+// the disk is asked, and what is written beside them (broker/checkpoint).
+constexpr std::uint64_t checkpoint_bytes = std::uint64_t{64} << 20;
 // A broker with fewer has hardly room for its own files.
 constexpr std::uint64_t few_files = 4096;
 // A certificate that ends within this time should be renewed now.
@@ -269,6 +272,15 @@ std::vector<Finding> check_disk(const DiskFacts& disk) {
                       "slower; use ext4 or xfs"});
   }
   return findings;
+}
+
+Finding check_reserve(std::uint64_t reserve_bytes) {
+  const std::string text = fmt::format("tarry.disk.reserve.bytes={}", reserve_bytes);
+  if (reserve_bytes >= checkpoint_bytes) return {"disk reserve", Level::ok, text};
+  return {"disk reserve", Level::warning,
+          fmt::format("{}, but a checkpoint may need {}, and on a full disk the space of cancelled "
+                      "records is freed only after one; set it to {} or more",
+                      text, size_text(checkpoint_bytes), checkpoint_bytes)};
 }
 
 Finding check_clock(bool is_synchronised, std::int64_t error_us) {

@@ -43,6 +43,9 @@ struct DiskFacts {
 };
 std::vector<Finding> check_disk(const DiskFacts& disk);
 
+// `reserve_bytes`: tarry.disk.reserve.bytes, which the checkpoints of a full disk have to do with.
+Finding check_reserve(std::uint64_t reserve_bytes);
+
 // `error_us`: how far the clock may be off, by the kernel's account.
 Finding check_clock(bool is_synchronised, std::int64_t error_us);
 

@@ -698,7 +698,8 @@ Result<BucketStore::LevelSizes> BucketStore::levels(MonoTime now, WallTime wall)
   return out;
 }
 
-Result<> BucketStore::reclaim(double garbage_share, WallTime now) {
+Result<> BucketStore::reclaim(double garbage_share, WallTime now,
+                              const std::function<Result<>(const Sizes&)>& room_to_rewrite) {
   // Compactions of the ids, whenever they come, forget by this time.
   tables_->forgotten->now_ms.store(to_ms(now));
   std::set<Bucket> left;
@@ -720,6 +721,9 @@ Result<> BucketStore::reclaim(double garbage_share, WallTime now) {
   const Sizes found = sizes();
   if (compacted.ok() && static_cast<double>(found.garbage_bytes) >
                             garbage_share * static_cast<double>(found.blob_bytes)) {
+    if (room_to_rewrite) {
+      if (auto room = room_to_rewrite(found); !room) return room;
+    }
     options.blob_garbage_collection_policy = rocksdb::BlobGarbageCollectionPolicy::kForce;
     options.blob_garbage_collection_age_cutoff = 1.0;
     options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;

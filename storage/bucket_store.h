@@ -210,8 +210,11 @@ class BucketStore {
   using LevelSizes = storage::LevelSizes;
   Result<LevelSizes> levels(MonoTime now, WallTime wall);
   // Frees blob files of which nothing is left, and rewrites the others when more than
-  // `garbage_share` of all is dead.  Takes long; for a thread that has time.
-  Result<> reclaim(double garbage_share, WallTime now);
+  // `garbage_share` of all is dead.  The first writes tables alone, at most as much as they have;
+  // how much is dead is known only then, and before the second `room_to_rewrite` is asked, if it is
+  // given: its error is the result.  Takes long; for a thread that has time.
+  Result<> reclaim(double garbage_share, WallTime now,
+                   const std::function<Result<>(const Sizes&)>& room_to_rewrite = {});
   std::uint64_t memory_bytes() const;
   // Chunks that were read since the start, for whatever reason: a bound of what an answer costs.
   std::uint64_t chunks_read() const;

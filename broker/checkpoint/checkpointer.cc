@@ -88,25 +88,36 @@ Result<> flush_databases(const BrokerContext& broker) {
   return broker.meta->flush();
 }
 
-// Live data may have to be written again before dead data is freed; and a compaction that finds
-// the disk full stops RocksDB's writes, as a flush does.
-Result<> reclaim(const BrokerContext& broker, WallTime now) {
+// A compaction that finds the disk full stops RocksDB's writes, as a flush does.
+Result<> room_to_free(const BrokerContext& broker, std::uint64_t needed) {
   const auto& directory = broker.config.data_directory;
   const auto free = broker.disk->free_space(directory);
   if (!free) return std::unexpected(free.error());
-  const auto sizes = broker.pending->sizes();
-  const auto alive = sizes.blob_bytes - std::min(sizes.blob_bytes, sizes.garbage_bytes);
-  const auto needed = alive + sizes.table_bytes + flush_overhead_bytes +
-                      static_cast<std::uint64_t>(broker.config.disk_reserve_bytes);
-  if (*free < needed) {
-    return fail(Errc::no_space,
-                fmt::format("{} has {} bytes free, but freeing the space may need {}", directory,
-                            *free, needed));
-  }
-  return broker.pending->reclaim(garbage_share, now);
+  if (*free >= needed) return {};
+  return fail(Errc::no_space, fmt::format("{} has {} bytes free, but freeing the space may need {}",
+                                          directory, *free, needed));
+}
+
+Result<> reclaim(const BrokerContext& broker, WallTime now) {
+  // Into the reserve: on a full disk somebody waits for the files of which nothing is left, and
+  // what is dead is not known before.
+  const auto tables = broker.pending->sizes().table_bytes;
+  if (auto room = room_to_free(broker, tables + flush_overhead_bytes); !room) return room;
+  return broker.pending->reclaim(
+      garbage_share, now, [&broker](const storage::BucketStore::Sizes& sizes) {
+        return room_to_free(
+            broker, room_for_rewriting(
+                        sizes, static_cast<std::uint64_t>(broker.config.disk_reserve_bytes)));
+      });
 }
 
 }  // namespace
+
+std::uint64_t room_for_rewriting(const storage::BucketStore::Sizes& sizes,
+                                 std::uint64_t reserve_bytes) {
+  const auto alive = sizes.blob_bytes - std::min(sizes.blob_bytes, sizes.garbage_bytes);
+  return alive + std::min(alive, reserve_bytes) + sizes.table_bytes + flush_overhead_bytes;
+}
 
 // The changes of a partition's producers, on their way to db/meta.
 struct Checkpointer::ProducerRows {
@@ -205,7 +216,12 @@ void Checkpointer::begin_if_wanted() {
   if (shard_.lost_directory()) return;
   // After a failure the next try comes with its timer: in the next turn it would fail as well.
   if (shortage_.is_waiting() || free_space_.will_retry_checkpoint()) return;
-  if (!checkpoint_->wanted(shard_.clock().mono())) return arm();
+  if (!checkpoint_->wanted(shard_.clock().mono())) {
+    // On a full disk, that of records that were cancelled: with no producer there may be nothing to
+    // write for long.
+    if (!shard_.has_room()) reclaim_sometimes();
+    return arm();
+  }
   begin();
 }
 

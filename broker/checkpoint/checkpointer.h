@@ -9,8 +9,8 @@
 // storage::Checkpoint has the order of the steps; this class carries them out, blocking work on the
 // shard's background.  While nothing is dirty it has no timer.
 //
-// Shard 0 also asks the store of pending records to free what is dead, after a checkpoint and
-// beside the next ones.
+// Shard 0 also asks the store of pending records to free what is dead, after a checkpoint, or when
+// the disk is full and none is wanted, and beside the next ones.
 //
 // Invariants
 //   - One run at a time.  It ends noted, given up (the next try comes with a timer), or failed,
@@ -36,6 +36,7 @@
 #include "broker/checkpoint/dirty_logs.h"
 #include "broker/checkpoint/heap_trimmer.h"
 #include "broker/partitions/partitions.h"
+#include "storage/bucket_store.h"
 #include "storage/checkpoint.h"
 #include "storage/journal_recovery.h"
 #include "timing/timing_wheel.h"
@@ -54,6 +55,12 @@ class ShortageRetry;
 // Makes the store of pending records durable; blocks.  Errc::no_space or Errc::exhausted, and
 // nothing is tried, when there is no room for it.
 Result<> flush_pending_store(const BrokerContext& broker);
+
+// The free space with which files of pending records are rewritten, so that what is dead in them is
+// freed.  What is alive is written again before, beside the reserve or, if that is less, with as
+// much again left for the deliveries meanwhile: otherwise a full disk would stay full.
+std::uint64_t room_for_rewriting(const storage::BucketStore::Sizes& sizes,
+                                 std::uint64_t reserve_bytes);
 
 class Checkpointer {
  public:

@@ -164,8 +164,7 @@ class Doctor {
       check_data_directory();
       check_log_directory();
     }
-    // Without settings it is not known which those of a running broker are.
-    if (config_ && (!is_running_ || has_settings())) {
+    if (config_ && knows_settings()) {
       check_certificates();
       check_token_keys();
       for (const auto& listener : config_->listeners)
@@ -209,6 +208,9 @@ class Doctor {
     }
   }
   bool has_settings() const { return options_.names_settings() || file_; }
+  // Without settings it is not known which those of a running broker are, and a data directory
+  // alone says where its token is.
+  bool knows_settings() const { return !is_running_ || file_ || !options_.set.empty(); }
 
   // The settings say where the token is, unless it was given.
   void find_token(BrokerOptions& broker) const {
@@ -225,6 +227,14 @@ class Doctor {
                     why));
   }
 
+  // Behind the error of a broker that is not there: `tarry serve` has a flag --admin too, with
+  // which it says where it will listen.
+  std::string note_of_start(AdminClient::Obstacle obstacle) const {
+    if (!has_settings() || obstacle != AdminClient::Obstacle::nothing_listens) return "";
+    return "; to check a start, name no broker by -b, --admin or a variable: a start has "
+           "tarry.admin.listener";
+  }
+
   // The exit status of a command that cannot go on; empty: it can, with or without a broker.
   std::optional<int> ask_broker() {
     BrokerOptions broker = options_.broker;
@@ -234,10 +244,10 @@ class Doctor {
     auto admin = choose_admin(broker, AdminUse::reads);
     if (!admin) {
       if (admin.error().status == wrong_usage) return admin.error().report();
-      if (admin.error().wants_token) {
+      if (admin.error().obstacle == AdminClient::Obstacle::wants_token) {
         note_guarded(broker, admin.error().reason);
       } else {
-        add("broker", Level::problem, admin.error().reason);
+        add("broker", Level::problem, admin.error().reason + note_of_start(admin.error().obstacle));
       }
       return std::nullopt;
     }
@@ -251,7 +261,7 @@ class Doctor {
       const bool is_problem =
           options_.names_broker() || admin->obstacle() == AdminClient::Obstacle::stranger;
       add("broker", is_problem ? Level::problem : Level::ok,
-          is_problem ? status.error().message
+          is_problem ? status.error().message + note_of_start(admin->obstacle())
                      : fmt::format("no broker answers at {}: checking what a start needs",
                                    cell(broker.admin)));
       return std::nullopt;
@@ -363,7 +373,7 @@ class Doctor {
   void report_settings() {
     if (wrong_settings_) return add("settings", Level::problem, *wrong_settings_);
     if (!is_running_) directory_ = config_->broker.data_directory;
-    if (is_running_ && !has_settings()) return;
+    if (!knows_settings()) return;
     add("settings", Level::ok,
         file_ ? fmt::format("{} can be used", cell(*file_)) : "the settings are valid");
   }
@@ -550,7 +560,7 @@ class Doctor {
 
   // log.dirs; empty: the logs are in the data directory.
   std::string log_directory() const {
-    return config_ && (!is_running_ || has_settings()) ? config_->broker.log_directory : "";
+    return config_ && knows_settings() ? config_->broker.log_directory : "";
   }
 
   void check_log_directory() {
@@ -565,7 +575,10 @@ class Doctor {
   }
 
   void check_machine() {
-    if (directory_) check_disk_of(*directory_, true);
+    if (directory_) {
+      check_disk_of(*directory_, true);
+      if (const auto reserve = disk_reserve()) findings_.push_back(check_reserve(*reserve));
+    }
     // The findings of one file system would be the same again.
     if (const auto logs = log_directory();
         !logs.empty() && !(directory_ && is_on_one_file_system(*directory_, logs)))
@@ -593,6 +606,12 @@ class Doctor {
     }
   }
 
+  // Empty: not known.
+  std::optional<std::uint64_t> disk_reserve() const {
+    if (running_reserve_ || !config_) return running_reserve_;
+    return static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes);
+  }
+
   void check_disk_of(const std::string& directory, bool has_journals) {
     const std::filesystem::path path = nearest_existing(directory);
     struct statfs disk {};
@@ -609,9 +628,8 @@ class Doctor {
     facts.total_bytes = (disk.f_blocks - disk.f_bfree + disk.f_bavail) * block;
     facts.free_inodes = disk.f_ffree;
     facts.total_inodes = disk.f_files;
-    facts.reserve_bytes = running_reserve_.value_or(
-        config_ ? static_cast<std::uint64_t>(config_->broker.disk_reserve_bytes) : 0);
-    if (has_journals && config_ && (!is_running_ || has_settings())) {
+    facts.reserve_bytes = disk_reserve().value_or(0);
+    if (has_journals && config_ && knows_settings()) {
       facts.journal_bytes =
           config_->shards * static_cast<std::uint64_t>(config_->broker.journal_max_bytes);
     }

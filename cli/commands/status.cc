@@ -98,6 +98,19 @@ void show(const Json& json, Output& out) {
   row("kafka", status.text("/listeners/kafka"));
   row("admin", status.text("/listeners/admin"));
   row("data", fmt::format("{}, {}", status.text("/data"), status.bytes("/storage/bytes")));
+  // That of the data directory first, and of log.dirs if it is elsewhere.
+  if (const Json* disks = status.find("/storage/file_systems");
+      disks != nullptr && disks->is_array()) {
+    const bool is_full = status.text("/state") == "disk full";
+    for (const auto& each : *disks) {
+      const Answer disk(each);
+      row("disk",
+          fmt::format("{}: {} of {} free; below {} no records are accepted",
+                      disk.text("/directory"), disk.bytes("/free_bytes"),
+                      disk.bytes("/total_bytes"), status.bytes("/storage/reserve_bytes")),
+          is_full ? Style::red : Style::plain);
+    }
+  }
   const Json* shards = status.find("/shards");
   row("shards", shards != nullptr && shards->is_array() ? std::to_string(shards->size()) : "-");
   row("topics",

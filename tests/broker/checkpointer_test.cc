@@ -144,6 +144,57 @@ TEST_SUITE("checkpointer") {
     CHECK(log.count("no space for a checkpoint") == 1);
   }
 
+  TEST_CASE("a full disk keeps nobody from freeing the space of pending records that are gone") {
+    CrowdedDisk disk;
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 64 << 20; },
+                 .disk = &disk});
+    CapturedLog log;
+    create_topic(world, "t");
+    produce(world, "t", 0,
+            batch_of(world.clock.wall(),
+                     {{"soon", {{"x-delay", "603s"}}}, {"far", {{"x-delay", "40d"}}}}));
+    world.pass(61s);  // The interval of checkpoints is over.
+    REQUIRE(checkpoints(world) > 0);
+    // Less than the reserve, and enough for a checkpoint.
+    disk.free = 16 << 20;
+    world.broker().look_at_disk();
+    world.pass(549s);  // Ten minutes after the start space is freed, with the next checkpoint.
+    CHECK(values(read_all(world, "t")) == Strings{"soon"});
+    CHECK_FALSE(world.shard().has_room());
+    CHECK(log.count("cannot be freed") == 0);
+  }
+
+  TEST_CASE("what is alive may be rewritten into the reserve when as much again stays free") {
+    constexpr std::uint64_t mib = 1 << 20, reserve = 64 * mib;
+    const auto room = [](std::uint64_t alive) {
+      return room_for_rewriting({.blob_bytes = alive + 100 * mib, .garbage_bytes = 100 * mib},
+                                reserve);
+    };
+    CHECK(room(0) < reserve);
+    CHECK(room(mib) == room(0) + 2 * mib);
+    CHECK(room(reserve) == room(0) + 2 * reserve);
+    CHECK(room(1000 * mib) == room(0) + 1000 * mib + reserve);
+  }
+
+  TEST_CASE("while the disk is full space is freed without a checkpoint, which may not be wanted") {
+    CrowdedDisk disk;
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 64 << 20; },
+                 .disk = &disk});
+    CapturedLog log;
+    create_topic(world, "t");
+    world.pass(61s);  // The interval of checkpoints is over, and nothing is left to be written.
+    const auto before = checkpoints(world);
+    REQUIRE(before > 0);
+    disk.free = 1000;
+    world.broker().look_at_disk();
+    world.pass(549s);
+    CHECK(checkpoints(world) == before);
+    // It was tried, once in ten minutes, for all that there is too little even for that.
+    CHECK(log.count("cannot be freed") == 1);
+  }
+
   TEST_CASE(
       "when another program fills the disk, each shard refuses records from the broker's next look "
       "on, although none of them had anything to do; when all is well no shard is woken") {

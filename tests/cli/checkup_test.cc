@@ -73,6 +73,18 @@ TEST_CASE("a disk that is smaller than journals and reserve together is a warnin
   CHECK(finding_of(check_disk(disk), "disk space")->text.find("768") != std::string::npos);
 }
 
+TEST_CASE(
+    "a reserve that is too small for a checkpoint is a warning that says how large it has to be") {
+  constexpr std::uint64_t least = std::uint64_t{64} << 20;
+  CHECK(check_reserve(least).level == Level::ok);
+  const auto small = check_reserve(least - 1);
+  CHECK(small.check == "disk reserve");
+  CHECK(small.level == Level::warning);
+  CHECK(small.text.contains("tarry.disk.reserve.bytes=67108863"));
+  CHECK(small.text.contains("set it to 67108864 or more"));
+  CHECK(check_reserve(0).level == Level::warning);
+}
+
 TEST_CASE("a file system that forgets or refuses direct writes is a warning with its name") {
   auto disk = good_disk();
   disk.takes_direct = false;

@@ -56,7 +56,10 @@ def _(ctx):
     row = broker.cli("delayed", "list").stdout.rstrip("\n").split("\t")
     assert row[0] == topic and row[1] == "1" and row[4] == "mine" and row[5].startswith("@") and row[7] == "5", row
     status = json_lines(broker.cli("status", "--json"))[0]
-    assert status["delayed"]["pending"] == 1 and "pending\t1\n" in broker.cli("status").stdout
+    shown = broker.cli("status").stdout
+    assert status["delayed"]["pending"] == 1 and "pending\t1\n" in shown, shown
+    disk, = re.findall(r"^disk\t(.*): [\d.]+ \w+ of [\d.]+ \w+ free; below 256\.0 MiB no records are accepted$", shown, re.M)
+    assert disk == status["data"], shown
 
 
 @case("the command line's keys, headers, formats and bytes arrive as they were given")

@@ -382,6 +382,16 @@ def _(ctx):
     (half / "journal").mkdir(parents=True)
     one_line(before_start("--data", half, *ports), 1, "data directory")
     one_line(broker.cli("doctor", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False), 1, "broker")
+    assert "to check a start" not in broker.cli("doctor", env={"TARRY_ADMIN": "127.0.0.1:1"}, check=False).stdout
+    # `tarry serve --admin` is where it will listen, doctor's whom to ask.
+    for words in (("--admin", "127.0.0.1:1"), ("--admin", "127.0.0.1:1", "-b", broker.brokers)):
+        assert "to check a start, name no broker" in before_start("--data", fresh, *ports, *words).stdout, words
+    # A data directory is no settings: what the defaults allow says nothing of a broker that runs with others.
+    admin = "%s:%d" % broker.admin
+    asked = {words: {row["check"] for row in json_lines(before_start("--data", broker.data, "--admin", admin, *words, "--json"))}
+             for words in ((), ("--set", "tarry.shards=1"))}
+    assert not {"settings", "memory"} & asked[()] and {"settings", "memory"} <= asked["--set", "tarry.shards=1"], asked
+    assert {"broker", "disk space", "permissions"} <= asked[()], asked
     assert broker.stop() == 0
     done = before_start("--data", broker.data, *ports)
     assert done.returncode == 0 and "data directory\tok\t" in done.stdout, done

@@ -1191,6 +1191,45 @@ TEST_SUITE("bucket store") {
           std::map<WallTime, std::uint64_t>{{from_ms(-hour_ms), 1}});
   }
 
+  TEST_CASE(
+      "blob files of which nothing is left need no room to be given back, others ask for it") {
+    for (const std::size_t dead : {std::size_t{2}, std::size_t{1}}) {
+      CAPTURE(dead);
+      StoreFixture f;
+      SeededRandom random(1);
+      std::vector<ChunkKey> keys;
+      // Two chunks in one file.
+      for (Sequence i = 1; i <= 2; ++i) {
+        std::string body(5'000, 0);
+        for (char& c : body) c = static_cast<char>(random.u64());
+        const auto more = f.write(hour, {{i, 100, orders, body}});
+        keys.insert(keys.end(), more.begin(), more.end());
+      }
+      REQUIRE(keys.size() == 2);
+      REQUIRE(f.store->flush().has_value());
+      const auto full = f.store->sizes().blob_bytes;
+      REQUIRE(full > 10'000);
+      HomeWrite change;
+      change.home = hour;
+      change.place = {f.lsn += 10, 0};
+      change.dead.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(dead));
+      REQUIRE(f.store->write(f.owner, change).has_value());
+      REQUIRE(f.store->flush().has_value());
+      // Not known before the tables are written anew.
+      CHECK(f.store->sizes().garbage_bytes == 0);
+      std::uint64_t garbage = 0;
+      const auto reclaimed =
+          f.store->reclaim(0, after(0), [&](const BucketStore::Sizes& sizes) -> Result<> {
+            garbage = sizes.garbage_bytes;
+            return fail(Errc::no_space, "there is no room");
+          });
+      CHECK(reclaimed.has_value() == (dead == 2));
+      CHECK((garbage > 0) == (dead == 1));
+      CHECK(f.store->sizes().blob_bytes == (dead == 2 ? 0 : full));
+      CHECK(f.load().size() == 2 - dead);
+    }
+  }
+
   TEST_CASE("blob files of which all or most is gone are given back") {
     StoreFixture f;
     SeededRandom random(1);
