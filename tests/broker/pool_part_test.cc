@@ -90,6 +90,21 @@ TEST_SUITE("a part of the memory pool") {
     world.run();
     CHECK(small.reason.empty());
   }
+
+  TEST_CASE(
+      "what a part holds is no shard's: among shards that hold as much one still makes room") {
+    World world({.shards = 2});
+    PoolPart part(world.broker().memory());
+    const auto held = part.try_take(part.limit());
+    REQUIRE(held);
+    Hog first(world.shard(0).ledger()), second(world.shard(1).ledger());
+    const std::size_t half = world.shard().ledger().room() / 2;
+    first.charge.set(half);
+    second.charge.set(half);
+    world.broker().memory()->ask_for_room(mib);
+    world.run();
+    CHECK(first.reason.empty() != second.reason.empty());
+  }
 }
 
 }  // namespace
