@@ -159,8 +159,9 @@ class TlsHandshakes::Worker {
   }
 
   // With more than the share the other threads' handshakes would find none, and could end none.
+  bool is_share_held() const { return held_bytes_ + limits_.bytes > share_; }
   bool try_take_memory(Handshake& handshake) {
-    if (held_bytes_ + limits_.bytes > share_) return false;
+    if (is_share_held()) return false;
     handshake.memory = memory_.try_take(limits_.bytes);
     if (!handshake.memory) return false;
     held_bytes_ += limits_.bytes;
@@ -213,7 +214,7 @@ class TlsHandshakes::Worker {
     if (waiting_.empty()) return;
     if (const auto now = clock_.mono(); now - room_asked_ >= relief_after) {
       room_asked_ = now;
-      memory_.ask_for_room(limits_.bytes);
+      if (!is_share_held()) memory_.ask_for_room(limits_.bytes);
     }
     look_again();
   }

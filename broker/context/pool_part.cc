@@ -34,6 +34,12 @@ PoolPart::Held PoolPart::try_take(std::size_t bytes) {
   return {state_, bytes};
 }
 
+void PoolPart::ask_for_room(std::size_t bytes) {
+  // What others give back would be of no use.
+  if (bytes > limit() - std::min(limit(), used())) return;
+  state_->pool->ask_for_room(bytes);
+}
+
 PoolPart::Held::~Held() {
   if (bytes_ == 0) return;
   state_->pool->used_in_parts_.fetch_sub(bytes_, std::memory_order_relaxed);
