@@ -42,11 +42,13 @@ constexpr std::chrono::milliseconds relief_after{300};
 // One thread, and the handshakes that it does.
 class TlsHandshakes::Worker {
  public:
-  Worker(const Clock& clock, TlsHandshakeLimits limits, broker::PoolPart& memory, const Done& done,
-         const Failed& failed)
+  // `share`: the bytes of `memory` that this thread's handshakes may hold.
+  Worker(const Clock& clock, TlsHandshakeLimits limits, broker::PoolPart& memory, std::size_t share,
+         const Done& done, const Failed& failed)
       : clock_(clock),
         limits_(limits),
         memory_(memory),
+        share_(std::max(share, limits.bytes)),
         done_(done),
         failed_(failed),
         thread_([this] { run(); }) {}
@@ -156,18 +158,26 @@ class TlsHandshakes::Worker {
     }
   }
 
+  // With more than the share the other threads' handshakes would find none, and could end none.
+  bool is_share_held() const { return held_bytes_ + limits_.bytes > share_; }
+  bool try_take_memory(Handshake& handshake) {
+    if (is_share_held()) return false;
+    handshake.memory = memory_.try_take(limits_.bytes);
+    if (!handshake.memory) return false;
+    held_bytes_ += limits_.bytes;
+    return true;
+  }
   bool take_memory(Handshake& handshake) {
     const auto now = clock_.mono();
-    handshake.memory = memory_.try_take(limits_.bytes);
-    if (!handshake.memory) {
+    if (!try_take_memory(handshake)) {
       const Pointer oldest = oldest_holder();
       if (!oldest || now - oldest->held_since < limits_.chance) return false;
       end(oldest,
           "there is no memory for more TLS handshakes (tarry.memory.bytes); the oldest is ended");
-      handshake.memory = memory_.try_take(limits_.bytes);
+      if (!try_take_memory(handshake)) return false;
     }
     handshake.held_since = now;
-    return static_cast<bool>(handshake.memory);
+    return true;
   }
   // Of those that hold memory, the one that has held it longest; null: none does.
   Pointer oldest_holder() const {
@@ -204,7 +214,7 @@ class TlsHandshakes::Worker {
     if (waiting_.empty()) return;
     if (const auto now = clock_.mono(); now - room_asked_ >= relief_after) {
       room_asked_ = now;
-      memory_.ask_for_room(limits_.bytes);
+      if (!is_share_held()) memory_.ask_for_room(limits_.bytes);
     }
     look_again();
   }
@@ -279,7 +289,10 @@ class TlsHandshakes::Worker {
   }
   void remove(const Pointer& handshake) {
     handshake->gone = true;
-    handshake->memory = {};
+    if (handshake->memory) {
+      handshake->memory = {};
+      held_bytes_ -= limits_.bytes;
+    }
     std::erase(waiting_, handshake);
     waiting_count_ = waiting_.size();
     handshake->deadline.cancel();
@@ -289,13 +302,15 @@ class TlsHandshakes::Worker {
 
   const Clock& clock_;
   const TlsHandshakeLimits limits_;
-  broker::PoolPart& memory_;  // Of all threads.
+  broker::PoolPart& memory_;  // That of all threads.
+  const std::size_t share_;
   const Done& done_;
   const Failed& failed_;
   asio::io_context context_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> guard_{
       asio::make_work_guard(context_)};
-  std::list<Pointer> all_;  // Oldest first.
+  std::list<Pointer> all_;      // Oldest first.
+  std::size_t held_bytes_ = 0;  // Of `memory_`, by these.
   // Those that have no memory yet though their clients have sent something, oldest first.
   std::vector<Pointer> waiting_;
   asio::steady_timer again_{context_};  // Set while any waits.
@@ -312,7 +327,8 @@ TlsHandshakes::TlsHandshakes(const Clock& clock, std::size_t threads, TlsHandsha
                              std::shared_ptr<broker::MemoryPool> memory, Done done, Failed failed)
     : memory_(std::move(memory)), done_(std::move(done)), failed_(std::move(failed)) {
   for (std::size_t i = 0; i < threads; ++i)
-    workers_.push_back(std::make_unique<Worker>(clock, limits, memory_, done_, failed_));
+    workers_.push_back(std::make_unique<Worker>(clock, limits, memory_, memory_.limit() / threads,
+                                                done_, failed_));
 }
 
 TlsHandshakes::~TlsHandshakes() {

@@ -13,10 +13,10 @@
 // that has sent nothing yet costs no more than its socket.
 //
 // Memory: before a handshake computes anything it takes `bytes` of tarry.memory.bytes, of which all
-// handshakes together have at most an eighth (broker/context/pool_part.h), and keeps them until it
-// ends.  One that finds no room waits for it, still with its socket alone, and the newest gets the
-// next that becomes free; the one that has held memory longest is ended for it if it has had its
-// chance since then.
+// handshakes together have at most an eighth (broker/context/pool_part.h), and those of one thread
+// their share of that, or one of them.  They keep it until they end.  One that finds no room waits
+// for it, still with its socket alone, and the newest gets the next that becomes free; the one that
+// has held memory longest is ended for it if it has had its chance since then.
 //
 // begin() may be called by any thread; the callbacks come on these threads.
 

@@ -36,6 +36,7 @@ class RecordView {
   #record = null;
   #gone = false;
   #asked = Date.now();
+  #isLooking = false;
   #partitionWhy = null;  // The promise of what is wrong with the partitions of its topic.
 
   constructor(name, known, onChange) {
@@ -228,16 +229,25 @@ class RecordView {
     }
   }
 
-  // Others may cancel or move it while it is shown.  What this page changes is not asked for meanwhile.
+  // A change that this page has asked for is under way; its answer tells what the record is then.
+  #isChanging() {
+    return $('[data-action="confirm"]:disabled', this.asking) !== null;
+  }
+
+  // Others may cancel or move it while it is shown.  One question at a time: a broker that is slow gets no more of them.
   async #look() {
-    const isChanging = () => $('[data-action="confirm"]:disabled', this.asking) !== null;
     const { due_ms: due, handle } = this.#record;
-    if (isChanging()) return;
-    const answer = await get(`/delayed${query({ q: handle, limit: 1 })}`, { signal: this.#abort.signal }).catch(() => null);
-    if (!answer || this.#gone || isChanging() || this.#record.due_ms !== due) return;
-    const [record] = answer.records;
-    // With a next, not all was looked at; and of some partitions nothing is listed, so its own address tells.
-    if (record ? record.due_ms !== due : answer.next === null) await this.#refresh();
+    if (this.#isLooking || this.#isChanging()) return;
+    this.#isLooking = true;
+    try {
+      const answer = await get(`/delayed${query({ q: handle, limit: 1 })}`, { signal: this.#abort.signal }).catch(() => null);
+      if (!answer || this.#gone || this.#isChanging() || this.#record.due_ms !== due) return;
+      const [record] = answer.records;
+      // With a next, not all was looked at; and of some partitions nothing is listed, so its own address tells.
+      if (record ? record.due_ms !== due : answer.next === null) await this.#refresh();
+    } finally {
+      this.#isLooking = false;
+    }
   }
 
   // The partition of a record that stays overdue is asked once for what is wrong with it; if nothing is, the broker as a whole may say why.
@@ -251,10 +261,11 @@ class RecordView {
   }
 
   async #refresh() {
+    const { due_ms: due } = this.#record;
     try {
       const record = await get(this.path, { signal: this.#abort.signal });
-      // An answer from before a change of it would bring it back.
-      if (this.#gone) return;
+      // An answer from before a change of it would bring back what it was.
+      if (this.#gone || this.#isChanging() || this.#record.due_ms !== due) return;
       if (record.due_ms !== this.#record.due_ms) {
         this.#record = record;
         this.#show();
@@ -267,7 +278,7 @@ class RecordView {
         await this.#loadHistory();
       }
     } catch (error) {
-      if (error.status === 404) await this.#becamePast();
+      if (error.status === 404 && !this.#gone && !this.#isChanging()) await this.#becamePast();
     }
   }
 

@@ -179,7 +179,9 @@ async function countSpan(span, topic, signal) {
 // How many of the records of a time the topics with most pending have, those with most first; a topic without any is left out.
 async function countTopics(from, to, signal) {
   const names = (live.topics?.topics ?? []).filter(({ pending }) => pending > 0).slice(0, counted_topics).map(({ name }) => name);
-  const counts = await Promise.all(names.map(async (name) => ({ name, count: (await get(`/delayed/count${query({ topic: name, from, to, by: "hour" })}`, { signal })).total })));
+  // A topic that has been deleted since then has none.
+  const total = (name) => get(`/delayed/count${query({ topic: name, from, to, by: "hour" })}`, { signal }).then((answer) => answer.total, () => 0);
+  const counts = await Promise.all(names.map(async (name) => ({ name, count: await total(name) })));
   return counts.filter(({ count }) => count > 0).sort((a, b) => b.count - a.count);
 }
 

@@ -71,8 +71,10 @@ void Ledger::relieve(std::size_t goal, std::size_t at_least) {
     return;
   const std::size_t used = pool_.used();
   std::size_t over = used > goal ? used - goal : 0;
-  // If the pool is full, some shard holds more than its part.
-  while (over > 0 && used_ > goal / pool_.ledgers_.size()) {
+  // If the pool is full, some shard holds more than its part of what the shards may hold.
+  const std::size_t beside = pool_.used_in_parts_.load(std::memory_order_relaxed);
+  const std::size_t part = (goal - std::min(goal, beside)) / pool_.ledgers_.size();
+  while (over > 0 && used_ > part) {
     const auto [largest, freed] = find_largest(at_least);
     if (largest == nullptr) return;
     relieved_ = now;

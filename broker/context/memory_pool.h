@@ -38,6 +38,7 @@ class MemoryPool {
 
   const std::size_t limit_;
   std::atomic<std::size_t> used_{0};
+  std::atomic<std::size_t> used_in_parts_{0};  // The part of it that no ledger has (pool_part.h).
   std::atomic<std::size_t> debtors_{0};
   std::vector<Ledger*> ledgers_;  // Constant once the shards are made.
 };

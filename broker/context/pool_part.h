@@ -59,9 +59,9 @@ class PoolPart {
 
   // `bytes` > 0; nothing is held if neither the part nor the pool has room for all of them.
   Held try_take(std::size_t bytes);
-  // If it is the pool that has no room for so many, has the shards close the connections that hold
-  // the most.
-  void ask_for_room(std::size_t bytes) { state_->pool->ask_for_room(bytes); }
+  // If the part has room for so many and the pool has not, has the shards close the connections
+  // that hold the most.
+  void ask_for_room(std::size_t bytes);
 
   std::size_t used() const { return state_->used.load(std::memory_order_relaxed); }
   std::size_t limit() const { return state_->limit; }

@@ -90,6 +90,39 @@ TEST_SUITE("a part of the memory pool") {
     world.run();
     CHECK(small.reason.empty());
   }
+
+  TEST_CASE("a part that has no room of its own has nobody's connection closed") {
+    World world({.shards = 1});
+    const auto& pool = world.broker().memory();
+    PoolPart part(pool);
+    auto held = part.try_take(part.limit());
+    REQUIRE(held);
+    Hog large(world.shard().ledger());
+    large.charge.set(pool->for_work() - part.limit());
+    part.ask_for_room(mib);
+    world.run();
+    CHECK(large.reason.empty());
+    held = {};
+    large.charge.set(pool->for_work());
+    part.ask_for_room(mib);
+    world.run();
+    CHECK_FALSE(large.reason.empty());
+  }
+
+  TEST_CASE(
+      "what a part holds is no shard's: among shards that hold as much one still makes room") {
+    World world({.shards = 2});
+    PoolPart part(world.broker().memory());
+    const auto held = part.try_take(part.limit());
+    REQUIRE(held);
+    Hog first(world.shard(0).ledger()), second(world.shard(1).ledger());
+    const std::size_t half = world.shard().ledger().room() / 2;
+    first.charge.set(half);
+    second.charge.set(half);
+    world.broker().memory()->ask_for_room(mib);
+    world.run();
+    CHECK(first.reason.empty() != second.reason.empty());
+  }
 }
 
 }  // namespace

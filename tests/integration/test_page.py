@@ -554,7 +554,7 @@ def _(ctx):
     broker = ctx.broker()
     with broker.client() as client:
         topic = client.create_topic(ctx.topic())
-        for name in ("one", "two"):
+        for name in ("one", "two", "three"):
             client.schedule(topic, name)
     handle = handles_by_id(broker, topic)
     with page_of(broker) as page:
@@ -583,6 +583,32 @@ def _(ctx):
         page.confirm(token_of(broker))
         page.says("#panel .outcome.warn", "so nothing was changed.")
         page.says("#panel .due-relative", "Cancelled; it was due")
+
+        # An answer from before a change of the page's own does not bring the old time back, and a slow broker is asked one thing at a time.
+        page.open_record(handle["three"])
+        page.js(r"""const ask = window.fetch;
+                    window.asked = 0;
+                    window.fetch = async (path, options) => {
+                      if (/q=%40/.test(path)) {
+                        window.asked += 1;
+                        return new Response(JSON.stringify({ records: [{ due_ms: 0 }], next: null }));
+                      }
+                      const answer = await ask(path, options);
+                      if (window.release || options.method || !/^\/delayed\/[^/?]+\/%40[^/?]+$/.test(path)) return answer;
+                      await new Promise((go) => { window.release = go; });
+                      setTimeout(() => { window.isRead = true; }, 200);
+                      return answer;
+                    };""")
+        page.wait(lambda: page.js("return window.release !== undefined"), "that the record is asked for")
+        page.act("move")
+        page.type("input[name=due]", "+3d")
+        page.confirm()
+        page.says("#panel .outcome", "It is moved to")
+        time.sleep(4)  # The page asks every three seconds.
+        assert page.js("return window.asked") == 1
+        page.js("window.release()")
+        page.wait(lambda: page.js("return window.isRead"), "that the old answer has come")
+        assert "Due in 3d" in page.text("#panel .due-relative"), page.text("#panel .due-relative")
 
 
 @case("a change that the broker did not answer is not called unanswered any more when it is back, and is made by a second confirmation")
@@ -1572,6 +1598,13 @@ def _(ctx):
         # Which topic has most in a time is answered where it is typed.
         page.search("due:<20h")
         page.wait(lambda: page.text('[data-figure="topics"]') == f"{topic} 121, {full} 100", "the numbers of the topics")
+        # A topic that is deleted meanwhile takes away no other number.
+        page.js("""const ask = window.fetch;
+                   window.fetch = async (path, options) => (path.startsWith(arguments[0]) ? new Response('{"error": "gone"}', { status: 404 }) : ask(path, options));""",
+                f"/delayed/count?topic={full}&")
+        page.search("due:<21h")
+        page.wait(lambda: page.text('[data-figure="topics"]') == f"{topic} 121", "the number of the topic that is left")
+        page.says(".list-head .summary", "221 records: ")
 
 
 @case("the page is used by the keyboard alone: search, list, record, cancellation, views")

@@ -193,6 +193,27 @@ TEST_SUITE("TLS handshakes") {
     CHECK(failed == 2);
   }
 
+  TEST_CASE("the handshakes of one thread leave the other threads their shares of the memory") {
+    const SystemClock clock;
+    std::atomic<int> done = 0, failed = 0;
+    const TlsHandshakeLimits limits{.chance = std::chrono::hours(1)};
+    TlsHandshakes handshakes(
+        clock, 2, limits, room_for(2), [&](const ConnectionHandoff&) { ++done; },
+        [&](const std::string&) { ++failed; });
+    const auto context = context_of_test(clock);
+    // In turn: the first and the third are one thread's.
+    TlsPeer first(handshakes, context, "first"), second(handshakes, context, "second"),
+        third(handshakes, context, "third");
+    first.stop_in_the_middle();
+    wait_until([&] { return handshakes.memory() == limits.bytes; });
+    third.stop_in_the_middle();
+    wait_until([&] { return handshakes.waiting() == 1; });
+    CHECK(handshakes.memory() == limits.bytes);
+    CHECK(second.connects());
+    wait_until([&] { return done == 1; });
+    CHECK(failed == 0);
+  }
+
   TEST_CASE("a handshake for which there is never any memory ends in its time") {
     const SystemClock clock;
     CapturedLog log;
