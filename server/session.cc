@@ -60,8 +60,10 @@ bool is_part_of_login(protocol::ApiKey key) {
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
 constexpr std::size_t max_pieces = 128;
 
-// The most that TLS encrypts in one turn of the shard: less than a millisecond.
-constexpr std::size_t max_encrypted_bytes = 1024 * 1024;
+// The most that one turn of the shard sends of a session's answers.  The kernel copies it, and
+// takes megabytes for a client that reads nothing; others wait for all of those that come to read
+// at once.
+constexpr std::size_t max_sent_bytes = 256 * 1024;
 
 // The first bytes of a TLS record with a ClientHello: type and version.
 bool looks_like_tls(std::span<const std::uint8_t> bytes) {
@@ -616,10 +618,9 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
 
 void Session::write_answers() {
   if (writing_) return;
-  std::size_t encrypted = 0;
+  std::size_t sent_now = 0;
   while (!closed_) {
-    // A client that reads as fast as we encrypt would hold the shard.
-    if (encrypted >= max_encrypted_bytes && !out_.empty()) return wait_writable();
+    if (sent_now >= max_sent_bytes && !out_.empty()) return wait_writable();
     // Ready answers join the pieces that are being sent, in the order of the requests.
     while (refused_.empty() && !slots_.empty() && slots_.front().answered &&
            out_.size() < max_pieces) {
@@ -651,10 +652,13 @@ void Session::write_answers() {
 
     std::array<asio::const_buffer, max_pieces> buffers;
     std::size_t count = 0;
+    std::size_t room = max_sent_bytes - sent_now;
     for (const auto& piece : out_) {
-      if (count == max_pieces) break;
+      if (count == max_pieces || room == 0) break;
       const std::size_t skip = count == 0 ? out_sent_ : 0;
-      buffers[count++] = asio::const_buffer(piece.data() + skip, piece.size() - skip);
+      const std::size_t bytes = std::min(piece.size() - skip, room);
+      buffers[count++] = asio::const_buffer(piece.data() + skip, bytes);
+      room -= bytes;
     }
     boost::system::error_code error;
     std::size_t sent = send(std::span(buffers.data(), count), error);
@@ -666,7 +670,7 @@ void Session::write_answers() {
     arm(idle_, owner_.limits.idle);  // A client that reads a long answer is not idle,
     if (linger_.armed()) arm(linger_, max_linger_time);  // and has not gone.
     sent_ += sent;
-    encrypted += tls_ ? sent : 0;
+    sent_now += sent;
     // Sent whole, so nothing shows these bytes any more.
     while (!viewing_.empty() && viewing_.front().ends <= sent_) {
       viewed_bytes_ -= viewing_.front().bytes;

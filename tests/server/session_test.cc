@@ -949,6 +949,29 @@ TEST_SUITE("session") {
     CHECK(most <= limits.bytes_in_flight + (1 << 20));
   }
 
+  TEST_CASE("of a long answer a part is sent in one turn, and others have theirs between") {
+    Sitting sitting;
+    Client client(sitting);
+    sitting.make_topic(client, "t");
+    constexpr std::size_t long_answer = 4 << 20;
+    sitting.fill("t", long_answer);
+    const auto ask = ask_fetch(1, "t", 0);
+    REQUIRE(client.socket.write_some(asio::buffer(ask)) == ask.size());
+    const auto sent = [&] { return sitting.shard().counters.sent_bytes_total; };
+    const auto begin = sent();
+    auto most = begin - begin;
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (sent() < begin + long_answer) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      const auto before = sent();
+      sitting.context.restart();
+      if (sitting.context.poll_one() == 0) std::this_thread::yield();
+      most = std::max(most, sent() - before);
+      client.read();
+    }
+    CHECK(most <= 256 * 1024);
+  }
+
   TEST_CASE("one answer that is larger than all that is allowed is given") {
     SessionLimits limits;
     limits.bytes_in_flight = 1000;
