@@ -443,6 +443,73 @@ TEST_SUITE("rescue") {
     CHECK_FALSE(rescue.may_resume());
   }
 
+  TEST_CASE(
+      "a partition that flooded goes on when it floods no more, though nothing here has left") {
+    bool floods = true;
+    Rescue rescue(1u << 20, [&floods](const TopicPartition&) { return floods; });
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    const Record near = record(1, 1'000, "near", flooded), far = record(2, 2'000, "far", flooded);
+    rescue.begin({begin + std::chrono::milliseconds(1'500), 0});
+    REQUIRE(homes.add(JournalPlace{1}, far.view()));
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    const auto hand_over_all = [&] {
+      while (rescue.is_handing())
+        (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location&) {
+          handed.push_back(view.key);
+        });
+    };
+    hand_over_all();
+    REQUIRE(rescue.stops().size() == 1);
+    rescue.remove(near.key, near.partition, {});
+    CHECK_FALSE(rescue.may_resume());
+    floods = false;
+    // It was near by itself, before the rescue begins.
+    rescue.remove(near.key, near.partition, {});
+    REQUIRE(rescue.may_resume());
+    const auto again = rescue.resumable();
+    REQUIRE(again.size() == 1);
+    rescue.resume(again.begin()->second, rescue.at(), again, homes, {});
+    hand_over_all();
+    CHECK(handed == std::vector{far.key});
+    CHECK(rescue.is_settled(far.key, far.partition));
+    (void)rescue.end();
+  }
+
+  TEST_CASE("what stands behind a record that does not fit goes on when that is cancelled") {
+    Rescue rescue(64u << 10, {});
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    rescue.begin({begin, 0});
+    const Record large = record(1, 1'000, std::string(40u << 10, 'b'), other);
+    const Record small = record(2, 2'000, "small", other);
+    for (const Record* const one : {&large, &small})
+      REQUIRE(homes.add(JournalPlace{one->key.sequence}, one->view()));
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    const auto hand_over_all = [&] {
+      while (rescue.is_handing())
+        (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location&) {
+          handed.push_back(view.key);
+        });
+    };
+    hand_over_all();
+    REQUIRE(handed.empty());
+    REQUIRE(rescue.stops().at(large.partition) == large.key);
+    REQUIRE(homes.remove(JournalPlace{3}, large.key, large.partition.topic, {}, {}));
+    rescue.remove(large.key, large.partition, {});
+    const auto again = rescue.resumable();
+    REQUIRE(again.size() == 1);
+    rescue.resume(again.begin()->second, rescue.at(), again, homes, {});
+    hand_over_all();
+    CHECK(handed == std::vector{small.key});
+    CHECK(rescue.is_settled(small.key, small.partition));
+    (void)rescue.end();
+  }
+
   TEST_CASE("its chunks are filled, and full ones have no more memory than their records") {
     Rescue rescue(16u << 20, {});
     Homes homes(1u << 20);
