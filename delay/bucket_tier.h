@@ -399,8 +399,8 @@ class BucketTier {
   bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
   bool no_room_ = false;          // For a flush.
   bool load_waits_ = false;       // For memory.
-  bool rescued_last_ = false;     // Loads and the rescue take turns,
-  bool resumed_last_ = false;     //   and so do what it comes to first and what it comes to again.
+  bool rescued_last_ = false;     // The rescue takes turns with loads and writes,
+  bool resumed_last_ = false;     //   and what it comes to first with what it comes to again.
   // All that could leave memory for a home's next piece has left; the same look again finds
   // nothing more.
   struct EvictedToLoad {

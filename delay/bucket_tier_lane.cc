@@ -64,8 +64,10 @@ bool BucketTier::begin_work(WallTime now) {
     rescued_last_ = true;
     return true;
   }
-  return begin_load(now) || begin_rescue(now) || begin_checkpoint_write() || begin_spill(now) ||
-         begin_deal_ahead(now) || lookups_.begin() ||
+  // Nor do writes wait until it has passed over all of a flood: a load may wait for the memory that
+  // they free.
+  return begin_load(now) || (!rescue_.is_on() && begin_rescue(now)) || begin_checkpoint_write() ||
+         begin_spill(now) || begin_rescue(now) || begin_deal_ahead(now) || lookups_.begin() ||
          (!is_flush_behind_ && deal_months(WallTime::max())) || begin_forget() ||
          (!is_flush_behind_ && begin_disk_sweep());
 }

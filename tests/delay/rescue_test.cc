@@ -204,6 +204,30 @@ TEST_SUITE("rescue") {
     }
   }
 
+  TEST_CASE("a checkpoint does not wait until a rescue has passed over all of a flood") {
+    Flood all;
+    const Record behind = all.add(10'100, other);
+    all.flood(12'000);
+    all.world.checkpoint();
+    all.go_to(8'000);
+    all.add(60'000, other);
+    all.world.now = begin + std::chrono::milliseconds(10'200);
+    int turns = 0;
+    const auto turn = [&] {
+      REQUIRE(++turns < 10'000);
+      (void)all.tier().step(all.world.now);
+      all.world.background.step();
+    };
+    while (all.tier().stats().rescues == 0) turn();
+    bool is_written = false;
+    all.tier().write_all([&is_written] { is_written = true; });
+    while (!is_written) turn();
+    CHECK_FALSE(all.wheel().contains(behind.key));
+    all.world.settle();
+    CHECK(all.wheel().contains(behind.key));
+    all.end();
+  }
+
   TEST_CASE("what is cancelled, moved or replaced while it is rescued is pending no more") {
     for (const bool on_disk : {true, false}) {
       CAPTURE(on_disk);
