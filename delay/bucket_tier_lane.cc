@@ -207,7 +207,8 @@ void BucketTier::add_loaded(std::size_t entries) {
 
 // When begin_deal_ahead() has something to look at.
 std::optional<WallTime> BucketTier::next_deal_ahead() const {
-  if (!options_.loads || !horizon_.is_short() || is_flush_behind_) return std::nullopt;
+  // It writes, and a load that needs it may find room for a flush later.
+  if (!options_.loads || !horizon_.is_short() || is_flush_behind_ || no_room_) return std::nullopt;
   const WallTime from = std::max(horizon_.at().due, dealt_ahead_);
   const auto next = homes_.next_home(from);
   if (!next) return std::nullopt;

@@ -35,7 +35,8 @@ struct Flood {
   Sequence next = 1;
   std::size_t most = 0;  // Bytes.
 
-  explicit Flood(BucketTier::Options of = options()) : world(1, of) {
+  explicit Flood(BucketTier::Options of = options(), BucketStore::Limits bounds = {})
+      : world(1, of, bounds) {
     world.stuck.insert(numbered(flooded));
     world.settle();
   }
@@ -154,6 +155,31 @@ TEST_SUITE("rescue") {
     all.go_to(next_ms - 500);
     CHECK(all.tier().stats().dealt_steps == dealt);
     all.check_in_time(next_ms - 500, next_ms);
+    all.end();
+  }
+
+  TEST_CASE("while there is no room for a flush nothing is dealt out ahead") {
+    BucketTier::Options options = Flood::options();
+    options.flush_bytes = 64u << 10;
+    BucketStore::Limits bounds;
+    bounds.step_bytes = 256u << 10;
+    Flood all(options, bounds);
+    all.flood();
+    REQUIRE(all.tier().stats().pulled_back > 0);
+    all.world.stuck.clear();
+    for (std::int64_t ms = 9'000; ms <= 11'000; ms += 50) all.go_to(ms);
+    REQUIRE(all.world.pending.empty());
+    constexpr std::int64_t next_ms = 11'000 + 25'000;
+    all.world.is_disk_full = true;
+    for (int i = 0; i < 6'000; ++i) all.add(next_ms, flooded, 300);
+    all.world.checkpoint();
+    // The first step finds out again that there is none.
+    const auto dealt = all.tier().stats().dealt_steps;
+    all.world.settle();
+    CHECK(all.tier().stats().dealt_steps == dealt);
+    all.world.is_disk_full = false;
+    all.world.checkpoint();
+    CHECK(all.tier().stats().dealt_steps > dealt);
     all.end();
   }
 
