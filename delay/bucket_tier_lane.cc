@@ -336,7 +336,7 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from,
   lane_.run<Ahead>(
       [&store = store_, owner = owner_, id, from, until, piece_bytes,
        have = homes_.find(id)->known_keys(), horizon = horizon_.at(), again,
-       stops = rescue_.stops()]() -> Result<Ahead> {
+       stops = again.empty() ? rescue_.stops() : Rescue::Stops{}]() -> Result<Ahead> {
         auto found = store.piece_ahead(owner, id, from, piece_bytes,
                                        ChunkKeys(have.begin(), have.end()), horizon);
         if (!found) return std::unexpected(found.error());
