@@ -258,13 +258,26 @@ std::optional<WallTime> BucketTier::next_rescue_ahead() const {
   if (!options_.loads) return std::nullopt;
   if (!rescue_.is_on())
     return load_waits_ ? std::optional(horizon_.at().due - rescue_lead) : std::nullopt;
-  // Its records make room as they leave; and the horizon comes up to it.
-  if (!rescue_.may_go_on() || rescue_.at() < horizon_.at()) return std::nullopt;
-  return rescue_.at().due - rescue_lead / 2;
+  // The horizon comes up to it.
+  if (rescue_.is_handing() || rescue_.at() < horizon_.at()) return std::nullopt;
+  const WallTime at = rescue_.at().due - rescue_lead / 2;
+  // Its records make room as they leave.  If none do, each partition of those that are stuck stops
+  // at its next record, and others have something left.
+  return rescue_.may_go_on() ? at : std::max(at, no_room_to_rescue_.since + rescue_lead / 2);
+}
+
+// The memory of those that come and go does not count: it is the same again.
+void BucketTier::note_room_to_rescue(WallTime now) {
+  if (!rescue_.is_on()) return;
+  auto& [since, least] = no_room_to_rescue_;
+  const std::size_t bytes = rescue_.memory(), little = options_.memory_bytes / 512;
+  if (rescue_.may_go_on() || bytes + little < least || now < since)
+    no_room_to_rescue_ = {.since = now, .least = bytes};
 }
 
 // Begins to make near what is due soon, unless its partition floods.
 bool BucketTier::begin_rescue(WallTime now) {
+  note_room_to_rescue(now);
   const auto at = next_rescue_ahead();
   const bool is_due = at && *at <= now;
   if (!(std::exchange(resumed_last_, false) && is_due) && begin_rescue_again()) {

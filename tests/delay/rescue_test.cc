@@ -230,6 +230,22 @@ TEST_SUITE("rescue") {
     }
   }
 
+  TEST_CASE("however many partitions are stuck beside a flood, the others are in time") {
+    Flood all;
+    constexpr int first = 10, count = 20;
+    for (int i = 0; i < count; ++i) all.world.stuck.insert(numbered(first + i));
+    // Four times what may be rescued; none of them comes to its part of that by itself.
+    for (std::int64_t ms = 10'050; ms < 14'000; ms += 50)
+      for (int i = 0; i < count; ++i) all.add(ms, first + i, 300);
+    for (int i = 0; i < 50; ++i) all.add(10'100 + i * 80, i % 2 == 0 ? other : third);
+    all.flood();
+    all.world.checkpoint();
+    all.check_in_time(8'000, 14'500);
+    CHECK(all.tier().stats().rescued > 0);
+    CHECK(all.world.pending.size() == 6'000 + 79 * count);
+    all.end();
+  }
+
   TEST_CASE("a checkpoint does not wait until a rescue has passed over all of a flood") {
     Flood all;
     const Record behind = all.add(10'100, other);
