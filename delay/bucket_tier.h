@@ -48,6 +48,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -405,7 +406,7 @@ class BucketTier {
   // While the rescue has no room: since when it has not got more, and the memory that it had then.
   struct NoRoomToRescue {
     WallTime since{};
-    std::size_t least = 0;
+    std::size_t least = std::numeric_limits<std::size_t>::max();
   };
   NoRoomToRescue no_room_to_rescue_;
   // All that could leave memory for a home's next piece has left; the same look again finds

@@ -268,8 +268,11 @@ std::optional<WallTime> BucketTier::next_rescue_ahead() const {
 
 // The memory of those that come and go does not count: it is the same again.
 void BucketTier::note_room_to_rescue(WallTime now) {
-  if (!rescue_.is_on()) return;
-  auto& [since, least] = no_room_to_rescue_;
+  if (!rescue_.is_on()) {
+    no_room_to_rescue_ = {};
+    return;
+  }
+  const auto [since, least] = no_room_to_rescue_;
   const std::size_t bytes = rescue_.memory(), little = options_.memory_bytes / 512;
   if (rescue_.may_go_on() || bytes + little < least || now < since)
     no_room_to_rescue_ = {.since = now, .least = bytes};
