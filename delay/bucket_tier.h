@@ -48,6 +48,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -346,6 +347,7 @@ class BucketTier {
   bool begin_deal_ahead(WallTime now);
   std::optional<WallTime> next_rescue() const;
   std::optional<WallTime> next_rescue_ahead() const;
+  void note_room_to_rescue(WallTime now);
   bool begin_rescue(WallTime now);
   bool begin_rescue_again();
   bool begin_rescue_piece(const storage::Bucket& id, const PendingKey& from,
@@ -399,8 +401,14 @@ class BucketTier {
   bool is_flush_behind_ = false;  // Much has gathered in RocksDB's memory while it flushes.
   bool no_room_ = false;          // For a flush.
   bool load_waits_ = false;       // For memory.
-  bool rescued_last_ = false;     // Loads and the rescue take turns,
-  bool resumed_last_ = false;     //   and so do what it comes to first and what it comes to again.
+  bool rescued_last_ = false;     // The rescue takes turns with loads and writes,
+  bool resumed_last_ = false;     //   and what it comes to first with what it comes to again.
+  // While the rescue has no room: since when it has not got more, and the memory that it had then.
+  struct NoRoomToRescue {
+    WallTime since{};
+    std::size_t least = std::numeric_limits<std::size_t>::max();
+  };
+  NoRoomToRescue no_room_to_rescue_;
   // All that could leave memory for a home's next piece has left; the same look again finds
   // nothing more.
   struct EvictedToLoad {

@@ -64,8 +64,10 @@ bool BucketTier::begin_work(WallTime now) {
     rescued_last_ = true;
     return true;
   }
-  return begin_load(now) || begin_rescue(now) || begin_checkpoint_write() || begin_spill(now) ||
-         begin_deal_ahead(now) || lookups_.begin() ||
+  // Nor do writes wait until it has passed over all of a flood: a load may wait for the memory that
+  // they free.
+  return begin_load(now) || (!rescue_.is_on() && begin_rescue(now)) || begin_checkpoint_write() ||
+         begin_spill(now) || begin_rescue(now) || begin_deal_ahead(now) || lookups_.begin() ||
          (!is_flush_behind_ && deal_months(WallTime::max())) || begin_forget() ||
          (!is_flush_behind_ && begin_disk_sweep());
 }
@@ -205,7 +207,8 @@ void BucketTier::add_loaded(std::size_t entries) {
 
 // When begin_deal_ahead() has something to look at.
 std::optional<WallTime> BucketTier::next_deal_ahead() const {
-  if (!options_.loads || !horizon_.is_short() || is_flush_behind_) return std::nullopt;
+  // It writes, and a load that needs it may find room for a flush later.
+  if (!options_.loads || !horizon_.is_short() || is_flush_behind_ || no_room_) return std::nullopt;
   const WallTime from = std::max(horizon_.at().due, dealt_ahead_);
   const auto next = homes_.next_home(from);
   if (!next) return std::nullopt;
@@ -255,13 +258,29 @@ std::optional<WallTime> BucketTier::next_rescue_ahead() const {
   if (!options_.loads) return std::nullopt;
   if (!rescue_.is_on())
     return load_waits_ ? std::optional(horizon_.at().due - rescue_lead) : std::nullopt;
-  // Its records make room as they leave; and the horizon comes up to it.
-  if (!rescue_.may_go_on() || rescue_.at() < horizon_.at()) return std::nullopt;
-  return rescue_.at().due - rescue_lead / 2;
+  // The horizon comes up to it.
+  if (rescue_.is_handing() || rescue_.at() < horizon_.at()) return std::nullopt;
+  const WallTime at = rescue_.at().due - rescue_lead / 2;
+  // Its records make room as they leave.  If none do, each partition of those that are stuck stops
+  // at its next record, and others have something left.
+  return rescue_.may_go_on() ? at : std::max(at, no_room_to_rescue_.since + rescue_lead / 2);
+}
+
+// The memory of those that come and go does not count: it is the same again.
+void BucketTier::note_room_to_rescue(WallTime now) {
+  if (!rescue_.is_on()) {
+    no_room_to_rescue_ = {};
+    return;
+  }
+  const auto [since, least] = no_room_to_rescue_;
+  const std::size_t bytes = rescue_.memory(), little = options_.memory_bytes / 512;
+  if (rescue_.may_go_on() || bytes + little < least || now < since)
+    no_room_to_rescue_ = {.since = now, .least = bytes};
 }
 
 // Begins to make near what is due soon, unless its partition floods.
 bool BucketTier::begin_rescue(WallTime now) {
+  note_room_to_rescue(now);
   const auto at = next_rescue_ahead();
   const bool is_due = at && *at <= now;
   if (!(std::exchange(resumed_last_, false) && is_due) && begin_rescue_again()) {
@@ -333,7 +352,7 @@ bool BucketTier::begin_rescue_piece(const Bucket& id, const PendingKey& from,
   lane_.run<Ahead>(
       [&store = store_, owner = owner_, id, from, until, piece_bytes,
        have = homes_.find(id)->known_keys(), horizon = horizon_.at(), again,
-       stops = rescue_.stops()]() -> Result<Ahead> {
+       stops = again.empty() ? rescue_.stops() : Rescue::Stops{}]() -> Result<Ahead> {
         auto found = store.piece_ahead(owner, id, from, piece_bytes,
                                        ChunkKeys(have.begin(), have.end()), horizon);
         if (!found) return std::unexpected(found.error());

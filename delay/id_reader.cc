@@ -82,21 +82,29 @@ void IdReader::ask(std::shared_ptr<Questions> asked, bool is_for_few) {
     }
     return lasts;
   };
-  auto then = [this, alive = lane_.alive(), &background = background_, few = for_few_, asked,
-               is_for_few](Lasts lasts) {
-    if (!lasts && *alive) lane_.fail(lasts.error());
-    if (is_for_few) few->asking = false;
-    // The store is asked for those that wait while these are answered.
-    if (is_for_few && *alive && !few->waiting.empty()) ask_next();
-    answer(background, std::make_shared<Answered>(asked, std::move(lasts)));
-    if (is_for_few && !*alive && !few->asking)
-      refuse(std::exchange(few->waiting, {}), "the pending store has stopped");
-  };
   try {
+    // Now: later nobody could be told that there is no memory for the answers.
+    auto then = [this, alive = lane_.alive(), &background = background_, few = for_few_,
+                 answered = std::make_shared<Answered>(asked), is_for_few](Lasts lasts) {
+      if (!lasts && *alive) lane_.fail(lasts.error());
+      if (is_for_few) few->asking = false;
+      // The store is asked for those that wait while these are answered.
+      if (is_for_few && *alive && !few->waiting.empty()) ask_next();
+      answered->lasts = std::move(lasts);
+      answer(background, answered);
+      if (is_for_few && !*alive && !few->asking)
+        refuse(std::exchange(few->waiting, {}), "the pending store has stopped");
+    };
     background_.run(work, std::move(then));
   } catch (const std::exception&) {
-    if (is_for_few) for_few_->asking = false;
+    // With those that wait for the end of this question, if there are any.
+    Questions left;
+    if (is_for_few) {
+      for_few_->asking = false;
+      left = std::exchange(for_few_->waiting, {});
+    }
     refuse(std::exchange(*asked, {}), no_memory_for_ids);
+    refuse(std::move(left), no_memory_for_ids);
   }
 }
 

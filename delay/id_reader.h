@@ -108,7 +108,7 @@ class IdReader {
   // Questions that were asked together, and how many are answered.
   struct Answered {
     std::shared_ptr<Questions> asked;
-    Lasts lasts;
+    Lasts lasts{};
     std::size_t next = 0;
 
     // Answers for so many ids; true: there are more.

@@ -205,6 +205,7 @@ void Rescue::resume(const PendingKey& from, const PendingKey& until, const Stops
     resumed_.push_back(partition);
     if (until < at()) {
       part.stop = until;
+      part.needs = 0;  // What comes next there is not known.
     } else {
       part.stop.reset();
       stopped_bytes_ -= part.bytes;
@@ -330,13 +331,16 @@ std::optional<Location> Rescue::keep(const PendingView& record) {
 
 void Rescue::remove(const PendingKey& key, const TopicPartition& partition,
                     const Location& location) {
-  if (!is_passed(key)) return;
+  if (!is_on()) return;
   const auto at = parts_.find(partition);
   if (at == parts_.end()) return;
   Part& part = at->second;
-  Place place = place_at(key, location);
-  if (place.kept == nullptr) place = search(part, key);
-  if (place.kept == nullptr) return;
+  Place place;
+  if (is_passed(key)) {
+    place = place_at(key, location);
+    if (place.kept == nullptr) place = search(part, key);
+  }
+  if (place.kept == nullptr) return left_beside(*at, key);
   Kept& kept = *place.kept;
   kept.live[place.index] = false;
   --records_;
@@ -347,6 +351,15 @@ void Rescue::remove(const PendingKey& key, const TopicPartition& partition,
   TARRY_ASSERT(chunk != part.chunks.end(), "a chunk belongs to its records' partition");
   take_out(part, static_cast<std::size_t>(chunk - part.chunks.begin()));
   if (part.is_empty()) parts_.erase(at);
+}
+
+// A record of the partition has left that is not here.  It may be the one that did not fit, or one
+// of those by which the partition floods.
+void Rescue::left_beside(Parts::value_type& at, const PendingKey& key) {
+  auto& [partition, part] = at;
+  if (!part.stop) return;
+  if (key == *part.stop) part.needs = 0;
+  if (!floods_ || !floods_(partition)) look_again();
 }
 
 std::unique_ptr<Rescue::Kept> Rescue::take_out(Part& part, std::size_t at) {

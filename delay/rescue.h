@@ -117,7 +117,8 @@ class Rescue {
 
   // --- What was stopped and has room again
 
-  // Something has left since resumable() has looked at all of them.
+  // Something has left, here or of a partition that is stopped, since resumable() has looked at all
+  // of them.
   bool may_resume() const { return !is_handing() && to_look_ > 0 && !stopped_.empty(); }
   // Some of the partitions that may go on, and where.  Looks at a bounded number.
   Stops resumable();
@@ -141,7 +142,7 @@ class Rescue {
   }
   // Copies a record that is near; empty: there is no room, so its partition is stopped there.
   std::optional<Location> keep(const PendingView& record);
-  // Does nothing if it is not here.
+  // Of any record that leaves, also one that is not here.
   void remove(const PendingKey& key, const TopicPartition& partition, const Location& location);
   // A record at a place, and one wherever it is.  The view lives until the next call that changes
   // something.
@@ -160,7 +161,7 @@ class Rescue {
     std::vector<std::unique_ptr<Kept>> chunks;
     std::size_t bytes = 0;
     std::optional<PendingKey> stop;
-    std::size_t needs = 0;              // The record that did not fit.
+    std::size_t needs = 0;              // The record that did not fit; 0: it is not known.
     std::optional<PendingKey> resumed;  // Where it goes on, while that is handed over.
 
     // Nothing has to be known of it.
@@ -198,6 +199,7 @@ class Rescue {
   Place place_at(const PendingKey& key, const Location& location) const;
   static Place search(const Part& part, const PendingKey& key);
   std::unique_ptr<Kept> take_out(Part& part, std::size_t at);
+  void left_beside(Parts::value_type& at, const PendingKey& key);
 
   const std::size_t max_bytes_;
   // A chunk is given back when all of it has left, so it is full when it has so many bytes of

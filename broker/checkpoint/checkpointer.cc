@@ -56,14 +56,19 @@ Result<> files_for_flush(const BrokerContext& broker) {
   return {};
 }
 
+// For a flush of so many bytes.
+std::uint64_t room_for_rows(std::uint64_t bytes) {
+  return bytes + bytes / 4 + flush_overhead_bytes;
+}
+
 // RocksDB takes no more writes when a flush of its own finds the disk full, or no descriptor, and
 // nothing that was accepted or delivered could be applied any more; so it does not get to try.
 Result<> room_for_flush(const BrokerContext& broker) {
   const auto& directory = broker.config.data_directory;
   const auto free = broker.disk->free_space(directory);
   if (!free) return std::unexpected(free.error());
-  const auto rows = broker.meta->unflushed_bytes() + broker.pending->unflushed_bytes();
-  const auto needed = rows + rows / 4 + flush_overhead_bytes;
+  const auto needed =
+      room_for_rows(broker.meta->unflushed_bytes() + broker.pending->unflushed_bytes());
   if (*free >= needed) return files_for_flush(broker);
   return fail(Errc::no_space,
               fmt::format("{} has {} bytes free, but the flush of the databases needs {}",
@@ -88,11 +93,13 @@ Result<> flush_databases(const BrokerContext& broker) {
   return broker.meta->flush();
 }
 
-// A compaction that finds the disk full stops RocksDB's writes, as a flush does.
-Result<> room_to_free(const BrokerContext& broker, std::uint64_t needed) {
+// A compaction that finds the disk full stops RocksDB's writes, as a flush does; and it begins with
+// one, of what shards have written since the last checkpoint.
+Result<> room_to_free(const BrokerContext& broker, std::uint64_t for_tables_and_blobs) {
   const auto& directory = broker.config.data_directory;
   const auto free = broker.disk->free_space(directory);
   if (!free) return std::unexpected(free.error());
+  const auto needed = for_tables_and_blobs + room_for_rows(broker.pending->unflushed_bytes());
   if (*free >= needed) return {};
   return fail(Errc::no_space, fmt::format("{} has {} bytes free, but freeing the space may need {}",
                                           directory, *free, needed));
@@ -102,7 +109,7 @@ Result<> reclaim(const BrokerContext& broker, WallTime now) {
   // Into the reserve: on a full disk somebody waits for the files of which nothing is left, and
   // what is dead is not known before.
   const auto tables = broker.pending->sizes().table_bytes;
-  if (auto room = room_to_free(broker, tables + flush_overhead_bytes); !room) return room;
+  if (auto room = room_to_free(broker, tables); !room) return room;
   return broker.pending->reclaim(
       garbage_share, now, [&broker](const storage::BucketStore::Sizes& sizes) {
         return room_to_free(
@@ -116,7 +123,7 @@ Result<> reclaim(const BrokerContext& broker, WallTime now) {
 std::uint64_t room_for_rewriting(const storage::BucketStore::Sizes& sizes,
                                  std::uint64_t reserve_bytes) {
   const auto alive = sizes.blob_bytes - std::min(sizes.blob_bytes, sizes.garbage_bytes);
-  return alive + std::min(alive, reserve_bytes) + sizes.table_bytes + flush_overhead_bytes;
+  return alive + std::min(alive, reserve_bytes) + sizes.table_bytes;
 }
 
 // The changes of a partition's producers, on their way to db/meta.

@@ -57,8 +57,9 @@ class ShortageRetry;
 Result<> flush_pending_store(const BrokerContext& broker);
 
 // The free space with which files of pending records are rewritten, so that what is dead in them is
-// freed.  What is alive is written again before, beside the reserve or, if that is less, with as
-// much again left for the deliveries meanwhile: otherwise a full disk would stay full.
+// freed, beside that of a flush.  What is alive is written again before, beside the reserve or, if
+// that is less, with as much again left for the deliveries meanwhile: otherwise a full disk would
+// stay full.
 std::uint64_t room_for_rewriting(const storage::BucketStore::Sizes& sizes,
                                  std::uint64_t reserve_bytes);
 

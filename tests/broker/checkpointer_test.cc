@@ -14,6 +14,7 @@
 #include "broker/settings/memory_bounds.h"
 #include "broker/views/status.h"
 #include "protocol/messages/delete_topics.h"
+#include "storage/bucket_store.h"
 #include "storage/producer_states.h"
 #include "tests/broker/batches.h"
 #include "tests/broker/crowded_disk.h"
@@ -163,6 +164,35 @@ TEST_SUITE("checkpointer") {
     CHECK(values(read_all(world, "t")) == Strings{"soon"});
     CHECK_FALSE(world.shard().has_room());
     CHECK(log.count("cannot be freed") == 0);
+  }
+
+  TEST_CASE("space is not freed without the room for the flush with which that begins") {
+    CrowdedDisk disk;
+    World world({.shards = 1,
+                 .configure = [](BrokerConfig& config) { config.disk_reserve_bytes = 64 << 20; },
+                 .disk = &disk});
+    CapturedLog log;
+    create_topic(world, "t");
+    world.pass(61s);  // The interval of checkpoints is over.
+    REQUIRE(checkpoints(world) > 0);
+    // As other shards write, which are not at their checkpoints.
+    storage::BucketStore& pending = *world.shard().broker_context().pending;
+    std::vector<storage::Forward> rows(100'000);
+    Sequence last = 0;
+    for (auto& row : rows) {
+      row.handle = {world.clock.wall(), ++last};
+      row.now = row.handle;
+    }
+    REQUIRE(pending.write(rows, {}).has_value());
+    const auto unflushed = pending.unflushed_bytes();
+    REQUIRE(unflushed > (1 << 20));
+    // More than the tables take, and less than the flush does beside them.
+    disk.free = pending.sizes().table_bytes + (8 << 20) + unflushed;
+    world.broker().look_at_disk();
+    world.pass(549s);  // Ten minutes after the start.
+    CHECK(log.count("cannot be freed") == 1);
+    CHECK(pending.unflushed_bytes() >= unflushed);
+    disk.make_room();
   }
 
   TEST_CASE("what is alive may be rewritten into the reserve when as much again stays free") {

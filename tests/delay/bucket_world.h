@@ -23,6 +23,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/result.h"
 #include "delay/bucket_tier.h"
 #include "delay/location.h"
 #include "storage/bucket_store.h"
@@ -117,6 +118,7 @@ struct World {
   std::set<TopicPartition> stuck;        // Nothing of these is delivered.
   std::string failed_with;
   std::function<void()> during_flush;  // Once, before the next flush that a tier asks for is done.
+  bool is_disk_full = false;           // For those flushes.
   std::map<std::uint16_t, std::uint64_t> lsns;  // Where former journals ended.
 
   explicit World(std::uint16_t shards_now = 1, BucketTier::Options of = {},
@@ -145,8 +147,9 @@ struct World {
     };
     hooks.wake = [] {};
     hooks.failed = [this](const Error& error) { failed_with = error.message; };
-    hooks.flush = [this] {
+    hooks.flush = [this]() -> Result<> {
       if (const auto during = std::exchange(during_flush, nullptr)) during();
+      if (is_disk_full) return fail(Errc::no_space, "full");
       return store->flush();
     };
     hooks.owner_of = [shards_now = owner.shards](const TopicPartition& partition) {

@@ -206,6 +206,23 @@ TEST_SUITE("ids of a batch") {
     CHECK_FALSE(told[3]->has_value());
   }
 
+  TEST_CASE("when there is no memory for a question all that wait are answered, however many") {
+    IdWorld world;
+    world.add("a");
+    world.write_and_forget();
+    // More than one question asks for.
+    std::vector<std::optional<Result<IdRows>>> told(3'000);
+    for (std::size_t i = 0; i < told.size(); ++i)
+      world.tier->read_ids(world.partition, {"a"},
+                           [&told, i](Result<IdRows> rows) { told[i] = std::move(rows); });
+    world.background.no_memory = true;  // The first question is under way.
+    REQUIRE(world.background.step());
+    CHECK(world.background.size() == 0);
+    for (const auto& one : told) REQUIRE(one.has_value());
+    CHECK(told.front()->has_value());
+    CHECK_FALSE(told.back()->has_value());
+  }
+
   TEST_CASE("events that are being written when the ids are asked for count") {
     IdWorld world;
     world.add("a");

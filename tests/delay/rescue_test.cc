@@ -35,7 +35,8 @@ struct Flood {
   Sequence next = 1;
   std::size_t most = 0;  // Bytes.
 
-  explicit Flood(BucketTier::Options of = options()) : world(1, of) {
+  explicit Flood(BucketTier::Options of = options(), BucketStore::Limits bounds = {})
+      : world(1, of, bounds) {
     world.stuck.insert(numbered(flooded));
     world.settle();
   }
@@ -157,6 +158,31 @@ TEST_SUITE("rescue") {
     all.end();
   }
 
+  TEST_CASE("while there is no room for a flush nothing is dealt out ahead") {
+    BucketTier::Options options = Flood::options();
+    options.flush_bytes = 64u << 10;
+    BucketStore::Limits bounds;
+    bounds.step_bytes = 256u << 10;
+    Flood all(options, bounds);
+    all.flood();
+    REQUIRE(all.tier().stats().pulled_back > 0);
+    all.world.stuck.clear();
+    for (std::int64_t ms = 9'000; ms <= 11'000; ms += 50) all.go_to(ms);
+    REQUIRE(all.world.pending.empty());
+    constexpr std::int64_t next_ms = 11'000 + 25'000;
+    all.world.is_disk_full = true;
+    for (int i = 0; i < 6'000; ++i) all.add(next_ms, flooded, 300);
+    all.world.checkpoint();
+    // The first step finds out again that there is none.
+    const auto dealt = all.tier().stats().dealt_steps;
+    all.world.settle();
+    CHECK(all.tier().stats().dealt_steps == dealt);
+    all.world.is_disk_full = false;
+    all.world.checkpoint();
+    CHECK(all.tier().stats().dealt_steps > dealt);
+    all.end();
+  }
+
   TEST_CASE("what comes near and what is rescued share the entries of a step") {
     BucketTier::Options options = Flood::options();
     options.step_entries = 64;
@@ -202,6 +228,46 @@ TEST_SUITE("rescue") {
       CHECK(all.world.pending.size() == 6'000);
       all.end();
     }
+  }
+
+  TEST_CASE("however many partitions are stuck beside a flood, the others are in time") {
+    Flood all;
+    constexpr int first = 10, count = 20;
+    for (int i = 0; i < count; ++i) all.world.stuck.insert(numbered(first + i));
+    // Four times what may be rescued; none of them comes to its part of that by itself.
+    for (std::int64_t ms = 10'050; ms < 14'000; ms += 50)
+      for (int i = 0; i < count; ++i) all.add(ms, first + i, 300);
+    for (int i = 0; i < 50; ++i) all.add(10'100 + i * 80, i % 2 == 0 ? other : third);
+    all.flood();
+    all.world.checkpoint();
+    all.check_in_time(8'000, 14'500);
+    CHECK(all.tier().stats().rescued > 0);
+    CHECK(all.world.pending.size() == 6'000 + 79 * count);
+    all.end();
+  }
+
+  TEST_CASE("a checkpoint does not wait until a rescue has passed over all of a flood") {
+    Flood all;
+    const Record behind = all.add(10'100, other);
+    all.flood(12'000);
+    all.world.checkpoint();
+    all.go_to(8'000);
+    all.add(60'000, other);
+    all.world.now = begin + std::chrono::milliseconds(10'200);
+    int turns = 0;
+    const auto turn = [&] {
+      REQUIRE(++turns < 10'000);
+      (void)all.tier().step(all.world.now);
+      all.world.background.step();
+    };
+    while (all.tier().stats().rescues == 0) turn();
+    bool is_written = false;
+    all.tier().write_all([&is_written] { is_written = true; });
+    while (!is_written) turn();
+    CHECK_FALSE(all.wheel().contains(behind.key));
+    all.world.settle();
+    CHECK(all.wheel().contains(behind.key));
+    all.end();
   }
 
   TEST_CASE("what is cancelled, moved or replaced while it is rescued is pending no more") {
@@ -441,6 +507,73 @@ TEST_SUITE("rescue") {
     for (; gone < handed.size(); ++gone) rescue.remove(handed[gone], last.partition, {});
     CHECK(rescue.memory() == 0);
     CHECK_FALSE(rescue.may_resume());
+  }
+
+  TEST_CASE(
+      "a partition that flooded goes on when it floods no more, though nothing here has left") {
+    bool floods = true;
+    Rescue rescue(1u << 20, [&floods](const TopicPartition&) { return floods; });
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    const Record near = record(1, 1'000, "near", flooded), far = record(2, 2'000, "far", flooded);
+    rescue.begin({begin + std::chrono::milliseconds(1'500), 0});
+    REQUIRE(homes.add(JournalPlace{1}, far.view()));
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    const auto hand_over_all = [&] {
+      while (rescue.is_handing())
+        (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location&) {
+          handed.push_back(view.key);
+        });
+    };
+    hand_over_all();
+    REQUIRE(rescue.stops().size() == 1);
+    rescue.remove(near.key, near.partition, {});
+    CHECK_FALSE(rescue.may_resume());
+    floods = false;
+    // It was near by itself, before the rescue begins.
+    rescue.remove(near.key, near.partition, {});
+    REQUIRE(rescue.may_resume());
+    const auto again = rescue.resumable();
+    REQUIRE(again.size() == 1);
+    rescue.resume(again.begin()->second, rescue.at(), again, homes, {});
+    hand_over_all();
+    CHECK(handed == std::vector{far.key});
+    CHECK(rescue.is_settled(far.key, far.partition));
+    (void)rescue.end();
+  }
+
+  TEST_CASE("what stands behind a record that does not fit goes on when that is cancelled") {
+    Rescue rescue(64u << 10, {});
+    Homes homes(1u << 20);
+    homes.set_hours_end(WallTime::max());
+    DroppedTopics dropped(homes);
+    rescue.begin({begin, 0});
+    const Record large = record(1, 1'000, std::string(40u << 10, 'b'), other);
+    const Record small = record(2, 2'000, "small", other);
+    for (const Record* const one : {&large, &small})
+      REQUIRE(homes.add(JournalPlace{one->key.sequence}, one->view()));
+    rescue.advance({begin + std::chrono::seconds(10), 0}, homes, {});
+    std::vector<PendingKey> handed;
+    const auto hand_over_all = [&] {
+      while (rescue.is_handing())
+        (void)rescue.hand_over(1, homes, dropped, [&](const PendingView& view, const Location&) {
+          handed.push_back(view.key);
+        });
+    };
+    hand_over_all();
+    REQUIRE(handed.empty());
+    REQUIRE(rescue.stops().at(large.partition) == large.key);
+    REQUIRE(homes.remove(JournalPlace{3}, large.key, large.partition.topic, {}, {}));
+    rescue.remove(large.key, large.partition, {});
+    const auto again = rescue.resumable();
+    REQUIRE(again.size() == 1);
+    rescue.resume(again.begin()->second, rescue.at(), again, homes, {});
+    hand_over_all();
+    CHECK(handed == std::vector{small.key});
+    CHECK(rescue.is_settled(small.key, small.partition));
+    (void)rescue.end();
   }
 
   TEST_CASE("its chunks are filled, and full ones have no more memory than their records") {
