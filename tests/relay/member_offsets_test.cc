@@ -71,7 +71,7 @@ TEST_CASE(
     const std::string why = one.member.status().stalled;
     CAPTURE(why);
     CHECK(why.contains("is 1, but 2 was committed before"));
-    CHECK(why.contains("set this one to 2 or more"));
+    CHECK(why.contains("set this offset to 2 or more"));
     CHECK(why.contains("restart that broker"));
     kafka.leave(2);
   }
