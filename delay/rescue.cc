@@ -51,22 +51,45 @@ Rescue::Freed Rescue::end() {
 
 // --- How far it is
 
-void Rescue::Read::choose(const PendingKey& from, const PendingKey& until, const Stops& stops) {
+template <typename IsWanted>
+void Rescue::Read::choose_if(const PendingKey& from, const PendingKey& until, IsWanted is_wanted) {
+  struct Entry {
+    PendingKey key;
+    std::pair<std::uint32_t, std::uint32_t> place;
+  };
+  std::vector<Entry> found;
   for (std::uint32_t at = 0; at < chunks.size(); ++at) {
     storage::LoadedChunk& loaded = chunks[at];
-    const std::size_t before = wanted.size();
+    const std::size_t before = found.size();
     for (std::uint32_t i = 0; i < loaded.chunk->size(); ++i) {
       if (!loaded.live[i]) continue;
       const PendingKey key = loaded.chunk->key_at(i);
       if (key < from || !(key < until)) continue;
-      if (!stops.empty()) {
-        const auto stop = stops.find(loaded.chunk->at(i).partition);
-        if (stop != stops.end() && !(key < stop->second)) continue;
-      }
-      wanted.emplace_back(at, i);
+      if (is_wanted(key, *loaded.chunk, i)) found.push_back({key, {at, i}});
     }
-    if (wanted.size() == before) loaded.chunk.reset();  // Most of a flood.
+    left.push_back(static_cast<std::uint32_t>(found.size() - before));
+    if (found.size() == before) loaded.chunk.reset();  // Most of a flood.
   }
+  // A partition is stopped at the first record that does not fit, so none behind it may come first.
+  std::ranges::sort(found, {}, &Entry::key);
+  wanted.reserve(found.size());
+  for (const auto& entry : found) wanted.push_back(entry.place);
+}
+
+void Rescue::Read::choose(const PendingKey& from, const PendingKey& until, const Stops& stops) {
+  choose_if(from, until, [&](const PendingKey& key, const storage::Chunk& chunk, std::size_t at) {
+    if (stops.empty()) return true;
+    const auto stop = stops.find(chunk.at(at).partition);
+    return stop == stops.end() || key < stop->second;
+  });
+}
+
+void Rescue::Read::choose_again(const PendingKey& from, const PendingKey& until,
+                                const Stops& stops) {
+  choose_if(from, until, [&](const PendingKey& key, const storage::Chunk& chunk, std::size_t at) {
+    const auto stop = stops.find(chunk.at(at).partition);
+    return stop != stops.end() && !(key < stop->second);
+  });
 }
 
 std::size_t Rescue::Read::bytes() const {
@@ -74,22 +97,6 @@ std::size_t Rescue::Read::bytes() const {
   for (const auto& loaded : chunks)
     if (loaded.chunk) sum += loaded.chunk->memory_bytes();
   return sum;
-}
-
-void Rescue::Read::choose_again(const PendingKey& from, const PendingKey& until,
-                                const Stops& stops) {
-  for (std::uint32_t at = 0; at < chunks.size(); ++at) {
-    storage::LoadedChunk& loaded = chunks[at];
-    const std::size_t before = wanted.size();
-    for (std::uint32_t i = 0; i < loaded.chunk->size(); ++i) {
-      if (!loaded.live[i]) continue;
-      const PendingKey key = loaded.chunk->key_at(i);
-      if (key < from || !(key < until)) continue;
-      const auto stop = stops.find(loaded.chunk->at(i).partition);
-      if (stop != stops.end() && !(key < stop->second)) wanted.emplace_back(at, i);
-    }
-    if (wanted.size() == before) loaded.chunk.reset();
-  }
 }
 
 void Rescue::advance(const PendingKey& until, const Homes& homes, Read read) {
@@ -116,8 +123,7 @@ std::size_t Rescue::hand_over(
     // It may have been removed since it was read.
     if (!homes.is_marked_in_home(record.key) && !dropped.contains(record.partition.topic))
       take_one(record);
-    const bool is_last = next_ == read_.wanted.size() || read_.wanted[next_].first != at;
-    if (!is_last) continue;
+    if (--read_.left[at] > 0) continue;
     read_bytes_ -= read_.chunks[at].chunk->memory_bytes();
     read_.chunks[at].chunk.reset();
   }

@@ -87,10 +87,11 @@ class Rescue {
     return !is_handing() && bytes_ - stopped_bytes_ < room - room / 4;
   }
 
-  // Chunks that were read, and the entries of them that are wanted, chunk after chunk.
+  // Chunks that were read, and the entries of them that are wanted, in the order of their keys.
   struct Read {
     std::vector<storage::LoadedChunk> chunks;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted;
+    std::vector<std::uint32_t> left;  // Of each chunk, those that were not handed over.
 
     // Wanted is what is pending and due in [from, until), unless its partition is stopped before
     // it.
@@ -98,6 +99,10 @@ class Rescue {
     // Wanted is what these partitions have in [from, until), not before their stops.
     void choose_again(const PendingKey& from, const PendingKey& until, const Stops& stops);
     std::size_t bytes() const;
+
+   private:
+    template <typename IsWanted>
+    void choose_if(const PendingKey& from, const PendingKey& until, IsWanted is_wanted);
   };
   // A piece of so many bytes is being read; 0: it is not.  What came of it counts from advance()
   // on.

@@ -1193,22 +1193,22 @@ TEST_SUITE("bucket store") {
 
   TEST_CASE(
       "blob files of which nothing is left need no room to be given back, others ask for it") {
-    for (const std::size_t dead : {std::size_t{2}, std::size_t{1}}) {
+    for (const std::size_t dead : {std::size_t{20}, std::size_t{15}}) {
       CAPTURE(dead);
       StoreFixture f;
       SeededRandom random(1);
       std::vector<ChunkKey> keys;
-      // Two chunks in one file.
-      for (Sequence i = 1; i <= 2; ++i) {
+      // All in one file.
+      for (Sequence i = 1; i <= 20; ++i) {
         std::string body(5'000, 0);
         for (char& c : body) c = static_cast<char>(random.u64());
         const auto more = f.write(hour, {{i, 100, orders, body}});
         keys.insert(keys.end(), more.begin(), more.end());
       }
-      REQUIRE(keys.size() == 2);
+      REQUIRE(keys.size() == 20);
       REQUIRE(f.store->flush().has_value());
       const auto full = f.store->sizes().blob_bytes;
-      REQUIRE(full > 10'000);
+      REQUIRE(full > 100'000);
       HomeWrite change;
       change.home = hour;
       change.place = {f.lsn += 10, 0};
@@ -1223,10 +1223,10 @@ TEST_SUITE("bucket store") {
             garbage = sizes.garbage_bytes;
             return fail(Errc::no_space, "there is no room");
           });
-      CHECK(reclaimed.has_value() == (dead == 2));
-      CHECK((garbage > 0) == (dead == 1));
-      CHECK(f.store->sizes().blob_bytes == (dead == 2 ? 0 : full));
-      CHECK(f.load().size() == 2 - dead);
+      CHECK(reclaimed.has_value() == (dead == 20));
+      CHECK((garbage > 0) == (dead == 15));
+      CHECK(f.store->sizes().blob_bytes == (dead == 20 ? 0 : full));
+      CHECK(f.load().size() == 20 - dead);
     }
   }
 
