@@ -61,8 +61,10 @@ int list(const DelayedOptions& options) {
   return out.end(done);
 }
 
+constexpr std::size_t shown_of_value = 4000;  // Characters, at a terminal: a screen or two.
+
 void show_record(const Json& record, Output& out) {
-  Table table({{""}, {""}});
+  Table table({{""}, {.head = "", .wraps = true}});
   for (const char* name : {"topic", "partition", "id", "handle"})
     table.row({name, field(record, name)});
   // A program gets the time and the distance in rows of their own.
@@ -89,6 +91,8 @@ void show_record(const Json& record, Output& out) {
     const auto bytes = from_base64(record["value"].get<std::string>());
     // A value may be any bytes; cell() keeps control characters from the terminal.
     value = bytes ? cell(*bytes) : field(record, "value");
+    // People want a look at it; a pipe gets all.
+    if (out.is_terminal()) value = shortened(value, shown_of_value);
   }
   table.row({"value", value});
   table.print(out);

@@ -88,7 +88,7 @@ class Answer {
 
 void show(const Json& json, Output& out) {
   const Answer status(json);
-  Table table({{""}, {""}});
+  Table table({{""}, {.head = "", .wraps = true}});
   const auto row = [&](const char* name, std::string value, Style style = Style::plain) {
     table.row({name, std::move(value)}, style);
   };
