@@ -58,8 +58,12 @@ def _(ctx):
     status = json_lines(broker.cli("status", "--json"))[0]
     shown = broker.cli("status").stdout
     assert status["delayed"]["pending"] == 1 and "pending\t1\n" in shown, shown
-    disk, = re.findall(r"^disk\t(.*): [\d.]+ \w+ of [\d.]+ \w+ free; below 256\.0 MiB no records are accepted$", shown, re.M)
+    (disk, whole, unit), = re.findall(r"^disk\t(.*): [\d.]+ \w+ of ([\d.]+) (\w+) free; below 256\.0 MiB no records are accepted$", shown, re.M)
     assert disk == status["data"], shown
+    # The doctor names the same size, as df does: what is kept for root is no part of it.
+    details = {row["check"]: row["detail"] for row in json_lines(broker.cli("doctor", "--json", check=False))}
+    other = re.search(rf" of ([\d.]+) {unit} free", details["disk space"])
+    assert other and abs(float(other[1]) - float(whole)) <= 0.01 * float(whole), (shown, details["disk space"])
 
 
 @case("the command line's keys, headers, formats and bytes arrive as they were given")
