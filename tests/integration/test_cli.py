@@ -622,7 +622,7 @@ def _(ctx):
         admin = "127.0.0.1:%d" % impostor.socket.getsockname()[1]
         for words, env in ((("--data", broker.data), nobody), ((), {**nobody, "TARRY_ADMIN_TOKEN": token.decode()})):
             one_line(run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, *words, check=False, env=env),
-                     1, admin, "was not sent the token")
+                     1, admin, "was not sent the token", *(["run this where the broker runs"] if target else []))
         # Without either it is looked for where /status says, and not sent either.
         one_line(run(broker.binary, "delayed", "cancel", topic, "mine", "--admin", admin, check=False, env=nobody), 1, admin)
         impostor.close()
