@@ -173,7 +173,12 @@ int trace(const DelayedOptions& options) {
     out.line(text_of(*answer));
     return out.end(done);
   }
-  Table table({{"AT"}, {"EVENT"}, {"DUE"}, {"PARTITION", true}, {"OFFSET", true}});
+  // On 80 columns the offset is there, which leads to the record.
+  Table table({{"AT"},
+               {"EVENT"},
+               {"DUE", false, false, 2},
+               {"PARTITION", true, false, 1},
+               {"OFFSET", true}});
   if (answer->contains("events") && (*answer)["events"].is_array()) {
     for (const auto& event : (*answer)["events"]) {
       table.row({time_field(event, "at_ms", out), field(event, "event"),

@@ -236,6 +236,10 @@ def _(ctx):
     assert broker.cli("delayed", "get", topic, "twice", "-p", "0").stderr == ""
     broker.cli("delayed", "deliver", topic, "twice", "-p", "0")
     one_line(broker.cli("delayed", "get", topic, "twice", "-p", "0", check=False), 1, "delivered already")
+    for columns, head in ((80, "AT EVENT DUE OFFSET"), (90, "AT EVENT DUE PARTITION OFFSET")):
+        traced = at_terminal(broker, "delayed", "trace", topic, "twice", columns=columns, env={"NO_COLOR": "1"})
+        assert traced[0].split() == head.split() and all(len(line) <= columns and "…" not in line for line in traced), traced
+        assert any("delivered" in line and line.split()[-1] == "0" for line in traced), traced
     one_line(broker.cli("delayed", "get", topic, "never", check=False), 1, "nothing is pending")
     assert "trace" not in broker.cli("delayed", "get", topic, "never", check=False).stderr
     one_line(broker.cli("delayed", "cancel", topic, "twi*", check=False), 1, "twi*: ", "a pattern goes in --id")
