@@ -152,7 +152,8 @@ asio::awaitable<std::string> check_proof(web::HttpStream& stream, const Conversa
   if (there != here && same_secret(proof, token_proof(talk.token, nonce, there))) {
     co_return fmt::format(
         "the broker that knows the token is at {}, and something in between forwards connections "
-        "from {}: give --admin {}, or run this on the broker's machine",
+        "from {}: run this where the broker runs (in its container), with --admin {}, or through a "
+        "tunnel that has that address at this end, too",
         printable(there), here, printable(there));
   }
   co_return "it does not know this token: is it another broker? Give --data with that broker's "

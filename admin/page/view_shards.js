@@ -100,12 +100,12 @@ export function shardsView(section) {
     const isShort = isDiskShort(status);
     figures.set("free", bytes(tightest(storage)?.free_bytes), isShort ? "warn" : "");
     const trend = diskTrend(live.history, storage.reserve_bytes ?? 0);
-    disk.replaceChildren(...storage.file_systems.map(({ directory, free_bytes: free, total_bytes: total, used_bytes: used }) => {
+    disk.replaceChildren(...storage.file_systems.map(({ directory, free_bytes: free, used_bytes: used }) => {
       // What is kept from this user is neither, as df has it.
       const whole = used + free;
       const isOfData = directory === status.data;
       const node = meter(used, whole,
-        `${Math.ceil(100 * used / Math.max(1, whole))} % used${isOfData ? `, ${fullIn(trend)}: ${directory} has ${bytes(storage.bytes)}` : `: ${directory}, the logs of partitions`}; ${bytes(free)} of ${bytes(total)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`,
+        `${Math.ceil(100 * used / Math.max(1, whole))} % used${isOfData ? `, ${fullIn(trend)}: ${directory} has ${bytes(storage.bytes)}` : `: ${directory}, the logs of partitions`}; ${bytes(free)} of ${bytes(whole)} are free on its file system; below ${bytes(storage.reserve_bytes)} no records are accepted`,
         free < 2 * (storage.reserve_bytes ?? 0) || (isOfData && trend?.isSoon) ? "--warn" : "--series-0");
       if (isOfData && trend?.isSoon) node.classList.add("warn");
       return node;

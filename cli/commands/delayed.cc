@@ -61,8 +61,10 @@ int list(const DelayedOptions& options) {
   return out.end(done);
 }
 
+constexpr std::size_t shown_of_value = 4000;  // Characters, at a terminal: a screen or two.
+
 void show_record(const Json& record, Output& out) {
-  Table table({{""}, {""}});
+  Table table({{""}, {.head = "", .wraps = true}});
   for (const char* name : {"topic", "partition", "id", "handle"})
     table.row({name, field(record, name)});
   // A program gets the time and the distance in rows of their own.
@@ -89,6 +91,8 @@ void show_record(const Json& record, Output& out) {
     const auto bytes = from_base64(record["value"].get<std::string>());
     // A value may be any bytes; cell() keeps control characters from the terminal.
     value = bytes ? cell(*bytes) : field(record, "value");
+    // People want a look at it; a pipe gets all.
+    if (out.is_terminal()) value = shortened(value, shown_of_value);
   }
   table.row({"value", value});
   table.print(out);
@@ -169,7 +173,12 @@ int trace(const DelayedOptions& options) {
     out.line(text_of(*answer));
     return out.end(done);
   }
-  Table table({{"AT"}, {"EVENT"}, {"DUE"}, {"PARTITION", true}, {"OFFSET", true}});
+  // On 80 columns the offset is there, which leads to the record.
+  Table table({{"AT"},
+               {"EVENT"},
+               {"DUE", false, false, 2},
+               {"PARTITION", true, false, 1},
+               {"OFFSET", true}});
   if (answer->contains("events") && (*answer)["events"].is_array()) {
     for (const auto& event : (*answer)["events"]) {
       table.row({time_field(event, "at_ms", out), field(event, "event"),

@@ -668,7 +668,7 @@ class Doctor {
 
   int print() {
     Output out;
-    Table table({{"CHECK"}, {"RESULT"}, {"DETAIL"}});
+    Table table({{"CHECK"}, {"RESULT"}, {.head = "DETAIL", .wraps = true}});
     std::string failed_checks;
     std::size_t problems = 0;
     for (const auto& [check, level, text] : findings_) {

@@ -42,7 +42,7 @@ std::string meaning_of(const std::string& result) {
 }
 
 void print(const Explanation& explanation, WallTime at, Output& out) {
-  Table table({{""}, {""}});
+  Table table({{""}, {.head = "", .wraps = true}});
   table.row({"result", explanation.result});
   table.row({"meaning", meaning_of(explanation.result)});
   const bool is_terminal = out.is_terminal();

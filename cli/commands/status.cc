@@ -63,6 +63,12 @@ class Answer {
     return value != nullptr && value->is_number_unsigned() ? size_text(value->get<std::uint64_t>())
                                                            : "-";
   }
+  std::string sum_of_bytes(const char* one, const char* other) const {
+    const Json *first = find(one), *second = find(other);
+    const bool is_known = first != nullptr && second != nullptr && first->is_number_unsigned() &&
+                          second->is_number_unsigned();
+    return is_known ? size_text(first->get<std::uint64_t>() + second->get<std::uint64_t>()) : "-";
+  }
   std::string duration(const char* path) const {
     const Json* value = find(path);
     if (value == nullptr || !value->is_number()) return "-";
@@ -88,7 +94,7 @@ class Answer {
 
 void show(const Json& json, Output& out) {
   const Answer status(json);
-  Table table({{""}, {""}});
+  Table table({{""}, {.head = "", .wraps = true}});
   const auto row = [&](const char* name, std::string value, Style style = Style::plain) {
     table.row({name, std::move(value)}, style);
   };
@@ -104,10 +110,12 @@ void show(const Json& json, Output& out) {
     const bool is_full = status.text("/state") == "disk full";
     for (const auto& each : *disks) {
       const Answer disk(each);
+      // As df and the doctor count: what is kept for root is neither used nor free.
       row("disk",
           fmt::format("{}: {} of {} free; below {} no records are accepted",
                       disk.text("/directory"), disk.bytes("/free_bytes"),
-                      disk.bytes("/total_bytes"), status.bytes("/storage/reserve_bytes")),
+                      disk.sum_of_bytes("/used_bytes", "/free_bytes"),
+                      status.bytes("/storage/reserve_bytes")),
           is_full ? Style::red : Style::plain);
     }
   }

@@ -39,6 +39,27 @@ void Table::print_plain(Output& to) const {
   }
 }
 
+// A row whose last cell is wider than what the other columns leave becomes several, below one
+// another.
+void Table::wrap(std::size_t width) {
+  std::size_t others = gap * (columns_.size() - 1);
+  for (std::size_t i = 0; i + 1 < columns_.size(); ++i) {
+    std::size_t widest = natural_[i];
+    for (const auto& row : rows_) widest = std::max(widest, width_of(row.cells[i]));
+    others += widest;
+  }
+  if (others + readable > width) return;  // Hardly a word for each line: lines are cut.
+  std::vector<Row> rows;
+  for (auto& [cells, style] : rows_) {
+    for (auto& part : wrapped(cells.back(), width - others)) {
+      auto line = std::exchange(cells, std::vector<std::string>(columns_.size()));
+      line.back() = std::move(part);
+      rows.push_back({std::move(line), style});
+    }
+  }
+  rows_ = std::move(rows);
+}
+
 std::size_t Table::total() const {
   std::size_t sum = 0, columns = 0;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -108,6 +129,7 @@ void Table::print(Output& to) {
     rows_.clear();
     return;
   }
+  if (columns_.back().wraps && to.width() > 0) wrap(to.width());
   for (const auto& row : rows_)
     for (std::size_t i = 0; i < columns_.size(); ++i)
       natural_[i] = std::max(natural_[i], width_of(row.cells[i]));

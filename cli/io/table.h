@@ -3,8 +3,9 @@
 // Table: cells below one another, for people and for programs.
 //
 // People at a terminal get columns with a head, which fit its width: wide cells are cut, with an
-// ellipsis at their end, and where that is not enough columns are left out.  A program that reads
-// from a pipe gets all cells with one tab between them and no head, so that `cut` and `awk` work.
+// ellipsis at their end, and where that is not enough columns are left out.  A last column of
+// sentences goes on below itself instead.  A program that reads from a pipe gets all cells with one
+// tab between them and no head, so that `cut` and `awk` work.
 //
 // It belongs to the command.  One thread.
 
@@ -27,6 +28,7 @@ class Table {
     // How the column behaves on a narrow terminal.
     bool may_shrink = false;  // Its cells may be cut.
     int leaves = 0;           // Its place in the order in which columns are left out; 0: never.
+    bool wraps = false;       // If it is the last: its cells go on below themselves.
   };
   explicit Table(std::vector<Column> columns);
 
@@ -42,6 +44,7 @@ class Table {
     Style style;
   };
   void print_plain(Output& to) const;
+  void wrap(std::size_t width);
   void fit(std::size_t width);
   std::size_t total() const;
   bool shrink(std::size_t width, std::size_t least);

@@ -60,6 +60,37 @@ std::string shortened(std::string_view utf8, std::size_t width) {
   return std::string(utf8.substr(0, end)) + "…";
 }
 
+std::vector<std::string> wrapped(std::string_view utf8, std::size_t width) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0, points = 0;  // Of the part that is being filled.
+  std::optional<std::size_t> space;   // The last one within it, at which it can be broken.
+  const auto end_part = [&](std::size_t end, std::size_t next) {
+    parts.emplace_back(utf8.substr(begin, end - begin));
+    begin = next;
+    space.reset();
+  };
+  for (std::size_t i = 0; i < utf8.size(); ++i) {
+    if ((byte(utf8[i]) & 0xc0) == 0x80) continue;  // It continues a code point.
+    if (points == width) {
+      if (utf8[i] == ' ') {
+        end_part(i, i + 1);
+        points = 0;
+        continue;
+      }
+      if (space) {
+        end_part(*space, *space + 1);
+      } else {
+        end_part(i, i);
+      }
+      points = width_of(utf8.substr(begin, i - begin));
+    }
+    if (utf8[i] == ' ' && i > begin) space = i;
+    ++points;
+  }
+  if (begin < utf8.size() || parts.empty()) parts.emplace_back(utf8.substr(begin));
+  return parts;
+}
+
 // Code points are counted and no display widths: wide characters are rare in names and ids, and a
 // table of them would have to follow Unicode's versions.
 std::size_t width_of(std::string_view utf8) {

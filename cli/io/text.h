@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tarry::cli {
 
@@ -18,6 +19,10 @@ std::optional<std::string> shell_word(const std::string& text);
 
 // Its first `width` code points, the last of which says by an ellipsis that there were more.
 std::string shortened(std::string_view utf8, std::size_t width);
+
+// Its parts of at most `width` (>= 1) code points, in their order, broken at a space where there is
+// one.  At least one part; the space at which it is broken belongs to none.
+std::vector<std::string> wrapped(std::string_view utf8, std::size_t width);
 
 // Code points, which a terminal shows in one column each, mostly.
 std::size_t width_of(std::string_view utf8);

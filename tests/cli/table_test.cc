@@ -2,6 +2,7 @@
 
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -52,6 +53,42 @@ TEST_CASE("a narrow terminal gets no line that is wider than it, as long as cell
     CHECK((line.find("…") == std::string::npos) == (width == 200));
     CHECK((out.text().find("BYTES") != std::string::npos) == (width >= 60));
   }
+}
+
+TEST_CASE("a last column of sentences goes on below itself, word by word, and is not cut") {
+  const auto printed = [](std::size_t width, const std::string& text) {
+    Captured out(width > 0, width);
+    Table table({{"CHECK"}, {.head = "DETAIL", .wraps = true}});
+    table.row({"clock", text});
+    table.row({"x", "y"});
+    table.print(out.output());
+    return out.text();
+  };
+  CHECK(printed(30, "not synchronised, größer; run chrony") ==
+        "CHECK  DETAIL\n"
+        "clock  not synchronised,\n"
+        "       größer; run chrony\n"
+        "x      y\n");
+  // A word that is wider than the column is broken where it has to be.
+  CHECK(printed(30, std::string(30, 'a') + " b") == "CHECK  DETAIL\nclock  " +
+                                                        std::string(23, 'a') + "\n       " +
+                                                        std::string(7, 'a') + " b\nx      y\n");
+  // Where a line would hardly have a word, and in a pipe, a row is one line.
+  CHECK(printed(20, "not synchronised, größer") ==
+        "CHECK  DETAIL\nclock  not synchron…\nx      y\n");
+  CHECK(printed(0, "not synchronised, größer") == "clock\tnot synchronised, größer\nx\ty\n");
+}
+
+TEST_CASE("text is broken at spaces into parts of a width, and all but these spaces stays") {
+  using Parts = std::vector<std::string>;
+  CHECK(wrapped("", 5) == Parts{""});
+  CHECK(wrapped("ab cd", 5) == Parts{"ab cd"});
+  CHECK(wrapped("ab cd ef", 5) == Parts{"ab cd", "ef"});
+  CHECK(wrapped("ab cde f", 5) == Parts{"ab", "cde f"});
+  CHECK(wrapped("abcdefgh i", 5) == Parts{"abcde", "fgh i"});
+  CHECK(wrapped(" abcdefg", 5) == Parts{" abcd", "efg"});
+  CHECK(wrapped("abcde ", 5) == Parts{"abcde"});
+  CHECK(wrapped("größe größe", 5) == Parts{"größe", "größe"});
 }
 
 TEST_CASE("a column that was left out stays so on the next page, and a pipe gets all of them") {

@@ -1092,6 +1092,11 @@ def _(ctx):
                 "kept for reuse", "all else"} == set(part("memory")), part("memory")
         assert status["database_memory_bytes"] > 0 and broker.get("/status")["process"]["program_bytes"] > 0, status
         assert re.search(r"\d+ % used, no trend yet: ", page.text('[data-view="shards"] .disk')), page.text('[data-view="shards"] .disk')
+        # The share and the sizes agree, also where blocks are kept for root.
+        share, free, free_unit, whole, unit = re.search(r"(\d+) % used.*; ([\d.]+) (\w+) of ([\d.]+) (\w+) are free", page.text('[data-view="shards"] .disk')).groups()
+        units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+        left = float(free) / float(whole) * 1024.0 ** (units.index(free_unit) - units.index(unit))
+        assert abs(100 * (1 - left) - int(share)) <= 2, (share, free, whole)
         page.go("wheel")
         page.wait(lambda: page.text('[data-view="wheel"] [data-figure="disk-bytes"]') != "0 B", "the same in the wheel's view")
 

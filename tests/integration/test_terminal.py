@@ -195,6 +195,13 @@ def _(ctx):
     assert "\x1b[1m" in at_terminal(broker, "delayed", "list", topic, env=zone)[0]
     piped = broker.cli("delayed", "list", topic, env=zone).stdout.split("\t")
     assert piped[2] == time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(due / 1000)) and piped[4] == "i" * 60, piped
+    wordy = ctx.topic("words")
+    broker.cli("topic", "create", wordy)
+    broker.cli("produce", wordy, "-v", "word " * 60 + "end", "--delay", "1h", "--id", "long", "-H", "h=" + "x" * 100)
+    for words in (["doctor"], ["status"], ["delayed", "get", wordy, "long"]):
+        lines = at_terminal(broker, *words, columns=80, env={**zone, "NO_COLOR": "1"})
+        assert all(len(line) <= 80 for line in lines) and "…" not in "".join(lines), (words, lines)
+    assert "".join(lines).count("word") == 60 and lines[-1].endswith(" end"), "the value goes on below itself"
     shown = "\n".join(at_terminal(broker, "delayed", "get", topic, "i" * 60, columns=200, env={**zone, "NO_COLOR": "1"}))
     assert re.search(rf"^due +{re.escape(local.replace('+', '.000+'))}, in 2d23h$", shown, re.M), shown
     assert "in in" not in re.sub(" +", " ", shown), shown
@@ -229,6 +236,10 @@ def _(ctx):
     assert broker.cli("delayed", "get", topic, "twice", "-p", "0").stderr == ""
     broker.cli("delayed", "deliver", topic, "twice", "-p", "0")
     one_line(broker.cli("delayed", "get", topic, "twice", "-p", "0", check=False), 1, "delivered already")
+    for columns, head in ((80, "AT EVENT DUE OFFSET"), (90, "AT EVENT DUE PARTITION OFFSET")):
+        traced = at_terminal(broker, "delayed", "trace", topic, "twice", columns=columns, env={"NO_COLOR": "1"})
+        assert traced[0].split() == head.split() and all(len(line) <= columns and "…" not in line for line in traced), traced
+        assert any("delivered" in line and line.split()[-1] == "0" for line in traced), traced
     one_line(broker.cli("delayed", "get", topic, "never", check=False), 1, "nothing is pending")
     assert "trace" not in broker.cli("delayed", "get", topic, "never", check=False).stderr
     one_line(broker.cli("delayed", "cancel", topic, "twi*", check=False), 1, "twi*: ", "a pattern goes in --id")
