@@ -676,6 +676,14 @@ void Session::write_answers() {
       viewed_bytes_ -= viewing_.front().bytes;
       viewing_.pop_front();
     }
+    // Pieces that have been sent do not count any more, whether they were views or not.
+    if (!viewing_.empty()) {
+      const std::size_t left = viewing_.front().ends - sent_;
+      const std::size_t sent_views =
+          viewing_.front().bytes - std::min(viewing_.front().bytes, left);
+      viewing_.front().bytes -= sent_views;
+      viewed_bytes_ -= sent_views;
+    }
     while (sent > 0) {
       const std::size_t left = out_.front().size() - out_sent_;
       if (sent < left) {
