@@ -176,7 +176,7 @@ def take_pictures(page, directory):
         time.sleep(1.2)
         path = directory / f"{name}.png"
         page.driver.save_screenshot(str(path))
-        subprocess.run(["pngquant", "--force", "--strip", "--quality", "60-90", "--output", path, path], check=True)
+        subprocess.run(["pngquant", "--force", "--strip", "--quality", "90-100", "--output", path, path], check=True)
         subprocess.run(["optipng", "-quiet", "-o2", path], check=True)
         print(f"{path}: {path.stat().st_size // 1024} KiB", flush=True)
 
