@@ -235,13 +235,8 @@ Result<KafkaClient> KafkaProducers::open_producer(const std::string& transaction
       // The first record of a topic waits for its leader.
       "topic.metadata.refresh.fast.interval.ms=20",
       // So is the first one of a new partition.
-      "topic.metadata.refresh.interval.ms=5000", "message.max.bytes=100000000",
-      "compression.type=lz4", "queue.buffering.max.messages=200000",
-      "queue.buffering.max.kbytes=262144",
-      // A transaction is flushed as soon as all of it is handed over, so this is not waited for; it
-      // keeps librdkafka from sending the first records of a partition in a request of their own.
-      // A large transaction begins to leave before its end.
-      transactional_id.empty() ? "linger.ms=2" : "linger.ms=5"};
+      "topic.metadata.refresh.interval.ms=5000", "linger.ms=2", "message.max.bytes=100000000",
+      "queue.buffering.max.kbytes=262144"};
   properties.insert(properties.end(), options_.properties.begin(), options_.properties.end());
   properties.emplace_back("enable.idempotence=true");
   // The Java client's partitioner.
