@@ -36,7 +36,13 @@ KafkaSettings producer_settings(const BenchLoad& load) {
   const char* linger = load.plan.rate > 0 ? "linger.ms=0" : "linger.ms=5";
   // All together share the bound, but each needs room for some batches.
   const unsigned share = std::max(max_queued_kilobytes / load.clients, 4096U);
-  return with_properties(load.kafka, {linger, fmt::format("queue.buffering.max.kbytes={}", share)});
+  return with_properties(
+      load.kafka, {linger, fmt::format("queue.buffering.max.kbytes={}", share),
+                   // librdkafka's idempotent producer has five requests of a partition on their way,
+                   // and while more records wait for one of them it asks for the time and polls
+                   // without a pause: it takes a core, which the broker beside it lacks. Without
+                   // idempotence a record that is sent again could be there twice, so none is.
+                   "enable.idempotence=false", "retries=0"});
 }
 
 // The values of a run: text that compresses about as well as logs do, each another part of a long
