@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "admin/context.h"
+#include "broker/views/pending_reader.h"
 #include "web/question.h"
 #include "web/target.h"
 
@@ -22,6 +23,7 @@ namespace tarry::admin {
 struct Call {
   Context& context;
   Target target;
+  broker::PendingReader reader;
   std::string local = {};  // Our end of the connection.
   std::string body = {};
   std::string session = {};  // The key in its cookie; empty: none.

@@ -35,9 +35,12 @@ Json recurrence_json(const delay::Recurrence& recurrence) {
 }  // namespace
 
 broker::TopicPtr topic_of(Call& call, const std::string& name) {
-  auto topic = call.context.here.topics().find(name);
+  auto& here = call.context.here;
+  auto topic = here.topics().find(name);
   if (!topic) throw Refused{404, fmt::format("there is no topic '{}'", printable(name))};
-  return topic;
+  if (call.reader.may_read(call.context.broker, here, name)) return topic;
+  ++here.counters.refused_total;
+  throw Refused{403, call.reader.why_not(name)};
 }
 
 std::optional<PartitionIndex> partition_of(Call& call, const storage::Topic& topic) {

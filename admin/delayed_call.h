@@ -20,7 +20,7 @@
 
 namespace tarry::admin {
 
-// The topic of that name, or 404.
+// The topic of that name, if the client may read its pending records; or 404, or 403.
 broker::TopicPtr topic_of(Call& call, const std::string& name);
 
 // The parameter `partition`, of that topic.

@@ -236,7 +236,7 @@ class Selection final : public ReplyStream {
     for (const auto& topic : topics) {
       if (budget.spend()) co_await budget.yield();
       if (context_.broker.pending_counts().pending_of(topic->id) != 0 &&
-          matches_glob(*topics_, topic->name))
+          !query_.hidden.contains(topic->id) && matches_glob(*topics_, topic->name))
         uncounted_.push_back(topic);
     }
   }
@@ -423,6 +423,8 @@ asio::awaitable<Reply> preview_selection(Call& call) {
   } else if (call.parameter("partition") != nullptr) {
     throw Refused{400, "partition needs the whole name of a topic, as in topic=orders&partition=0"};
   }
+  auto& context = call.context;
+  if (is_pattern) query.hidden = co_await call.reader.hidden_topics(context.broker, context.here);
   const auto words = [&](const char* name) {
     const auto* text = call.parameter(name);
     return text == nullptr ? std::nullopt : std::optional(*text);
@@ -436,8 +438,8 @@ asio::awaitable<Reply> preview_selection(Call& call) {
   reply.content_type = "application/x-ndjson";
   // The action of a selection that changes nothing plays no part.
   reply.stream =
-      std::make_shared<Selection>(call.context, std::move(query), DelayedControl{Kind::cancel},
-                                  shown, is_pattern ? std::optional(*topic) : std::nullopt);
+      std::make_shared<Selection>(context, std::move(query), DelayedControl{Kind::cancel}, shown,
+                                  is_pattern ? std::optional(*topic) : std::nullopt);
   co_return reply;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -126,6 +127,7 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
   auto& context = call.context;
   std::vector<DelayedRecord> records;
   const auto add = [&](DelayedRecord record) {
+    if (!call.reader.may_read(context.broker, context.here, record.topic)) return;
     if (record.due < query.from || record.due >= query.until) return;
     if (query.topic && record.topic != query.topic->name) return;
     if (query.partition && record.partition != *query.partition) return;
@@ -144,6 +146,7 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
   std::size_t partitions = 0;
   for (const auto& topic : context.here.topics().by_name()) {
     if (query.topic && topic->id != query.topic->id) continue;
+    if (query.hidden.contains(topic->id)) continue;
     // Counted in memory, so topics without pending records cost no question.
     if (context.broker.pending_counts().pending_of(topic->id) == 0) continue;
     partitions += static_cast<std::size_t>(topic->partitions);
@@ -169,7 +172,9 @@ asio::awaitable<std::vector<DelayedRecord>> look_up(Call& call, const broker::De
 }  // namespace
 
 asio::awaitable<Reply> list_delayed(Call& call) {
+  auto& context = call.context;
   auto query = query_of(call);
+  if (!query.topic) query.hidden = co_await call.reader.hidden_topics(context.broker, context.here);
   const auto* values_given = call.parameter("values");
   const bool values = values_given != nullptr && flag_given("values", *values_given);
   std::vector<DelayedRecord> records;
@@ -177,10 +182,10 @@ asio::awaitable<Reply> list_delayed(Call& call) {
   if (!query.text.empty() && !query.after) records = co_await look_up(call, query);
   const auto looked_up = static_cast<std::ptrdiff_t>(records.size());
   const std::size_t limit = std::max(query.limit, records.size());
-  const bool searches = !query.text.empty() || !query.key.empty() || query.recurring;
+  const bool searches =
+      !query.text.empty() || !query.key.empty() || query.recurring || !query.hidden.empty();
   // A handle names one record, which was found or is none.
   bool ended = query.text.starts_with('@') && broker::is_delayed_cursor(query.text);
-  auto& context = call.context;
   const MonoTime until = context.broker.clock().mono() + search_time;
   for (bool first = true; !ended && (first || records.size() < limit); first = false) {
     auto some = query;
@@ -234,11 +239,14 @@ asio::awaitable<Reply> count_delayed(Call& call) {
   const auto* by = call.parameter("by");
   if (from != nullptr) query.from = time_of(call, "from", *from);
   if (to != nullptr) query.until = time_of(call, "to", *to);
+  if (!query.topic) query.hidden = co_await call.reader.hidden_topics(context.broker, context.here);
   Json body;
   // The store counts these as they come and go; nothing is read.
   if (by == nullptr && from == nullptr && to == nullptr) {
     const auto& counts = context.broker.pending_counts();
-    body["total"] = query.topic ? counts.pending_of(query.topic->id) : counts.total();
+    std::uint64_t total = query.topic ? counts.pending_of(query.topic->id) : counts.total();
+    for (const TopicId& topic : query.hidden) total -= std::min(total, counts.pending_of(topic));
+    body["total"] = total;
     body["by"] = nullptr;
     body["counts"] = Json::array();
     co_return json_reply(body);
@@ -273,6 +281,7 @@ asio::awaitable<Reply> trace_in_all_topics(Call& call) {
   const auto topics = context.here.topics().by_name();
   for (const auto& topic : topics) {
     if (context.here.stopping()) throw Refused{503, "the broker is stopping"};
+    if (!call.reader.may_read(context.broker, context.here, topic->name)) continue;
     partitions += static_cast<std::size_t>(topic->partitions);
     if (partitions > looked_up_partitions) {
       body["complete"] = false;

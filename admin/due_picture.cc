@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <new>
 #include <utility>
 #include <vector>
@@ -207,6 +208,28 @@ asio::awaitable<std::string> DuePicture::text(Context& context) {
   }
   if (!computing_ && (text_.empty() || clock.mono() >= text_again_)) co_await compute(context);
   co_return text_;
+}
+
+std::string DuePicture::for_reader(std::string text, Context& context,
+                                   const broker::PendingReader& reader) {
+  if (text.empty() || reader.may_read_all(context.broker, context.here)) return text;
+  Json body = parse_json(text);
+  for (Json& span : body["spans"]) {
+    if (span["counts"].is_null()) continue;  // Not counted yet.
+    auto other = span["other"].get<Numbers>();
+    Json seen = Json::object();
+    for (const auto& [topic, counts] : span["counts"].items()) {
+      const auto numbers = counts.get<Numbers>();
+      if (reader.may_read(context.broker, context.here, topic)) {
+        seen[topic] = numbers;
+      } else {
+        std::ranges::transform(other, numbers, other.begin(), std::plus<>());
+      }
+    }
+    span["counts"] = std::move(seen);
+    span["other"] = other;
+  }
+  return text_of(body);
 }
 
 void DuePicture::hurry() {

@@ -43,6 +43,9 @@ class DuePicture : public std::enable_shared_from_this<DuePicture> {
   // One line of JSON.  If the store is to be counted, this begins to, and waits for it for a moment
   // at most.
   boost::asio::awaitable<std::string> text(Context& context);
+  // A text for a reader who may not know of every topic: the numbers of those are in `other`.
+  static std::string for_reader(std::string text, Context& context,
+                                const broker::PendingReader& reader);
   // Somebody has changed what is pending and looks at what comes of it: counted again sooner.
   void hurry();
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -64,12 +65,19 @@ constexpr std::array<KindInfo, 6> infos{{{"status", 1, true},
                                          {"due", 2, true},
                                          {"clients", 5, false}}};
 
+std::string text_of_event(const char* name, std::string_view json) {
+  return fmt::format("event: {}\ndata: {}\n\n", name, json);
+}
+
 }  // namespace
 
 // The stream of one connection.
 class EventFeed::Stream final : public ReplyStream {
  public:
-  explicit Stream(std::shared_ptr<EventFeed> feed) : feed_(std::move(feed)) { ++feed_->streams_; }
+  Stream(std::shared_ptr<EventFeed> feed, Context& context, broker::PendingReader reader)
+      : feed_(std::move(feed)), context_(context), reader_(std::move(reader)) {
+    ++feed_->streams_;
+  }
   ~Stream() override { --feed_->streams_; }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -82,10 +90,18 @@ class EventFeed::Stream final : public ReplyStream {
     // Without memory the loop may have ended before its streams: a page opens another one then.
     while (!feed.stopped_ && feed.running_) {
       std::string piece;
-      for (const Event& event : feed.events_)
+      for (std::size_t kind = 0; kind < kinds; ++kind) {
         // Only the newest event of each kind is kept: a slow client misses some, and memory stays
         // bounded.
-        if (event.number > seen_) piece += *event.text;
+        const Event& event = feed.events_[kind];
+        if (event.number <= seen_) continue;
+        if (kind == due && !reader_.may_read_all(context_.broker, context_.here)) {
+          piece += text_of_event(infos[kind].name,
+                                 DuePicture::for_reader(event.json, context_, reader_));
+        } else {
+          piece += *event.text;
+        }
+      }
       seen_ = feed.last_number_;
       if (!piece.empty()) co_return piece;
       boost::system::error_code ignored;
@@ -96,6 +112,8 @@ class EventFeed::Stream final : public ReplyStream {
 
  private:
   const std::shared_ptr<EventFeed> feed_;
+  Context& context_;
+  const broker::PendingReader reader_;
   bool greeted_ = false;
   std::uint64_t seen_ = 0;
 };
@@ -107,14 +125,15 @@ EventFeed::EventFeed(const asio::any_io_executor& executor, std::size_t max_stre
       changed_(executor, asio::steady_timer::time_point::max()),
       pause_(executor) {}
 
-std::shared_ptr<ReplyStream> EventFeed::open(Context& context) {
+std::shared_ptr<ReplyStream> EventFeed::open(Context& context,
+                                             const broker::PendingReader& reader) {
   if (stopped_) throw Refused{503, "the broker is stopping"};
   if (streams_ >= max_streams_) {
     throw Refused{503, fmt::format("{} event streams are open, which is the limit: close a page "
                                    "that shows this broker, or ask GET /status instead",
                                    max_streams_)};
   }
-  auto stream = std::make_shared<Stream>(shared_from_this());
+  auto stream = std::make_shared<Stream>(shared_from_this(), context, reader);
   if (!std::exchange(running_, true)) {
     // The events that were computed for earlier streams are old.
     events_ = {};
@@ -255,8 +274,8 @@ asio::awaitable<std::string> EventFeed::event_text(Context& context, Kind kind) 
 }
 
 void EventFeed::publish(Kind kind, std::string json) {
-  events_[kind].text = std::make_shared<const std::string>(
-      fmt::format("event: {}\ndata: {}\n\n", infos[kind].name, json));
+  events_[kind].text = std::make_shared<const std::string>(text_of_event(infos[kind].name, json));
+  if (kind == due) events_[kind].json = std::move(json);
   events_[kind].number = ++last_number_;
   // All that wait on the timer are woken by this.
   changed_.cancel();

@@ -53,7 +53,7 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
             std::chrono::milliseconds interval);
 
   // Throws Refused when there are max_streams.
-  std::shared_ptr<ReplyStream> open(Context& context);
+  std::shared_ptr<ReplyStream> open(Context& context, const broker::PendingReader& reader);
   // A request has changed what is pending: all streams are told at once, not in their next second.
   void pending_changed(Context& context);
   // All streams end.
@@ -73,8 +73,9 @@ class EventFeed : public std::enable_shared_from_this<EventFeed> {
   struct Event {
     std::uint64_t number = 0;  // Rising over all events; 0: none yet.
     std::shared_ptr<const std::string> text;
-    MonoTime again{};  // Computed not before,
-    MonoTime soon{};   //   nor before this when something was changed.
+    std::string json{};  // In `text`; of `due` alone, which readers see differently.
+    MonoTime again{};    // Computed not before,
+    MonoTime soon{};     //   nor before this when something was changed.
   };
   // A point of the page's charts over time.
   struct Point {

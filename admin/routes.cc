@@ -137,16 +137,37 @@ asio::awaitable<Reply> handle(const HandledRoute& route, Call& call, const Quest
 }
 
 struct Asked {
-  const AccessTokens::Holder* holder = nullptr;  // The token's that came; null: none came.
-  bool has_session = false;
-  bool changes = false;  // Set when its route is known.
+  const AccessTokens::Holder* holder = nullptr;   // The token's that came; null: none came.
+  const AccessTokens::Holder* session = nullptr;  // The token's that began the browser's session.
+  bool changes = false;                           // Set when its route is known.
 };
+
+// "127.0.0.1" of "127.0.0.1:4711", "::1" of "[::1]:4711".
+std::string_view host_of(std::string_view peer) {
+  auto host = peer.substr(0, peer.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
+}
+
+broker::PendingReader reader_of(const Asked& asked, const Question& question) {
+  const auto* const holder = asked.holder != nullptr ? asked.holder : asked.session;
+  // Whoever can read the token's file can read the records' files as well.
+  if (holder != nullptr && !holder->is_listed) return broker::PendingReader::machine_operator();
+  return {holder != nullptr ? std::string_view(holder->name) : std::string_view(),
+          host_of(question.peer)};
+}
+
+std::string name_of(const Asked& asked, const Question& question) {
+  if (asked.holder == nullptr && question.authorization.empty() && asked.session != nullptr)
+    return fmt::format("a browser's session of {}", printable(asked.session->name));
+  return Audit::name_of(asked.holder, question);
+}
 
 asio::awaitable<Reply> answer_as(Context& context, const Question& question, Asked& asked) {
   const auto session = cookie_in(question.cookie, context.cookie_name);
-  asked.has_session =
-      !session.empty() && context.sessions.knows(session, context.broker.clock().mono());
-  const bool known = asked.holder != nullptr || asked.has_session;
+  if (!session.empty())
+    asked.session = context.sessions.holder_of(session, context.broker.clock().mono());
+  const bool known = asked.holder != nullptr || asked.session != nullptr;
   if (auto refused = web::refuse_stranger(
           context.hosts, question, known,
           fmt::format("use {}, or allow the name with tarry.admin.allowed.hosts",
@@ -169,6 +190,7 @@ asio::awaitable<Reply> answer_as(Context& context, const Question& question, Ask
   // For came_by_tls: behind a proxy that ends TLS the Origin is all that tells of it.
   Call call{context,
             std::move(chosen->target),
+            reader_of(asked, question),
             std::string(question.local),
             std::string(question.body),
             std::string(session),
@@ -186,10 +208,8 @@ asio::awaitable<Reply> answer(Context& context, Question question) {
   Asked asked;
   asked.holder = context.tokens.authorized(question.authorization);
   Reply reply = co_await answer_as(context, question, asked);
-  const auto who = asked.holder == nullptr && question.authorization.empty() && asked.has_session
-                       ? std::string("a browser's session")
-                       : Audit::name_of(asked.holder, question);
-  context.audit.note(who, question, reply.status, asked.changes, context.broker.clock().mono());
+  context.audit.note(name_of(asked, question), question, reply.status, asked.changes,
+                     context.broker.clock().mono());
   co_return reply;
 }
 

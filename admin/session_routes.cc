@@ -36,7 +36,8 @@ asio::awaitable<Reply> log_in(Call& call) {
     throw Refused{400, R"(the body has to be {"token": "..."}, with the text of admin.token or )"
                        "admin.read.token in the data directory"};
   const auto token = given->get<std::string>();
-  if (context.tokens.with_token(token) == nullptr) {
+  const auto* const holder = context.tokens.with_token(token);
+  if (holder == nullptr) {
     // So a connection tries one token in this time; what is right is answered at once.
     co_await context.pauses->wait(context.wrong_login_delay);
     throw Refused{401,
@@ -44,8 +45,8 @@ asio::awaitable<Reply> log_in(Call& call) {
                   "only, admin.read.token) in the broker's data directory"};
   }
   auto& broker = context.broker;
-  co_return with_cookie(call, context.sessions.begin(broker.random(), broker.clock().mono()),
-                        Sessions::lifetime);
+  const auto key = context.sessions.begin(broker.random(), broker.clock().mono(), *holder);
+  co_return with_cookie(call, key, Sessions::lifetime);
 }
 
 asio::awaitable<Reply> log_out(Call& call) {

@@ -7,22 +7,22 @@
 
 namespace tarry::admin {
 
-std::string Sessions::begin(Random& random, MonoTime now) {
+std::string Sessions::begin(Random& random, MonoTime now, const web::AccessTokens::Holder& holder) {
   std::erase_if(sessions_, [&](const Session& session) { return session.until <= now; });
   // A flood of logins costs the oldest browser its session and no memory.
   if (sessions_.size() == max_sessions) sessions_.pop_front();
   std::string key;
   for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", random.u64());
-  sessions_.push_back({key, now + lifetime});
+  sessions_.push_back({key, now + lifetime, &holder});
   return key;
 }
 
-bool Sessions::knows(std::string_view key, MonoTime now) const {
-  // All are looked at, each in a time that does not depend on how much of it is right.
-  bool known = false;
+const web::AccessTokens::Holder* Sessions::holder_of(std::string_view key, MonoTime now) const {
+  const web::AccessTokens::Holder* holder = nullptr;
   for (const Session& session : sessions_)
-    known |= same_secret(session.key, key) && now < session.until;
-  return known;
+    // All are looked at, each in a time that does not depend on how much of it is right.
+    if (same_secret(session.key, key) && now < session.until) holder = session.holder;
+  return holder;
 }
 
 void Sessions::end(std::string_view key) {

@@ -426,7 +426,14 @@ Result<std::string> AdminClient::get(std::string_view target) {
     return std::unexpected(unsent.error());
   }
   reads_without_token_ = answer && answer->status != 401;
-  return body_of(std::move(answer));
+  const bool may_not = answer && answer->status == 403;
+  auto body = body_of(std::move(answer));
+  // By a rule, which the holder of a token may be exempt from.
+  if (may_not && !body && !unsent) {
+    return fail(body.error().code,
+                fmt::format("{}; {}", body.error().message, unsent.error().message));
+  }
+  return body;
 }
 
 Result<AdminClient::Answer> AdminClient::ask_for_change(Asked asked) {

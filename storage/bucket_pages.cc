@@ -195,7 +195,8 @@ class PageRecords {
 
 bool is_in(const PendingQuery& query, const TopicPartition& partition) {
   return (!query.topic || partition.topic == *query.topic) &&
-         (!query.partition || partition.partition == *query.partition);
+         (!query.partition || partition.partition == *query.partition) &&
+         !query.hidden.contains(partition.topic);
 }
 
 bool fits(const PendingQuery& query, const PendingView& entry) {
@@ -284,8 +285,8 @@ Result<BucketStore::Counted> BucketStore::count(const PendingQuery& query, WallT
       if (!loaded.live[i]) continue;
       const WallTime due = loaded.chunk->key_at(i).due;
       if (due < from || due >= query.until) continue;
-      if ((query.topic || query.partition) && !is_in(query, loaded.chunk->at(i).partition))
-        continue;
+      const bool wants_some = query.topic || query.partition || !query.hidden.empty();
+      if (wants_some && !is_in(query, loaded.chunk->at(i).partition)) continue;
       ++out.counts[stretch_of(due, by)];
       if (!by_topic) continue;
       const TopicId& topic = loaded.chunk->at(i).partition.topic;

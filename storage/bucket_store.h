@@ -177,8 +177,8 @@ class BucketStore {
   // The same of all owners, as of one moment.
   Result<PendingPage> page(const PendingQuery& query);
   // How many records on disk there are in each stretch of `by`, from `from` on; of the query topic,
-  // partition and the times count.  Looks at about `scanned_per_page` entries, and returns where to
-  // go on; empty: there is no more.
+  // partition, hidden topics and the times count.  Looks at about `scanned_per_page` entries, and
+  // returns where to go on; empty: there is no more.
   using StretchCounts = std::map<WallTime, std::uint64_t>;  // By its beginning, from 1970.
   struct Counted {
     StretchCounts counts;

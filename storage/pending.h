@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,6 +73,7 @@ struct PendingQuery {
   WallTime until = WallTime::max();  // Exclusive.
   std::string id = {};               // A pattern with * and ?; empty: any, with id or without.
   std::size_t limit = 100;           // Records in a page.
+  std::set<TopicId> hidden = {};     // Their records are left out.
   std::optional<PendingKey> after = std::nullopt;  // PendingPage::next of the page before.
 };
 

@@ -112,7 +112,7 @@ async function sendChange(method, path, body, signal) {
   }
   const refused = await refusal(answer);
   // Another token may be allowed to.
-  if (answer.status === 403 && refused.message.startsWith("The role of the token")) forgetToken();
+  if (answer.status === 403 && /^(The role of the token|User:)/.test(refused.message)) forgetToken();
   throw refused;
 }
 

@@ -48,8 +48,9 @@ enum class AclOperation : std::int8_t {
 
 inline constexpr std::string_view cluster_resource_name = "kafka-cluster";
 // Between a topic's name, which never has one, and what is done to its pending records:
-// "orders/schedule", "orders/cancel".
+// "orders/schedule", "orders/cancel", and "orders/pending" to read them.
 inline constexpr char action_separator = '/';
+inline constexpr std::string_view reading_action = "pending";
 
 std::string_view name(AclResource resource);    // "TOPIC"
 std::string_view name(AclOperation operation);  // "READ"

@@ -90,7 +90,7 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
     // The set never changes again, so pointers into it stay valid.
     there[{rule.resource, rule.name}].push_back(&rule);
     if (rule.pattern == AclPattern::prefixed) prefix_sizes_.insert(rule.name.size());
-    any_of_action_ |= rule.resource == AclResource::topic && rule.name.contains(action_separator);
+    if (rule.resource == AclResource::topic) note_action(rule);
     auto& summary = summaries_[{rule.resource, rule.principal, rule.host}];
     const auto operation = bit_of(rule.operation);
     if (rule.permission == AclPermission::allow) {
@@ -99,6 +99,18 @@ SecurityImage::SecurityImage(const storage::Configs& rows) {
       summary.denied_all.set(operation);
     }
   }
+}
+
+void SecurityImage::note_action(const AclBinding& rule) {
+  const auto at = rule.name.find(action_separator);
+  if (at == std::string::npos) return;
+  any_of_action_ = true;
+  const auto action = std::string_view(rule.name).substr(at + 1);
+  // A prefix that contains the slash is for one topic too.
+  const bool is_for_reading = rule.pattern == AclPattern::prefixed
+                                  ? reading_action.starts_with(action)
+                                  : action == reading_action;
+  if (is_for_reading) rules_of_reading_.insert(rule.name.substr(0, at));
 }
 
 void SecurityImage::choose_examples() {

@@ -86,6 +86,10 @@ class SecurityImage {
   // by a prefix that no topic's own name has.
   bool has_rule_of_action(std::string_view name) const;
   bool has_rules_of_actions() const { return any_of_action_; }
+  // The topics whose name for reading their pending records ("orders/pending") has such a rule.
+  const std::set<std::string, std::less<>>& topics_with_rule_of_reading() const {
+    return rules_of_reading_;
+  }
   // Whether there may be a resource of this kind for which `operation` is allowed.  It costs the
   // same however many rules there are.
   bool allows_for_some(const AuthorizerTerms& terms, const ClientIdentity& who,
@@ -113,6 +117,7 @@ class SecurityImage {
     std::bitset<16> denied_all;  // For every name.
   };
   void choose_examples();
+  void note_action(const AclBinding& rule);
   void judge(Verdict& verdict, const AclBinding& rule, const ClientIdentity& who,
              AclOperation operation) const;
 
@@ -125,7 +130,8 @@ class SecurityImage {
   std::set<std::size_t> prefix_sizes_;  // The lengths of all of these names.
   // By principal and host, which are views of rules_.
   std::map<std::tuple<AclResource, std::string_view, std::string_view>, Summary> summaries_;
-  bool any_of_action_ = false;  // Some rule is for a topic's action.
+  bool any_of_action_ = false;                           // Some rule is for a topic's action.
+  std::set<std::string, std::less<>> rules_of_reading_;  // By the topic's own name.
   Users users_;
   // One for each look; they point into users_.
   std::map<ScramMechanism, std::vector<const ScramCredential*>> examples_;

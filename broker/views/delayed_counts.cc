@@ -61,7 +61,8 @@ asio::awaitable<Result<>> count_by_hours(Broker& broker, Shard& here,
   } else {
     const auto totals = co_await here.blocking([&] { return store.totals(); });
     if (!totals) co_return std::unexpected(totals.error());
-    for (const auto& [topic, total] : *totals) topics.push_back(topic);
+    for (const auto& [topic, total] : *totals)
+      if (!query.hidden.contains(topic)) topics.push_back(topic);
   }
   std::map<Bucket, std::uint64_t> homes;  // Months first.
   for (const TopicId& topic : topics) {
@@ -100,6 +101,7 @@ asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here
   asked_for.partition = query.partition;
   asked_for.from = query.from;
   asked_for.until = query.until;
+  asked_for.hidden = std::move(query.hidden);
   // The store is what is counted, so the shards write first what they still have in memory.
   if (!written) co_await write_pending(broker, here);
   // The store's numbers are of whole hours and of whole topics.

@@ -25,8 +25,8 @@ struct DelayedCounts {
   std::uint64_t total = 0;
   std::map<WallTime, std::uint64_t> counts;  // By its beginning; no stretch is empty.
 };
-// Errc::too_large: more than max_delayed_counts stretches.  Only the topic, partition, from and
-// until of `query` count.  `written`: write_pending() was called just before.
+// Errc::too_large: more than max_delayed_counts stretches.  Only the topic, partition, from,
+// until and hidden topics of `query` count.  `written`: write_pending() was called just before.
 inline constexpr std::size_t max_delayed_counts = 100'000;
 boost::asio::awaitable<Result<DelayedCounts>> count_delayed(Broker& broker, Shard& here,
                                                             DelayedQuery query,

@@ -267,6 +267,7 @@ asio::awaitable<std::optional<std::vector<TopicPartition>>> partitions_to_ask(
   YieldBudget budget(here, nullptr);
   for (const auto& topic : topics) {
     if (budget.spend()) co_await budget.yield();
+    if (query.hidden.contains(topic->id)) continue;
     // Counted in memory, so topics without pending records cost no question.
     if (broker.pending_counts().pending_of(topic->id) == 0) continue;
     if (add_topic(topic)) continue;
@@ -435,6 +436,7 @@ asio::awaitable<Result<DelayedPage>> list_delayed(Broker& broker, Shard& here, D
   asked_for.from = query.from;
   asked_for.until = query.until;
   asked_for.id = std::move(query.id);
+  asked_for.hidden = query.hidden;
   asked_for.limit = looks_through ? std::max(query.limit, looked_through) : query.limit;
   if (query.after) asked_for.after = storage::parse_handle(*query.after);
   auto page = co_await page_without_search(broker, here, query, asked_for, written);

@@ -19,6 +19,7 @@
 // cannot be read, the journal not written); "there is no such record" is none.
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,6 +79,7 @@ struct DelayedQuery {
   std::optional<bool> recurring;     // Whether it recurs; empty: either.
   std::size_t limit = 100;
   std::optional<std::string> after;  // DelayedPage::next of the previous page.
+  std::set<TopicId> hidden;          // Their records are left out.
 };
 
 struct DelayedPage {

@@ -10,6 +10,7 @@
 
 #include "protocol/messages/offset_commit.h"
 #include "tests/admin/client.h"
+#include "tests/admin/pending_rule.h"
 #include "tests/admin/send_delayed.h"
 
 namespace tarry::admin::test {
@@ -105,6 +106,31 @@ TEST_SUITE("events") {
       CHECK(events.next("groups")["groups"].empty());
       CHECK(events.next("due")["total"] == 1);
       CHECK(events.next("status")["delayed"]["pending"] == 1);
+      return 0;
+    });
+  }
+
+  TEST_CASE("a stream shows due times of a topic to those alone who may read its pending records") {
+    const std::string alice(32, 'a'), bob(32, 'b');
+    Admin admin(quick(), with_rules(), "alice read " + alice + "\nbob read " + bob);
+    create_topic(admin.world, "orders");
+    schedule(admin, "orders", 30min);
+    add_rule(admin, "User:alice", "orders/pending");
+    admin.get("/delayed/due");  // The hour is counted.
+    admin.meanwhile([&] {
+      const auto hour_for = [&](const std::string& more) {
+        Connection connection(admin.port);
+        connection.send(ask_for_events(admin, more));
+        connection.read_head();
+        return span_of(Events(connection).next("due"), "hour");
+      };
+      const auto whole = hour_for("Authorization: Bearer " + alice + "\r\n");
+      CHECK(whole["counts"].contains("orders"));
+      for (const auto& more : {"Authorization: Bearer " + bob + "\r\n", std::string()}) {
+        const auto part = hour_for(more);
+        CHECK(part["counts"].empty());
+        CHECK(part["other"] == whole["counts"]["orders"]);
+      }
       return 0;
     });
   }

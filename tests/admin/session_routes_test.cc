@@ -157,22 +157,26 @@ TEST_SUITE("sessions") {
   }
 
   TEST_CASE("there are at most 64 sessions, of which the oldest ends for a new one") {
+    const auto holders =
+        AccessTokens::parse("a read " + std::string(32, 'a') + "\nb read " + std::string(32, 'b'));
+    REQUIRE(holders.has_value());
+    const auto &a = (*holders)[0], &b = (*holders)[1];
     Sessions sessions;
     SeededRandom random(7);
     const MonoTime now{};
-    const auto first = sessions.begin(random, now);
-    const auto second = sessions.begin(random, now);
-    for (int i = 2; i < 64; ++i) sessions.begin(random, now);
-    CHECK(sessions.knows(first, now));
-    sessions.begin(random, now);
-    CHECK_FALSE(sessions.knows(first, now));
-    CHECK(sessions.knows(second, now));
+    const auto first = sessions.begin(random, now, a);
+    const auto second = sessions.begin(random, now, b);
+    for (int i = 2; i < 64; ++i) sessions.begin(random, now, a);
+    CHECK(sessions.holder_of(first, now) == &a);
+    sessions.begin(random, now, a);
+    CHECK(sessions.holder_of(first, now) == nullptr);
+    CHECK(sessions.holder_of(second, now) == &b);
     CHECK(sessions.size() == Sessions::max_sessions);
     // Sessions that are over make room first.
-    const auto later = sessions.begin(random, now + Sessions::lifetime);
+    const auto later = sessions.begin(random, now + Sessions::lifetime, a);
     CHECK(sessions.size() == 1);
-    CHECK(sessions.knows(later, now + Sessions::lifetime));
-    CHECK_FALSE(sessions.knows("", now));
+    CHECK(sessions.holder_of(later, now + Sessions::lifetime) == &a);
+    CHECK(sessions.holder_of("", now) == nullptr);
   }
 
   TEST_CASE("behind a proxy with TLS the cookie is sent only over TLS") {

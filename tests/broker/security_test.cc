@@ -485,6 +485,27 @@ TEST_SUITE("security") {
     CHECK_FALSE(has(of_group, "t/cancel"));
   }
 
+  TEST_CASE("the topics whose pending records have a rule for reading are those of such a name") {
+    const auto with = [](const char* name, AclPattern pattern = AclPattern::literal) {
+      const Rules rules({rule("User:a", AclOperation::read, name, AclPermission::allow, pattern)});
+      const auto& topics = rules.image->topics_with_rule_of_reading();
+      // The two say the same.
+      CHECK(rules.image->has_rule_of_action("t/pending") == topics.contains("t"));
+      return std::vector<std::string>(topics.begin(), topics.end());
+    };
+    const std::vector<std::string> only_t{"t"};
+    CHECK(with("t/pending") == only_t);
+    for (const char* prefix : {"t/", "t/pend", "t/pending"})
+      CHECK(with(prefix, AclPattern::prefixed) == only_t);
+    for (const char* other : {"t", "*", "t/", "t/cancel", "t/pend", "t/pending2"})
+      CHECK(with(other).empty());
+    for (const char* other : {"t", "t/c", "t/pending2", "t/pending/"})
+      CHECK(with(other, AclPattern::prefixed).empty());
+    auto of_group = rule("User:a", AclOperation::read, "t/pending");
+    of_group.resource = AclResource::group;
+    CHECK(Rules({of_group}).image->topics_with_rule_of_reading().empty());
+  }
+
   TEST_CASE("without any rule for a topic allow.everyone.if.no.acl.found decides") {
     const Rules closed({rule("User:a", AclOperation::read, "t")});
     const Rules open({rule("User:a", AclOperation::read, "t")}, true);

@@ -268,6 +268,22 @@ TEST_SUITE("admin client") {
     CHECK(server.received().find("DELETE") == std::string::npos);
   }
 
+  TEST_CASE("a read that a rule refuses to those without a token says where one may be") {
+    const Data data;
+    Server server([](const std::string&) {
+      const std::string body = R"({"error": "User:ANONYMOUS may not"})";
+      return fmt::format("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n{}", body.size(),
+                         body);
+    });
+    AdminClient admin({.address = server.address(), .timeout = 5s, .data = data.path + "/nowhere"});
+    const auto refused = admin.get("/delayed?topic=t");
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(refused.error().code == Errc::io);
+    CHECK(refused.error().message.starts_with(
+        "User:ANONYMOUS may not; this needs the admin's token, and "));
+    CHECK(refused.error().message.contains("--data"));
+  }
+
   TEST_CASE(
       "a change asks the admin where its data is if nobody has said it, and wants the proof") {
     const Data data;

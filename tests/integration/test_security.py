@@ -2,8 +2,11 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import hashlib
 import hmac
+import http.client
+import json
 import os
 import time
 
@@ -281,6 +284,72 @@ def _(ctx):
         alice.produce(topic, [later_record(5)])
     assert broker.get(f"/topics/{topic}")["refused_batches"]["last"]["reason"] == "may_not_schedule"
     assert len(broker.pending(topic)) == 2
+
+
+def due_in_a_day(broker, token):
+    """What a stream of the admin's events shows of the coming day, once that is counted."""
+    connection = http.client.HTTPConnection(*broker.admin, timeout=20)
+    deadline = time.monotonic() + 20
+    with contextlib.closing(connection):
+        connection.request("GET", "/events", headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        while time.monotonic() < deadline:
+            if answer.readline() != b"event: due\n":
+                continue
+            day = json.loads(answer.readline().removeprefix(b"data: "))["spans"][2]
+            if day["total"] == 2:
+                return day
+    raise AssertionError("the stream shows no two records that are due within a day")
+
+
+@case("reading pending records over the admin has a rule of its own once there is one, for the holders of tokens and for those without one")
+def _(ctx):
+    broker, theirs, ours = sasl_broker(ctx, AUTHORIZER), ctx.topic("theirs"), ctx.topic("ours")
+    alice, bob = "a" * 40, "b" * 40
+    holders = broker.data / "admin.tokens"
+    holders.touch(mode=0o600)
+    holders.write_text(f"alice operate {alice}\nbob operate {bob}\n")
+    broker.restart(kill=False)
+    with broker.client() as client:
+        assert handshake(client, "PLAIN")[0] == 0 and authenticate(client, plain("admin", "admin-secret"))[0] == 0
+        for topic in (theirs, ours):
+            client.create_topic(topic)
+            client.schedule(topic, "id1")
+    path = f"/delayed/{theirs}/id1"
+    named = (path, f"{path}/trace", f"/delayed?topic={theirs}", f"/delayed/count?topic={theirs}", f"/delayed/select?topic={theirs}&id=*")
+    for each in named:
+        assert broker.http("GET", each, token=bob)[0] == broker.http("GET", each, token=None)[0] == 200, each
+    tarry(broker, "acl", "add", "--principal", "User:alice", "--operation", "read", "--topic", f"{theirs}/pending", *login("admin", "admin-secret"))
+    broker.kill()
+    broker.start()
+
+    for each in named:
+        assert broker.http("GET", each, token=alice)[0] == broker.http("GET", each)[0] == 200, each
+        for token in (bob, None):
+            status, answer = broker.http("GET", each, token=token)
+            assert status == 403 and f"READ on the topic name {theirs}/pending" in answer["error"], (each, status, answer)
+    for method, each, body in (("DELETE", path, None), ("PATCH", path, {"by": "1h"}), ("POST", f"{path}/deliver", None),
+                               ("POST", f"/delayed/{theirs}/select", {"id": "*", "action": "cancel"})):
+        assert broker.http(method, each, token=bob, body=body)[0] == 403, (method, each)
+    for token in (bob, None):
+        read = lambda what: broker.http("GET", what, token=token)[1]
+        assert [record["topic"] for record in read("/delayed")["records"]] == [ours]
+        assert read("/delayed/count")["total"] == read("/delayed/count?by=hour")["total"] == 1
+        assert [event["topic"] for event in read("/delayed/trace?id=id1")["events"]] == [ours]
+        assert read("/delayed/select?topic=*&show=0")["topics"] == {ours: 1}
+        day = due_in_a_day(broker, token)
+        assert list(day["counts"]) == [ours] and sum(day["other"]) == 1, day
+    assert set(due_in_a_day(broker, alice)["counts"]) == {ours, theirs}
+
+    listed = lambda token, **how: broker.cli("delayed", "list", theirs, env={"TARRY_ADMIN_TOKEN": token}, **how)
+    assert "id1" in listed(alice).stdout
+    refused = listed(bob, check=False)
+    assert refused.returncode == 1 and "User:bob may neither read nor change" in refused.stderr, refused.stderr
+    refused = listed("", check=False)
+    assert refused.returncode == 1 and "a client without a token" in refused.stderr and "--data" in refused.stderr, refused.stderr
+    eventually(lambda: "audit: bob with the role operate from 127.0.0.1:" in broker.log() and f"GET {path}: denied (403)" in broker.log(),
+               "the audit line")
+    assert broker.http("DELETE", path, token=alice)[1]["result"] == "cancelled"
 
 
 @case("kafka-python logs in by SCRAM-SHA-512")

@@ -250,6 +250,8 @@ TEST_SUITE("bucket store") {
     CHECK(f.listed() == std::vector<Sequence>{2, 4, 9, 5, 3});
     CHECK(f.listed({.limit = 2}) == std::vector<Sequence>{2, 4, 9, 5, 3});
     CHECK(f.listed({.topic = others.topic}) == std::vector<Sequence>{2});
+    CHECK(f.listed({.hidden = {others.topic}}) == std::vector<Sequence>{4, 9, 5, 3});
+    CHECK(f.listed({.limit = 1, .hidden = {orders.topic}}) == std::vector<Sequence>{2});
     CHECK(f.listed({.from = after(101), .until = after(3'599'999)}) == std::vector<Sequence>{5});
     CHECK(f.total() == 4);
     CHECK(f.total(others) == 1);
@@ -1154,7 +1156,7 @@ TEST_SUITE("bucket store") {
                std::chrono::minutes(1), std::chrono::hours(1), std::chrono::hours(24)}) {
         for (const PendingQuery& query :
              {PendingQuery{}, PendingQuery{.topic = orders.topic, .partition = 3},
-              PendingQuery{.topic = others.topic},
+              PendingQuery{.topic = others.topic}, PendingQuery{.hidden = {orders.topic}},
               PendingQuery{.from = after(90 * 60'000), .until = after(4 * hour_ms + 1)},
               PendingQuery{.from = after(35 * 24 * hour_ms)},
               PendingQuery{.from = after(5), .until = after(5)}}) {
@@ -1162,7 +1164,8 @@ TEST_SUITE("bucket store") {
           for (const auto& [key, partition] : crowd.pending) {
             if ((query.topic && partition.topic != *query.topic) ||
                 (query.partition && partition.partition != *query.partition) ||
-                key.due < query.from || key.due >= query.until)
+                query.hidden.contains(partition.topic) || key.due < query.from ||
+                key.due >= query.until)
               continue;
             ++expected[WallTime(key.due.time_since_epoch() / by * by)];
           }
