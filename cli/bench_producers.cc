@@ -37,12 +37,14 @@ KafkaSettings producer_settings(const BenchLoad& load) {
   // All together share the bound, but each needs room for some batches.
   const unsigned share = std::max(max_queued_kilobytes / load.clients, 4096U);
   return with_properties(
-      load.kafka, {linger, fmt::format("queue.buffering.max.kbytes={}", share),
-                   // librdkafka's idempotent producer has five requests of a partition on their way,
-                   // and while more records wait for one of them it asks for the time and polls
-                   // without a pause: it takes a core, which the broker beside it lacks. Without
-                   // idempotence a record that is sent again could be there twice, so none is.
-                   "enable.idempotence=false", "retries=0"});
+      load.kafka,
+      {linger, fmt::format("queue.buffering.max.kbytes={}", share),
+       // librdkafka's idempotent producer has five requests of a partition on their way,
+       // and while more records wait for one of them it asks for the time and polls
+       // without a pause: it takes a core, which the broker beside it lacks. Without
+       // idempotence as many are on their way, and it sleeps; but a record that is sent
+       // again could be there twice, so none is.
+       "enable.idempotence=false", "max.in.flight.requests.per.connection=5", "retries=0"});
 }
 
 // The values of a run: text that compresses about as well as logs do, each another part of a long
