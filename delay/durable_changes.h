@@ -32,7 +32,7 @@ namespace tarry::delay {
 
 class DurableChanges {
  public:
-  static constexpr std::size_t slice_records = 512;
+  static constexpr std::size_t slice_records = 128;
   static constexpr std::chrono::milliseconds turn_time{3};
 
   // Applies some of a change, takes that off the budget, and returns true when all is applied.

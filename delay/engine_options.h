@@ -29,7 +29,7 @@ struct EngineOptions {
   // These bound one step, so that it takes a few milliseconds at most: the records that come near,
   // the timers that are fired or moved, the records that are handed to the sink (2 us each, and 3
   // more when they are done), and their bytes.
-  std::size_t step_loads = 1024;
+  std::size_t step_loads = 512;
   std::size_t step_timers = 4096;
   // The first batch of a burst is handed to the journal, which writes it, before another one is
   // filled; and the journal's completions wait for one batch meanwhile, not for two.
@@ -37,7 +37,7 @@ struct EngineOptions {
   std::size_t step_bytes = 4u << 20;
   // A step applies durable changes in at most so many slices (DurableChanges), and begins no slice
   // after so much time.
-  std::size_t step_slices = 8;
+  std::size_t step_slices = 32;
   std::chrono::milliseconds step_time{2};
   // A step has several parts, each of which is bounded as above.  It begins none after so much
   // time; the next step goes on with that one, and what comes to the shard meanwhile is before it.

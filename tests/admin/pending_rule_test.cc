@@ -24,18 +24,18 @@ std::string holders() {
   return "alice operate " + alice + "\nbob operate " + bob + "\ncarol read " + carol + "\n";
 }
 
-Admin::Headers with(const std::string& token) {
+Admin::Headers bearing(const std::string& token) {
   if (token.empty()) return {};
   return {{"Authorization", "Bearer " + token}};
 }
 
 Json json_of(Admin& admin, const std::string& target, const std::string& token) {
-  const auto answer = admin.ask("GET", target, with(token));
+  const auto answer = admin.ask("GET", target, bearing(token));
   REQUIRE_MESSAGE(answer.status == 200, target << ": " << answer.status << " " << answer.body);
   return answer.json();
 }
 
-std::vector<std::string> ids_of(const Json& page) {
+std::vector<std::string> listed_ids(const Json& page) {
   std::vector<std::string> ids;
   for (const auto& record : page["records"]) ids.push_back(record["id"]);
   return ids;
@@ -46,7 +46,7 @@ Json last_line_of(Admin& admin, const std::string& target, const std::string& to
   const std::string text = admin.meanwhile([&] {
     Connection connection(admin.port);
     std::string request = "GET " + target + " HTTP/1.1\r\nHost: " + admin.server->address();
-    for (const auto& [name, value] : with(token)) request += "\r\n" + name + ": " + value;
+    for (const auto& [name, value] : bearing(token)) request += "\r\n" + name + ": " + value;
     connection.send(request + "\r\n\r\n");
     connection.read_head();
     std::string last;
@@ -75,7 +75,7 @@ TEST_SUITE("pending rules") {
     std::string read_token;
     std::ifstream(admin.world.directory() + "/data/admin.read.token") >> read_token;
     const auto status = [&](const std::string& path, const std::string& token) {
-      return admin.ask("GET", path, with(token)).status;
+      return admin.ask("GET", path, bearing(token)).status;
     };
     const std::vector<std::string> paths{"/delayed?topic=orders",
                                          "/delayed/count?topic=orders",
@@ -108,10 +108,10 @@ TEST_SUITE("pending rules") {
           {"POST", "/delayed/orders/select", R"({"id":"*","action":"cancel"})"},
           {"POST", "/delayed/orders/select", R"({"id":"*","action":"cancel","dry_run":true})"}}) {
       CAPTURE(path);
-      CHECK(admin.ask(method, path, with(bob), body).status == 403);
+      CHECK(admin.ask(method, path, bearing(bob), body).status == 403);
     }
     CHECK(json_of(admin, "/delayed/count?topic=orders", alice)["total"] == 1);
-    CHECK(admin.ask("DELETE", "/delayed/orders/o1", with(alice)).json()["result"] == "cancelled");
+    CHECK(admin.ask("DELETE", "/delayed/orders/o1", bearing(alice)).json()["result"] == "cancelled");
 
     // Who has no name is User:ANONYMOUS, as a client without a login.
     add_rule(admin, "User:ANONYMOUS", "orders/pending");
@@ -127,7 +127,7 @@ TEST_SUITE("pending rules") {
     for (const auto& token : {bob, nobody}) {
       for (const char* list : {"/delayed", "/delayed?id=*", "/delayed?q=1", "/delayed?limit=1"}) {
         CAPTURE(list);
-        CHECK(ids_of(json_of(admin, list, token)) == std::vector<std::string>{"m1"});
+        CHECK(listed_ids(json_of(admin, list, token)) == std::vector<std::string>{"m1"});
       }
       for (const std::string& search :
            {std::string("q=o1"), std::string("id=o1"), std::string("id=o*"), "q=" + handle}) {
@@ -145,7 +145,7 @@ TEST_SUITE("pending rules") {
         const auto line = last_line_of(admin, std::string("/delayed/select?topic=*") + more, token);
         CHECK(line["matched"] == 1);
         CHECK(line["topics"] == Json{{"mail", 1}});
-        CHECK(ids_of(line) == std::vector<std::string>{"m1"});
+        CHECK(listed_ids(line) == std::vector<std::string>{"m1"});
       }
     }
     CHECK(json_of(admin, "/delayed", alice)["records"].size() == 2);
@@ -178,7 +178,7 @@ TEST_SUITE("pending rules") {
     Admin admin({}, with_rules(), holders());
     schedule_two(admin);
     const auto status = [&](const std::string& token) {
-      return admin.ask("GET", "/delayed/orders/o1", with(token)).status;
+      return admin.ask("GET", "/delayed/orders/o1", bearing(token)).status;
     };
     add_rule(admin, "User:alice", "*");
     add_rule(admin, "User:alice", "orders", true);
@@ -216,7 +216,7 @@ TEST_SUITE("pending rules") {
     add_rule(admin, "User:alice", "orders/pending");
     const auto refused = admin.world.shard().counters.refused_total;
     CapturedLog log;
-    CHECK(admin.ask("GET", "/delayed/orders/o1", with(bob)).error() ==
+    CHECK(admin.ask("GET", "/delayed/orders/o1", bearing(bob)).error() ==
           "User:bob may neither read nor change the pending records of orders: that needs READ on "
           "the topic name orders/pending");
     CHECK(admin.ask("GET", "/delayed?topic=orders")
@@ -227,7 +227,7 @@ TEST_SUITE("pending rules") {
     CHECK(log.count("audit: a client without a token from 127.0.0.1:") == 1);
     CHECK(admin.world.shard().counters.refused_total == refused + 2);
     // What is left out of a list was not asked for.
-    admin.ask("GET", "/delayed", with(bob));
+    admin.ask("GET", "/delayed", bearing(bob));
     CHECK(log.count("audit") == 2);
   }
 }
