@@ -111,7 +111,8 @@ TEST_SUITE("pending rules") {
       CHECK(admin.ask(method, path, bearing(bob), body).status == 403);
     }
     CHECK(json_of(admin, "/delayed/count?topic=orders", alice)["total"] == 1);
-    CHECK(admin.ask("DELETE", "/delayed/orders/o1", bearing(alice)).json()["result"] == "cancelled");
+    CHECK(admin.ask("DELETE", "/delayed/orders/o1", bearing(alice)).json()["result"] ==
+          "cancelled");
 
     // Who has no name is User:ANONYMOUS, as a client without a login.
     add_rule(admin, "User:ANONYMOUS", "orders/pending");
