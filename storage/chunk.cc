@@ -124,12 +124,8 @@ void Chunk::note(const PendingKey& key) {
     earliest_ = latest_ = key.due;
     return;
   }
-  // The first number out of order ends the binary search of find(); from here on a table has every
-  // place.
-  if (key.sequence <= last_ && std::exchange(sorted_, false)) {
-    for (std::uint32_t i = 0; i < offsets_.size(); ++i) by_sequence_[key_at(i).sequence] = i;
-  }
-  if (!sorted_) by_sequence_[key.sequence] = static_cast<std::uint32_t>(offsets_.size());
+  // The first number out of order ends the binary search of find().
+  if (key.sequence <= last_) sorted_ = false;
   first_ = std::min(first_, key.sequence);
   last_ = std::max(last_, key.sequence);
   earliest_ = std::min(earliest_, key.due);
@@ -210,6 +206,9 @@ PendingView Chunk::at(std::size_t index) const {
 std::optional<std::size_t> Chunk::find(Sequence sequence) const {
   if (offsets_.empty() || sequence < first_ || sequence > last_) return std::nullopt;
   if (!sorted_) {
+    // Most chunks are written, loaded and delivered without a question for a single number.
+    for (; in_table_ < offsets_.size(); ++in_table_)
+      by_sequence_[key_at(in_table_).sequence] = static_cast<std::uint32_t>(in_table_);
     const auto known = by_sequence_.find(sequence);
     return known == by_sequence_.end() ? std::nullopt : std::optional<std::size_t>(known->second);
   }
@@ -245,7 +244,7 @@ std::size_t Chunk::entry_bytes(std::size_t index) const {
 std::size_t Chunk::memory_bytes() const {
   return sizeof(Chunk) + own_.capacity() + parsed_.size() +
          offsets_.capacity() * sizeof(std::uint32_t) + sources_.capacity() * sizeof(Source) +
-         (index_.size() + by_sequence_.size()) * 48;
+         (index_.size() + (sorted_ ? 0 : offsets_.size())) * 48;
 }
 
 // The places of those that encode() writes.

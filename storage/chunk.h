@@ -101,7 +101,8 @@ class Chunk {
     for (std::size_t at = 0; at < bytes; at += cache_line) __builtin_prefetch(entry + at);
   }
 
-  // The place of `sequence`; the last one, if it was appended more than once.
+  // The place of `sequence`; the last one, if it was appended more than once.  Where numbers were
+  // appended out of order it notes their places, so that one thread at a time may call it.
   std::optional<std::size_t> find(Sequence sequence) const;
 
   Sequence first() const { return first_; }  // The smallest and the largest sequence number.
@@ -109,6 +110,7 @@ class Chunk {
   WallTime earliest() const { return earliest_; }
   WallTime latest() const { return latest_; }
   std::size_t entry_bytes(std::size_t index) const;
+  // With the places, which an unsorted chunk may note at any time.
   std::size_t memory_bytes() const;
 
   // The entries for which `live` is true (all, if it is empty), by sequence number.
@@ -141,8 +143,9 @@ class Chunk {
   Sequence first_ = 0, last_ = 0;
   WallTime earliest_{}, latest_{};
   bool sorted_ = true;  // By sequence number, each once.
-  // Only if they are not: the place of each number's last entry.
-  std::unordered_map<Sequence, std::uint32_t> by_sequence_;
+  // Only if they are not: the place of each number's last entry, as far as find() has looked.
+  mutable std::unordered_map<Sequence, std::uint32_t> by_sequence_;
+  mutable std::size_t in_table_ = 0;  // So many of the entries are in it.
   std::vector<Source> sources_;
   // Only where there are many; few are searched from the back.
   std::unordered_map<Source, std::uint32_t, SourceHash> index_;

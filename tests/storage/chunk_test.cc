@@ -150,6 +150,33 @@ TEST_SUITE("chunk") {
     }
   }
 
+  TEST_CASE("numbers in any order are found while more come, and none costs more than it did") {
+    Chunk chunk(chunk_hour);
+    std::map<Sequence, std::size_t> places;
+    std::mt19937_64 random(7);  // NOLINT(*-msc51-cpp): the same run each time.
+    for (std::size_t i = 0; i < 500; ++i) {
+      const Sequence sequence = 1 + random() % 300;
+      chunk.append(entry(sequence, 10));
+      places[sequence] = i;  // Of two the last one counts.
+      const std::size_t bytes = chunk.memory_bytes();
+      const Sequence asked = 1 + random() % 300;
+      // Some places are never asked for until the end.
+      if (i % 7 == 0) {
+        const auto known = places.find(asked);
+        const auto found = chunk.find(asked);
+        REQUIRE(found.has_value() == (known != places.end()));
+        if (found) REQUIRE(*found == known->second);
+      }
+      REQUIRE(chunk.memory_bytes() == bytes);
+    }
+    for (Sequence sequence = 1; sequence <= 300; ++sequence) {
+      const auto known = places.find(sequence);
+      const auto found = chunk.find(sequence);
+      REQUIRE(found.has_value() == (known != places.end()));
+      if (found) REQUIRE(*found == known->second);
+    }
+  }
+
   TEST_CASE("an entry of a hundred bytes costs no more than 15 more") {
     Chunk chunk(chunk_hour);
     const std::string body(100, 'b');
