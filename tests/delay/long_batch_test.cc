@@ -183,6 +183,7 @@ TEST_SUITE("long batches") {
       "a record that a long batch replaces is replaced once, whatever was delivered meanwhile") {
     TestHost host;
     host.checks_store = false;
+    host.checks_order = false;  // What the batch has taken stays behind.
     auto before = many(900, "1h", "id");
     for (std::size_t i = 0; i < 600; ++i) before[i].headers[0].value = "20ms";
     REQUIRE(host.produce(jobs, before).has_value());
@@ -197,7 +198,8 @@ TEST_SUITE("long batches") {
     REQUIRE(batch->answer->has_value());
     host.settle();
     const auto delivered = host.log(jobs).size();
-    CHECK(delivered <= 600 - 500);
+    CHECK(delivered > 0);
+    CHECK(delivered <= 600 - DurableChanges::slice_records);
     CHECK(host.pending().size() == 900);
     host.pass(milliseconds{3 * 3'600'000});
     CHECK(host.log(jobs).size() == delivered + 900);
