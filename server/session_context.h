@@ -15,6 +15,7 @@
 #include "base/log_throttle.h"
 #include "broker/broker.h"
 #include "broker/shard.h"
+#include "server/bulk_queue.h"
 #include "server/connection_handoff.h"
 #include "server/peer_watch.h"
 #include "server/session_limits.h"
@@ -54,6 +55,7 @@ struct SessionContext {
   broker::Shard& shard;
   SessionLimits limits;
   PeerWatch peers;                          // Watches the sessions that are full.
+  BulkQueue bulk;                           // Large requests and answers, in turn.
   std::unique_ptr<std::uint8_t[]> scratch;  // The shared buffer that sockets are read into.
   Session* first = nullptr;                 // The head of the list of sessions.
   std::size_t open = 0;
