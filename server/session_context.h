@@ -38,9 +38,9 @@ enum class Ending {
 };
 inline constexpr std::size_t ending_count = 9;
 
-// The shared buffer has so many bytes.  One read takes at most so much: what a pipelining producer
-// has sent by then, and little enough that one connection does not hold up the others of its shard.
-inline constexpr std::size_t scratch_bytes = 256 * 1024;
+// The shared buffer has so many bytes.  One read takes at most so much: many small requests of a
+// pipelining producer, or the beginning of a large one, whose rest is read in turn (BulkQueue).
+inline constexpr std::size_t scratch_bytes = 64 * 1024;
 
 struct SessionContext {
   SessionContext(broker::Broker& its_broker, broker::Shard& its_shard,
