@@ -25,7 +25,7 @@ using asio::ip::tcp;
 constexpr int backlog = 4096;
 
 // One turn of the shard; what is left waits behind its other work.
-constexpr int accepted_at_once = 64;
+constexpr int accepted_at_once = 16;
 
 // When not even the reserve helps: another thread has taken it.
 constexpr std::chrono::milliseconds pause{100};

@@ -25,6 +25,10 @@ namespace asio = boost::asio;
 // read into the shared buffer may take several frames at once.
 constexpr std::size_t min_partial_bytes = 4096;
 
+// Where more than this is missing of a frame, or left of the answers, it is moved in turn with
+// others (BulkQueue).
+constexpr std::size_t min_bulk_bytes = 64 * 1024;
+
 // A request that needs less is begun without asking for it.
 constexpr std::size_t min_working_bytes = 64 * 1024;
 
@@ -60,10 +64,9 @@ bool is_part_of_login(protocol::ApiKey key) {
 // One gather write.  IOV_MAX is 1024; a Fetch answer has two pieces a batch.
 constexpr std::size_t max_pieces = 128;
 
-// The most that one turn of the shard sends of a session's answers.  The kernel copies it, and
-// takes megabytes for a client that reads nothing; others wait for all of those that come to read
-// at once.
-constexpr std::size_t max_sent_bytes = 256 * 1024;
+// The most that a session reads into a large frame, or sends of its answers, in its turn.  The
+// kernel copies it, and takes megabytes for a client that reads nothing.
+constexpr std::size_t max_moved_bytes = 256 * 1024;
 
 // The first bytes of a TLS record with a ClientHello: type and version.
 bool looks_like_tls(std::span<const std::uint8_t> bytes) {
@@ -290,10 +293,13 @@ void Session::wait_readable() {
   if (reading_ || is_paused()) return;
   reading_ = true;
   const auto readable = [self = shared_from_this()](const boost::system::error_code& error) {
-    // First: read_some() may want to wait again.
-    self->reading_ = false;
     if (error || self->closed_) return;
-    self->guarded([&] { self->read_some(); });
+    self->guarded([&] {
+      if (self->has_much_to_read())
+        self->owner_.bulk.add([self] { return self->read_in_turn(); });
+      else
+        self->read_some();
+    });
   };
   // The rest of a TLS record that was read in part: the socket need not become readable again.
   if (tls_ && tls_->has_pending())
@@ -357,11 +363,29 @@ void Session::stream_ended() {
   pump();
 }
 
+bool Session::has_much_to_read() const {
+  const Frame* const frame = unread_.partial.get();
+  return frame != nullptr && frame->come() >= min_partial_bytes &&
+         frame->size() - frame->come() > min_bulk_bytes;
+}
+
+// Returns the bytes that it moved.
+std::size_t Session::read_in_turn() {
+  if (closed_) return 0;
+  const std::size_t held = held_.bytes();
+  const auto before = connection_.use().bytes_in;
+  guarded([this] { read_some(); });
+  // Giving memory back takes as long as filling it.
+  return closed_ ? held : connection_.use().bytes_in - before;
+}
+
 void Session::read_some() {
+  reading_ = false;
   boost::system::error_code error;
   // The rest of a large frame is read to where it belongs, so that it is copied once only.
   if (unread_.partial && unread_.partial->come() >= min_partial_bytes) {
-    const auto room = unread_.partial->room();
+    const auto all_room = unread_.partial->room();
+    const auto room = all_room.first(std::min(all_room.size(), max_moved_bytes));
     unread_.partial->came(receive(room, error));
     if (unread_.partial->whole()) admit(std::exchange(unread_.partial, nullptr));
   } else {
@@ -607,7 +631,7 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   reserved_bytes_ -= std::exchange(slot.reserved, 0);
   if (linger_.armed()) arm(linger_, max_linger_time);
   for (const auto& piece : slot.answer.frame) answers_bytes_ += piece.size();
-  write_answers();
+  write_answers(min_bulk_bytes);
   if (closed_) return;
   count_held();
   if (running_ == 0) stop_waiting_for_memory();
@@ -616,11 +640,11 @@ void Session::answered(std::uint64_t number, broker::Answer answer) {
   wait_readable();
 }
 
-void Session::write_answers() {
+void Session::write_answers(std::size_t most) {
   if (writing_) return;
   std::size_t sent_now = 0;
   while (!closed_) {
-    if (sent_now >= max_sent_bytes && !out_.empty()) return wait_writable();
+    if (sent_now >= most && !out_.empty()) return write_later();
     // Ready answers join the pieces that are being sent, in the order of the requests.
     while (refused_.empty() && !slots_.empty() && slots_.front().answered &&
            out_.size() < max_pieces) {
@@ -652,7 +676,7 @@ void Session::write_answers() {
 
     std::array<asio::const_buffer, max_pieces> buffers;
     std::size_t count = 0;
-    std::size_t room = max_sent_bytes - sent_now;
+    std::size_t room = most - sent_now;
     for (const auto& piece : out_) {
       if (count == max_pieces || room == 0) break;
       const std::size_t skip = count == 0 ? out_sent_ : 0;
@@ -737,16 +761,36 @@ void Session::wait_writable() {
   if (!stalled_.armed()) arm(stalled_, owner_.limits.write_stall);
   socket_.async_wait(asio::socket_base::wait_write,
                      [self = shared_from_this()](const boost::system::error_code& error) {
-                       self->writing_ = false;
                        if (error || self->closed_) return;
                        self->guarded([&] {
-                         self->write_answers();
-                         self->count_held();
-                         if (self->moved()) return;
-                         self->wait_readable();
-                         self->pump();
+                         if (self->answers_bytes_ - self->out_sent_ > min_bulk_bytes)
+                           self->write_later();
+                         else
+                           self->go_on_writing(min_bulk_bytes);
                        });
                      });
+}
+
+void Session::write_later() {
+  owner_.bulk.add([self = shared_from_this()] { return self->write_in_turn(); });
+  writing_ = true;
+}
+
+// Returns the bytes that it moved.
+std::size_t Session::write_in_turn() {
+  if (closed_) return 0;
+  const auto before = sent_;
+  guarded([this] { go_on_writing(max_moved_bytes); });
+  return sent_ - before;
+}
+
+void Session::go_on_writing(std::size_t most) {
+  writing_ = false;
+  write_answers(most);
+  count_held();
+  if (moved()) return;
+  wait_readable();
+  pump();
 }
 
 }  // namespace tarry::server

@@ -12,6 +12,9 @@
 // answer is given, because requests are views of it; the memory grows with the bytes that have
 // come.
 //
+// The rest of a large frame, and what is left of long answers, is moved in turn with those of the
+// shard's other sessions (BulkQueue), so that small requests do not wait for all of them.
+//
 // Produce and Fetch are pipelined: they are started while earlier ones wait.  Every other request,
 // and a Produce of very many batches, waits for those before it, and those behind wait for it.
 // Answers leave in the order of the requests, as many as are ready in one gather write.
@@ -188,6 +191,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void peer_event(PeerWatch::Event event);
   void give_up_requests();
   void stream_ended();
+  bool has_much_to_read() const;
+  std::size_t read_in_turn();
   void read_some();
   // Takes whole frames from the stream until it is_paused(); returns how many bytes that were.  The
   // session may have ended meanwhile.
@@ -204,8 +209,12 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void pump();
   void run(Request request);
   void answered(std::uint64_t number, broker::Answer answer);
-  void write_answers();
+  // About so many bytes of them at once.
+  void write_answers(std::size_t most);
   void wait_writable();
+  void write_later();
+  std::size_t write_in_turn();
+  void go_on_writing(std::size_t most);
   // True: the connection has gone to the shard where its partitions are.
   bool moved();
   // Runs `work`; what it throws ends the session.
@@ -219,7 +228,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   broker::Connection connection_;
 
   Unread unread_;
-  bool reading_ = false;  // Waiting for the socket; false while is_paused().
+  bool reading_ = false;  // Waiting for the socket, or for its turn; false while is_paused().
   bool watched_ = false;  // By owner_.peers, while is_paused() or ended_.
   bool ended_ = false;    // All that the client sent is read; it may wait for answers.
 
@@ -239,7 +248,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   Queue<Viewing> viewing_;  // The views of answers on their way, in their order.
   std::size_t out_sent_ = 0;
   std::uint64_t queued_ = 0, sent_ = 0;  // Bytes that were put into out_, and left it.
-  bool writing_ = false;                 // Waiting for the socket.
+  bool writing_ = false;                 // Waiting for the socket, or for its turn.
   // A request that cannot be answered was the next in order: why.  The connection is closed when
   // the answers before it are sent, and until then nothing is read or begun.
   std::string refused_;

@@ -14,6 +14,7 @@ SessionContext::SessionContext(broker::Broker& its_broker, broker::Shard& its_sh
       shard(its_shard),
       limits(its_limits),
       peers(shard.executor()),
+      bulk(shard.executor()),
       scratch(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)),
       endings(ending_count - 1, LogThrottle(lines_per_kind)) {
   // A wrong setting in one client repeats it for as long as that runs.

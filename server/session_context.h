@@ -15,6 +15,7 @@
 #include "base/log_throttle.h"
 #include "broker/broker.h"
 #include "broker/shard.h"
+#include "server/bulk_queue.h"
 #include "server/connection_handoff.h"
 #include "server/peer_watch.h"
 #include "server/session_limits.h"
@@ -37,9 +38,9 @@ enum class Ending {
 };
 inline constexpr std::size_t ending_count = 9;
 
-// The shared buffer has so many bytes.  One read takes at most so much: what a pipelining producer
-// has sent by then, and little enough that one connection does not hold up the others of its shard.
-inline constexpr std::size_t scratch_bytes = 256 * 1024;
+// The shared buffer has so many bytes.  One read takes at most so much: many small requests of a
+// pipelining producer, or the beginning of a large one, whose rest is read in turn (BulkQueue).
+inline constexpr std::size_t scratch_bytes = 64 * 1024;
 
 struct SessionContext {
   SessionContext(broker::Broker& its_broker, broker::Shard& its_shard,
@@ -54,6 +55,7 @@ struct SessionContext {
   broker::Shard& shard;
   SessionLimits limits;
   PeerWatch peers;                          // Watches the sessions that are full.
+  BulkQueue bulk;                           // Large requests and answers, in turn.
   std::unique_ptr<std::uint8_t[]> scratch;  // The shared buffer that sockets are read into.
   Session* first = nullptr;                 // The head of the list of sessions.
   std::size_t open = 0;

@@ -10,6 +10,7 @@
 #include "broker/context/one_shot_event.h"
 #include "broker/partitions/partition_host.h"
 #include "storage/producer_states.h"
+#include "storage/retention.h"
 
 namespace tarry::broker {
 
@@ -125,7 +126,7 @@ void Partitions::end_visit(const Loading& visited) {
     // Deleted meanwhile: drop() left its files to us.
     std::vector<storage::LogRemoval> removals;
     removals.emplace_back(*shard_.broker_context().disk, visited.directory, tp.topic);
-    run_removals(std::move(removals));
+    removals_.add(shard_.background(), std::move(removals));
     opened(tp, fail(Errc::not_found, "the topic is deleted"));
   } else if (opening_.at(tp).waiting.empty()) {
     opening_.erase(tp);
@@ -142,7 +143,7 @@ void Partitions::opened(TopicPartition tp, Result<std::unique_ptr<Partition>> lo
     if (loaded) {
       std::vector<storage::LogRemoval> removals;
       removals.push_back((*loaded)->removal());
-      run_removals(std::move(removals));
+      removals_.add(shard_.background(), std::move(removals));
     }
   } else if (loaded) {
     answer = open_.emplace(tp, std::move(*loaded)).first->second.get();
@@ -253,7 +254,7 @@ void Partitions::drop(const storage::Topic& topic, PartitionIndex from, Partitio
     retired_.push_back({std::move(found->second), shard_.journal().end_lsn()});
     open_.erase(found);
   }
-  run_removals(std::move(unopened));
+  removals_.add(shard_.background(), std::move(unopened));
 }
 
 void Partitions::remove_retired() {
@@ -267,7 +268,7 @@ void Partitions::remove_retired() {
     boost::asio::post(shard_.executor(), [partition = std::move(retired.partition)] {});
     return true;
   });
-  run_removals(std::move(removals));
+  removals_.add(shard_.background(), std::move(removals));
 }
 
 Partition* Partitions::retired(const TopicPartition& tp) const {
@@ -275,24 +276,6 @@ Partition* Partitions::retired(const TopicPartition& tp) const {
   const auto found =
       std::ranges::find(retired_, tp, [](const auto& other) { return other.partition->id(); });
   return found == retired_.end() ? nullptr : found->partition.get();
-}
-
-void Partitions::run_removals(std::vector<storage::LogRemoval> removals) {
-  if (removals.empty()) return;
-  shard_.background().run(
-      [removals = std::move(removals)]() mutable {
-        Result<> first_failed;
-        for (auto& removal : removals) {
-          auto removed = removal.run();
-          if (!removed && first_failed) first_failed = std::move(removed);
-        }
-        return first_failed;
-      },
-      [](Result<> removed) {
-        if (!removed)
-          log_warn("broker", "the files of a deleted log could not be removed: {}",
-                   removed.error().message);
-      });
 }
 
 }  // namespace tarry::broker

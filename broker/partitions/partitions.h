@@ -28,9 +28,9 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "broker/context/shard_context.h"
+#include "broker/partitions/log_removals.h"
 #include "broker/partitions/partition.h"
 #include "protocol/error_code.h"
-#include "storage/retention.h"
 
 namespace tarry::broker {
 
@@ -120,7 +120,6 @@ class Partitions {
   void begin_load(Loading loading);
   void end_visit(const Loading& visited);
   void opened(TopicPartition tp, Result<std::unique_ptr<Partition>> loaded);
-  void run_removals(std::vector<storage::LogRemoval> removals);
   std::string directory_of(const storage::Topic& topic, PartitionIndex partition) const;
 
   ShardContext& shard_;
@@ -135,6 +134,7 @@ class Partitions {
     Lsn appended;
   };
   std::vector<Retired> retired_;
+  LogRemovals removals_;
 };
 
 }  // namespace tarry::broker

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 #include <boost/asio/co_spawn.hpp>
 
+#include <algorithm>
+#include <filesystem>
 #include <new>
+#include <string>
 
 #include "broker/handlers/table.h"
 #include "protocol/messages/alter_configs.h"
@@ -222,6 +225,33 @@ TEST_SUITE("topics") {
     world.background_stands_still = false;
     world.run();
     CHECK(create(world, "b", 10) == ErrorCode::none);
+  }
+
+  TEST_CASE("the files of a deleted topic are removed by one thread of the pool at a time") {
+    constexpr std::int32_t many = 5000;
+    World world({.shards = 1});
+    create_topic(world, "wide", many);
+    // One of them is open, and has files.
+    produce(world, "wide", many - 1, batch_of(world.clock.wall(), {{"a"}}));
+    const auto files = world.directory() + "/data/logs/wide-" + std::to_string(many - 1);
+    REQUIRE(std::filesystem::exists(files));
+    protocol::DeleteTopicsRequest request;
+    request.topics.push_back({"wide", {}});
+    request.timeout_ms = 1000;
+    world.background_stands_still = true;
+    const auto deletion = world.begin(request, 6);
+    // The latest work first: the journal's rounds, while the removals wait.
+    std::size_t most = 0;
+    for (bool busy = true; busy && !deletion->answer;) {
+      busy = world.turn();
+      most = std::max(most, world.background().size());
+      busy = world.background().step_last() || busy;
+    }
+    REQUIRE(deletion->answer);
+    CHECK(most < 10);
+    world.background_stands_still = false;
+    world.run();
+    CHECK_FALSE(std::filesystem::exists(files));
   }
 
   TEST_CASE("partitions are added, never taken away") {

@@ -226,7 +226,7 @@ TEST_SUITE("listener") {
     for (int i = 0; i < 200; ++i) sockets.push_back(fixture.connect());
     fixture.context.restart();
     fixture.context.poll_one();
-    CHECK(fixture.taken.size() <= 64);
+    CHECK(fixture.taken.size() <= 16);
     fixture.until_taken(200);
   }
 

@@ -974,6 +974,68 @@ TEST_SUITE("session") {
     CHECK(most <= 256 * 1024);
   }
 
+  TEST_CASE("a small request waits for a part of the large ones that have come, not for all") {
+    Sitting sitting;
+    Client small(sitting);
+    std::list<Client> large;
+    constexpr std::size_t each = 1 << 20;
+    const Buffer begin = part_of_produce(each);
+    for (int i = 0; i < 40; ++i) large.emplace_back(sitting).send(Bytes(begin).first(10'000));
+    // The kernel takes these before the shard runs again.
+    std::size_t come = 0;
+    for (Client& client : large)
+      come += client.socket.write_some(asio::buffer(begin.data() + 10'000, each - 10'000));
+    REQUIRE(come > large.size() * 64 * 1024);
+    const auto ask = ask_versions(7);
+    REQUIRE(small.socket.write_some(asio::buffer(ask)) == ask.size());
+    const auto received = [&] { return sitting.shard().counters.received_bytes_total; };
+    const auto before = received();
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (small.come.empty()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      sitting.context.restart();
+      sitting.context.poll_one();
+      small.read();
+    }
+    CHECK(received() - before < come / 4);
+    // Nothing of them is lost.
+    sitting.until([&] { return received() - before == come + ask.size(); });
+  }
+
+  TEST_CASE("a small request waits for the beginnings of many long answers, not for their ends") {
+    Sitting sitting;
+    Client small(sitting);
+    sitting.make_topic(small, "t");
+    constexpr std::size_t long_answer = 900'000;  // Of the MiB that is asked for.
+    sitting.fill("t", 2 << 20);
+    std::list<Client> readers;
+    const auto ask_much = ask_fetch(1, "t", 0);
+    for (int i = 0; i < 40; ++i) {
+      Client& reader = readers.emplace_back(sitting);
+      REQUIRE(reader.socket.write_some(asio::buffer(ask_much)) == ask_much.size());
+    }
+    const auto sent = [&] { return sitting.shard().counters.sent_bytes_total; };
+    const auto before = sent();
+    const auto end = std::chrono::steady_clock::now() + patience;
+    const auto run_one = [&] {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      sitting.context.restart();
+      if (sitting.context.poll_one() == 0) std::this_thread::yield();
+    };
+    while (sent() == before) run_one();
+    const auto ask = ask_versions(7);
+    REQUIRE(small.socket.write_some(asio::buffer(ask)) == ask.size());
+    while (small.come.empty()) {
+      run_one();
+      small.read();
+    }
+    CHECK(sent() - before < readers.size() * long_answer / 6);
+    sitting.until([&] {
+      for (Client& reader : readers) reader.read();
+      return sent() - before > readers.size() * long_answer;
+    });
+  }
+
   TEST_CASE("one answer that is larger than all that is allowed is given") {
     SessionLimits limits;
     limits.bytes_in_flight = 1000;
