@@ -205,6 +205,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void run(Request request);
   void answered(std::uint64_t number, broker::Answer answer);
   void write_answers();
+  void end_when_sent();
   void wait_writable();
   // True: the connection has gone to the shard where its partitions are.
   bool moved();
@@ -215,7 +216,9 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
 
   SessionContext& owner_;
   boost::asio::ip::tcp::socket socket_;
-  std::unique_ptr<TlsSession> tls_;  // Null: plain text.
+  std::unique_ptr<TlsSession> tls_;  // Null: plain text, or it has moved with the connection.
+  const bool sends_by_kernel_;       // By kernel TLS; counted.
+  bool has_room_for_end_ = false;    // The socket was writable after the last answer was sent.
   broker::Connection connection_;
 
   Unread unread_;
