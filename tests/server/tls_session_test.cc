@@ -54,7 +54,7 @@ constexpr Suite all_suites[] = {
     {TLS1_2_VERSION, "ECDHE-ECDSA-AES128-SHA256", false},
 };
 
-std::shared_ptr<const TlsContext> context_of_test() {
+std::shared_ptr<const TlsContext> usable_context() {
   ListenerConfig listener;
   listener.settings = {{"ssl.keystore.certificate.chain", std::string(certificate_of_test)},
                        {"ssl.keystore.key", std::string(key_of_test)}};
@@ -78,7 +78,7 @@ class Pair {
     served_.set_option(tcp::no_delay(true));
     client_.non_blocking(true);
     served_.non_blocking(true);
-    session = std::make_unique<TlsSession>(context_of_test(), served_.native_handle());
+    session = std::make_unique<TlsSession>(usable_context(), served_.native_handle());
 
     SSL_set_min_proto_version(ssl(), suite.version);
     SSL_set_max_proto_version(ssl(), suite.version);
