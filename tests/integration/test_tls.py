@@ -1,5 +1,6 @@
 """Several listeners, and TLS on them: with the clients that people have, and with those that mean harm."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -197,25 +198,32 @@ def _(ctx):
     request = struct.pack(">hhih", wire.API_VERSIONS, 0, 123_456_789, -1)
     # At the beginning of a line K is a command of s_client's.
     client = subprocess.Popen(["openssl", "s_client", "-connect", f"{host}:{port}", "-CAfile", authority.certificate, "-tls1_3"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    patience = threading.Timer(30, client.kill)
+    patience.start()
+    come = b""
+
+    def comes(what):
+        nonlocal come
+        while what not in come:
+            more = os.read(client.stdout.fileno(), 10_000)
+            assert more, come
+            come += more
     try:
         eventually(lambda: broker.get("/status")["connections"] == 1, "its handshake")
         by_kernel = kernel_tls_connections(broker)
         assert by_kernel == (1 if has_kernel_tls() else 0)
         os.write(client.stdin.fileno(), b"K\n")
+        comes(b"KEYUPDATE")
+        with contextlib.suppress(BrokenPipeError):  # It may have ended.
+            os.write(client.stdin.fileno(), struct.pack(">i", len(request)) + request)
         if by_kernel:
-            client.wait(20)
             eventually(lambda: "the client asks for new TLS keys (KeyUpdate)" in broker.log(), "a line in the log")
-            return
-        come = b""
-        while b"KEYUPDATE" not in come:
-            come += os.read(client.stdout.fileno(), 10_000)
-        os.write(client.stdin.fileno(), struct.pack(">i", len(request)) + request)
-        while struct.pack(">i", 123_456_789) not in come:
-            more = os.read(client.stdout.fileno(), 10_000)
-            assert more, come
-            come += more
+            client.wait(20)
+        else:
+            comes(struct.pack(">i", 123_456_789))
     finally:
+        patience.cancel()
         client.kill()
         client.wait()
         client.stdin.close()
