@@ -56,7 +56,8 @@
 // there and back.
 //
 // On a TLS connection the bytes go through a TlsSession, whose handshake is done before the session
-// begins; nothing else differs.
+// begins.  Nothing else differs, except that with kernel TLS the socket has to be writable before
+// it is closed after the last answer.
 //
 // An error in one session, even a lack of memory, ends that session alone.
 //

@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="where tarry and tests/server_tests are")
     parser.add_argument("--memory", default="2G")
     parser.add_argument("--accelerator", default="tcg", help="kvm: several times as fast, where it works")
-    parser.add_argument("--within", type=int, default=1800, help="seconds")
+    parser.add_argument("--within", type=int, default=3600, help="seconds")
     parser.add_argument("--command", default="", help="run inside in place of the tests")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -208,7 +208,7 @@ TEST_SUITE("TLS session") {
   }
 
   TEST_CASE("a client that reads slowly gets what was sent, with every cipher") {
-    const Pieces pieces(300);
+    const Pieces pieces(120);
     for (const Suite& suite : all_suites) {
       INFO(std::string(suite.name));
       Pair pair(suite, true);
@@ -234,7 +234,7 @@ TEST_SUITE("TLS session") {
   }
 
   TEST_CASE("what a client sends is read whole, with every cipher") {
-    const Pieces pieces(100);
+    const Pieces pieces(50);
     for (const Suite& suite : all_suites) {
       INFO(std::string(suite.name));
       Pair pair(suite);
