@@ -13,7 +13,8 @@
 namespace tarry::broker {
 
 struct ShardCounters {
-  std::uint64_t connections = 0;  // Now.
+  std::uint64_t connections = 0;             // Now.
+  std::uint64_t kernel_tls_connections = 0;  // Of these, with TLS that the kernel encrypts.
   std::uint64_t requests_total = 0;
   std::uint64_t received_bytes_total = 0;  // From clients and to them, without what TLS adds.
   std::uint64_t sent_bytes_total = 0;
@@ -30,6 +31,10 @@ struct ShardCounters {
 
   void report(MetricSink& sink) const {
     sink.gauge({"tarry_broker_connections", "Open client connections."}, connections);
+    sink.gauge(
+        {"tarry_broker_kernel_tls_connections",
+         "Open client connections with TLS whose responses the kernel encrypts (kernel TLS)."},
+        kernel_tls_connections);
     sink.counter({"tarry_broker_requests_total", "Requests received over the Kafka protocol."},
                  requests_total);
     sink.counter({"tarry_broker_received_bytes_total",

@@ -113,6 +113,7 @@ Session::Session(SessionContext& owner, asio::ip::tcp::socket socket, Connection
       owner_(owner),
       socket_(std::move(socket)),
       tls_(std::move(handoff.tls)),
+      sends_by_kernel_(tls_ && tls_->sends_by_kernel()),
       connection_(std::move(handoff.peer), std::move(handoff.origin)),
       unread_(std::move(handoff.unread)),
       held_(owner.shard.ledger(), this),
@@ -126,11 +127,13 @@ Session::Session(SessionContext& owner, asio::ip::tcp::socket socket, Connection
   if (next_ != nullptr) next_->previous_ = &next_;
   owner_.first = this;
   owner_.session_begun();
+  if (sends_by_kernel_) ++owner_.shard.counters.kernel_tls_connections;
 }
 
 Session::~Session() {
   *previous_ = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
+  if (sends_by_kernel_) --owner_.shard.counters.kernel_tls_connections;
   // A connection that moved to another shard has not ended: the listener counts it still.
   if (!moved_away_ && owner_.on_ended) owner_.on_ended(connection_.peer());
   owner_.session_ended();
@@ -397,6 +400,10 @@ void Session::read_some() {
   }
   if (closed_) return;
   if (error && error != asio::error::would_block && error != asio::error::interrupted) {
+    if (tls_ && error == asio::error::operation_not_supported) {
+      return close("the client asks for new TLS keys (KeyUpdate), and kernel TLS keeps the old",
+                   Ending::refused);
+    }
     const bool within = error == asio::error::eof && unread_.size_come > 0;
     if (error == asio::error::eof && !within) return stream_ended();
     return close(
@@ -665,13 +672,7 @@ void Session::write_answers(std::size_t most) {
     }
     if (out_.empty()) {
       stalled_.cancel();
-      if (!refused_.empty()) return close(refused_, Ending::refused);
-      // The client is told why its login failed before it is disconnected.
-      if (connection_.ends_when_answered && running_ == 0)
-        close("its login failed", Ending::usual);
-      else if (ended_ && slots_.empty() && unread_.ahead.empty())
-        close("the client has received its answers", Ending::usual);
-      return;
+      return end_when_sent();
     }
 
     std::array<asio::const_buffer, max_pieces> buffers;
@@ -720,6 +721,18 @@ void Session::write_answers(std::size_t most) {
       out_sent_ = 0;
     }
   }
+}
+
+// Every answer is sent: the end of the connection, if it was to come after them.
+void Session::end_when_sent() {
+  const bool login_failed = connection_.ends_when_answered && running_ == 0;
+  const bool client_left = ended_ && slots_.empty() && unread_.ahead.empty();
+  if (refused_.empty() && !login_failed && !client_left) return;
+  // A TLS record that the kernel has sent in part is lost if its socket is closed while it is full.
+  if (sends_by_kernel_ && !std::exchange(has_room_for_end_, true)) return wait_writable();
+  if (!refused_.empty()) return close(refused_, Ending::refused);
+  // The client is told why its login failed before it is disconnected.
+  close(login_failed ? "its login failed" : "the client has received its answers", Ending::usual);
 }
 
 bool Session::moved() {

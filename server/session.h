@@ -59,7 +59,8 @@
 // there and back.
 //
 // On a TLS connection the bytes go through a TlsSession, whose handshake is done before the session
-// begins; nothing else differs.
+// begins.  Nothing else differs, except that with kernel TLS the socket has to be writable before
+// it is closed after the last answer.
 //
 // An error in one session, even a lack of memory, ends that session alone.
 //
@@ -211,6 +212,7 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void answered(std::uint64_t number, broker::Answer answer);
   // About so many bytes of them at once.
   void write_answers(std::size_t most);
+  void end_when_sent();
   void wait_writable();
   void write_later();
   std::size_t write_in_turn();
@@ -224,7 +226,9 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
 
   SessionContext& owner_;
   boost::asio::ip::tcp::socket socket_;
-  std::unique_ptr<TlsSession> tls_;  // Null: plain text.
+  std::unique_ptr<TlsSession> tls_;  // Null: plain text, or it has moved with the connection.
+  const bool sends_by_kernel_;       // By kernel TLS; counted.
+  bool has_room_for_end_ = false;    // The socket was writable after the last answer was sent.
   broker::Connection connection_;
 
   Unread unread_;

@@ -1,8 +1,11 @@
 #include "server/tls_session.h"
 
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
@@ -30,6 +33,25 @@ constexpr std::size_t idle_bytes = 16 * 1024;
 // documentation of SSL_MODE_RELEASE_BUFFERS, with which they go when they are empty, says 34 KB for
 // both.
 constexpr std::size_t buffer_bytes = 17 * 1024;
+
+// The pieces of one call to the kernel; IOV_MAX is 1024.  The rest is given again.
+constexpr std::size_t max_vectors = 128;
+
+// Called with each message of the handshake; offers the kernel the keys for sending alone.  OpenSSL
+// looks at the option whenever it takes a key into use: that for sending after the broker's
+// Finished in TLS 1.3, and in TLS 1.2 after the client's, which the key for receiving has already
+// decrypted.
+void offer_sending_key(int is_sent, int version, int type, const void* message, std::size_t size,
+                       SSL* ssl, void* /*none*/) {
+  if (type != SSL3_RT_HANDSHAKE || size == 0 ||
+      *static_cast<const std::uint8_t*>(message) != SSL3_MT_FINISHED)
+    return;
+  if ((is_sent != 0) == (version == TLS1_3_VERSION)) {
+    SSL_set_options(ssl, SSL_OP_ENABLE_KTLS);
+  } else {
+    SSL_clear_options(ssl, SSL_OP_ENABLE_KTLS);
+  }
+}
 
 // In words, where OpenSSL's say little to an operator.
 std::string handshake_failure(const SSL* ssl) {
@@ -72,6 +94,7 @@ TlsSession::TlsSession(std::shared_ptr<const TlsContext> context, int socket)
     throw std::bad_alloc();
   }
   SSL_set_accept_state(ssl_);
+  SSL_set_msg_callback(ssl_, offer_sending_key);
 }
 
 TlsSession::~TlsSession() {
@@ -83,7 +106,10 @@ Result<TlsSession::Step> TlsSession::handshake() {
   // for an error of this one.
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
-  if (result == 1) return Step::done;
+  if (result == 1) {
+    SSL_set_msg_callback(ssl_, nullptr);  // It would be called for each record.
+    return Step::done;
+  }
   switch (SSL_get_error(ssl_, result)) {
     case SSL_ERROR_WANT_READ:
       return Step::needs_read;
@@ -106,6 +132,15 @@ Result<TlsSession::Step> TlsSession::handshake() {
   }
 }
 
+bool TlsSession::sends_by_kernel() const {
+  return BIO_ctrl(SSL_get_wbio(ssl_), BIO_CTRL_GET_KTLS_SEND, 0, nullptr) > 0;
+}
+
+// SSL_write() would tell the client of new keys and change those of OpenSSL only.
+bool TlsSession::needs_other_keys() const {
+  return SSL_get_key_update_type(ssl_) != SSL_KEY_UPDATE_NONE && sends_by_kernel();
+}
+
 std::size_t TlsSession::read_some(std::span<std::uint8_t> into, boost::system::error_code& error) {
   error = {};
   std::size_t total = 0;
@@ -113,10 +148,12 @@ std::size_t TlsSession::read_some(std::span<std::uint8_t> into, boost::system::e
     std::size_t got = 0;
     ERR_clear_error();
     const int result = SSL_read_ex(ssl_, into.data() + total, into.size() - total, &got);
-    if (result == 1) {
-      total += got;
-      continue;
+    if (result == 1) total += got;
+    if (needs_other_keys()) {
+      error = asio::error::operation_not_supported;
+      return total;
     }
+    if (result == 1) continue;
     switch (SSL_get_error(ssl_, result)) {
       case SSL_ERROR_WANT_READ:
         if (total == 0) error = asio::error::would_block;
@@ -142,6 +179,7 @@ std::size_t TlsSession::read_some(std::span<std::uint8_t> into, boost::system::e
 
 std::size_t TlsSession::write_some(std::span<const asio::const_buffer> pieces,
                                    boost::system::error_code& error) {
+  if (sends_by_kernel()) return write_to_kernel(pieces, error);
   error = {};
   std::array<std::uint8_t, record_bytes> gathered;
   asio::const_buffer record = pieces.front();
@@ -172,6 +210,31 @@ std::size_t TlsSession::write_some(std::span<const asio::const_buffer> pieces,
       broken_ = true;
       error = asio::error::connection_reset;
       return 0;
+  }
+}
+
+// What the kernel takes, it has encrypted or copied: nothing of it is ever given again.
+std::size_t TlsSession::write_to_kernel(std::span<const asio::const_buffer> pieces,
+                                        boost::system::error_code& error) {
+  error = {};
+  if (needs_other_keys()) {
+    error = asio::error::operation_not_supported;
+    return 0;
+  }
+  std::array<::iovec, max_vectors> vectors;
+  ::msghdr message{};
+  message.msg_iov = vectors.data();
+  for (const auto& piece : pieces.first(std::min(pieces.size(), max_vectors))) {
+    // The kernel only reads it.
+    vectors[message.msg_iovlen++] = {const_cast<void*>(piece.data()), piece.size()};
+  }
+  for (;;) {
+    const ::ssize_t sent = ::sendmsg(SSL_get_wfd(ssl_), &message, MSG_NOSIGNAL);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EINTR) continue;
+    error = errno == EAGAIN ? boost::system::error_code(asio::error::would_block)
+                            : boost::system::error_code(errno, boost::system::system_category());
+    return 0;
   }
 }
 

@@ -1,11 +1,15 @@
 """Several listeners, and TLS on them: with the clients that people have, and with those that mean harm."""
 
+import contextlib
 import http.client
 import json
+import os
+import pathlib
 import re
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -149,6 +153,81 @@ def _(ctx):
             raise AssertionError("TLS 1.1 was spoken")
         except (ssl.SSLError, ConnectionError):
             pass
+
+
+SUITES = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+          "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256")
+UNKNOWN_TO_KERNEL = SUITES[-1]
+
+
+def kernel_tls_connections(broker):
+    return sum(shard["kernel_tls_connections"] for shard in broker.get("/status")["shards"])
+
+
+def has_kernel_tls():
+    """Here: tests/integration/kernel_tls.py is for machines that do not."""
+    return pathlib.Path("/proc/net/tls_stat").exists()
+
+
+@case("large answers arrive whole over TLS with every cipher, and the kernel encrypts them where it can")
+def _(ctx):
+    authority = Authority(ctx.directory / "ca")
+    names = [f"S{n}" for n in range(len(SUITES))]
+    settings = {"listeners": ",".join(["PLAINTEXT://127.0.0.1:0"] + [f"{name}://127.0.0.1:0" for name in names]),
+                "listener.security.protocol.map": ",".join(f"{name}:SSL" for name in names), "ssl.keystore.location": authority.sign("broker")[2]}
+    settings |= {f"listener.name.{name.lower()}.ssl.cipher.suites": suite for name, suite in zip(names, SUITES)}
+    broker, topic = ctx.broker(settings=settings), ctx.topic()
+    values = [os.urandom(500_000) for _ in range(8)]
+    with broker.client() as plain:
+        plain.create_topic(topic, 1)
+        for value in values:
+            plain.produce(topic, [wire.record(value)])
+    for name, suite in zip(names, SUITES):
+        with TlsClient(broker.listeners[name], trusting(authority)) as client:
+            assert [each.value for each in client.consume(topic, len(values))] == values, suite
+            expected = 1 if has_kernel_tls() and suite != UNKNOWN_TO_KERNEL else 0
+            assert kernel_tls_connections(broker) == expected, (suite, kernel_tls_connections(broker))
+        eventually(lambda: kernel_tls_connections(broker) == 0, "the connection has ended")
+
+
+@case("a client of TLS 1.3 that asks for new keys gets them, or the end of its connection where the kernel has the old")
+def _(ctx):
+    authority = Authority(ctx.directory / "ca")
+    broker = tls_broker(ctx, authority.sign("broker")[2])
+    host, port = broker.listeners["SSL"]
+    request = struct.pack(">hhih", wire.API_VERSIONS, 0, 123_456_789, -1)
+    # At the beginning of a line K is a command of s_client's.
+    client = subprocess.Popen(["openssl", "s_client", "-connect", f"{host}:{port}", "-CAfile", authority.certificate, "-tls1_3"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    patience = threading.Timer(30, client.kill)
+    patience.start()
+    come = b""
+
+    def comes(what):
+        nonlocal come
+        while what not in come:
+            more = os.read(client.stdout.fileno(), 10_000)
+            assert more, come
+            come += more
+    try:
+        eventually(lambda: broker.get("/status")["connections"] == 1, "its handshake")
+        by_kernel = kernel_tls_connections(broker)
+        assert by_kernel == (1 if has_kernel_tls() else 0)
+        os.write(client.stdin.fileno(), b"K\n")
+        comes(b"KEYUPDATE")
+        with contextlib.suppress(BrokenPipeError):  # It may have ended.
+            os.write(client.stdin.fileno(), struct.pack(">i", len(request)) + request)
+        if by_kernel:
+            eventually(lambda: "the client asks for new TLS keys (KeyUpdate)" in broker.log(), "a line in the log")
+            client.wait(20)
+        else:
+            comes(struct.pack(">i", 123_456_789))
+    finally:
+        patience.cancel()
+        client.kill()
+        client.wait()
+        client.stdin.close()
+        client.stdout.close()
 
 
 @case("a client needs a certificate where ssl.client.auth=required, and may have one where it is requested")

@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <new>
+#include <string>
 
 #include <boost/asio/co_spawn.hpp>
 
@@ -181,10 +185,11 @@ struct Sitting : TestWorld {
 };
 
 struct Client {
-  // With small buffers the kernel takes little of what the client does not read.
+  // With small buffers the kernel takes little of what the client does not read.  With `speaks_tls`
+  // the handshake is done and the client's bytes go through TLS.
   explicit Client(Sitting& its_sitting, bool small_buffers = false,
                   broker::ConnectionOrigin origin = {},
-                  const std::shared_ptr<const TlsContext>& tls = nullptr)
+                  const std::shared_ptr<const TlsContext>& tls = nullptr, bool speaks_tls = false)
       : sitting(its_sitting), socket(sitting.context) {
     tcp::acceptor acceptor(sitting.context, {asio::ip::address_v4::loopback(), 0});
     socket.open(tcp::v4());
@@ -193,19 +198,42 @@ struct Client {
     tcp::socket served = acceptor.accept();
     if (small_buffers) served.set_option(asio::socket_base::send_buffer_size(4096));
     socket.non_blocking(true);
+    served.non_blocking(true);
     const int descriptor = served.release();
+    auto session = tls ? std::make_unique<TlsSession>(tls, descriptor) : nullptr;
+    if (speaks_tls) shake_hands(*session);
     sitting.sessions.take({.descriptor = LooseDescriptor(descriptor),
                            .protocol = tcp::v4(),
                            .peer = "a client",
                            .origin = std::move(origin),
-                           .tls = tls ? std::make_unique<TlsSession>(tls, descriptor) : nullptr});
+                           .tls = std::move(session)});
+  }
+  void shake_hands(TlsSession& session) {
+    ssl.reset(
+        SSL_new(std::shared_ptr<SSL_CTX>(SSL_CTX_new(TLS_client_method()), SSL_CTX_free).get()),
+        SSL_free);
+    REQUIRE(SSL_set_fd(ssl.get(), socket.native_handle()) == 1);
+    SSL_set_connect_state(ssl.get());
+    // OpenSSL would tell the broker that its end came without being told.
+    SSL_set_options(ssl.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
+    sitting.until([&] {
+      (void)SSL_do_handshake(ssl.get());
+      const auto step = session.handshake();
+      REQUIRE(step.has_value());
+      return *step == TlsSession::Step::done && SSL_is_init_finished(ssl.get()) == 1;
+    });
   }
 
   void send(Bytes bytes) {
     sitting.until([&] {
       if (bytes.empty()) return true;
       boost::system::error_code error;
-      const std::size_t sent = socket.write_some(asio::buffer(bytes.data(), bytes.size()), error);
+      std::size_t sent = 0;
+      if (ssl) {
+        (void)SSL_write_ex(ssl.get(), bytes.data(), bytes.size(), &sent);
+      } else {
+        sent = socket.write_some(asio::buffer(bytes.data(), bytes.size()), error);
+      }
       REQUIRE((!error || error == asio::error::would_block));
       bytes = bytes.subspan(sent);
       return bytes.empty();
@@ -217,7 +245,15 @@ struct Client {
     std::uint8_t buffer[65536];
     while (!ended) {
       boost::system::error_code error;
-      const std::size_t got = socket.read_some(asio::buffer(buffer), error);
+      std::size_t got = 0;
+      ERR_clear_error();
+      if (!ssl) {
+        got = socket.read_some(asio::buffer(buffer), error);
+      } else if (const int result = SSL_read_ex(ssl.get(), buffer, sizeof(buffer), &got);
+                 result != 1) {
+        if (SSL_get_error(ssl.get(), result) == SSL_ERROR_WANT_READ) return;
+        error = asio::error::eof;
+      }
       come.insert(come.end(), buffer, buffer + got);
       if (error == asio::error::would_block) return;
       if (error) ended = true;
@@ -252,6 +288,7 @@ struct Client {
 
   Sitting& sitting;
   tcp::socket socket;
+  std::shared_ptr<SSL> ssl;  // Null: plain text, or bytes that a test makes.
   Buffer come;
   bool ended = false;
 };
@@ -686,6 +723,31 @@ TEST_SUITE("session") {
     with_tls.send(Buffer(1000, std::uint8_t{0}));
     CHECK(used() - before > of_both + 16'000);
     CHECK(used() - before < of_both + 20'000);
+  }
+
+  TEST_CASE("a TLS client that ends its stream and reads late gets its answer whole") {
+    Sitting sitting;
+    ListenerConfig listener;
+    listener.settings = {{"ssl.keystore.certificate.chain", std::string(certificate_of_test)},
+                         {"ssl.keystore.key", std::string(key_of_test)}};
+    const auto context = TlsContext::make(listener, sitting.clock.wall());
+    REQUIRE_MESSAGE(context.has_value(), context.error().message);
+    Client plain(sitting);
+    for (int i = 1; i <= 10; ++i) {
+      // The last TLS record of each answer has another size.
+      const std::string topic = "t" + std::to_string(i);
+      const std::size_t bytes = 40'000 + 1'700 * static_cast<std::size_t>(i);
+      sitting.make_topic(plain, topic);
+      plain.send(ask_produce(1, topic, bytes));
+      CHECK(plain.answer() == 1);
+      Client client(sitting, true, {}, *context, true);
+      client.send(ask_fetch(7, topic, 0));
+      client.socket.shutdown(tcp::socket::shutdown_send);
+      sitting.settle();
+      client.wait_for_end();
+      REQUIRE(client.come.size() > bytes);
+      CHECK(client.come.size() == 4 + load_be<std::uint32_t>(client.come.data()));
+    }
   }
 
   TEST_CASE(
