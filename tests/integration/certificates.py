@@ -36,4 +36,4 @@ class Authority:
 
 
 def openssl(*words):
-    harness.run("openssl", *words, within=30)
+    harness.run("openssl", *words, within=120)
