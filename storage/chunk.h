@@ -30,7 +30,8 @@
 //     their sequence numbers.
 //   - Every entry's due time lies in the bucket.
 //
-// Belongs to whoever has it.  A chunk that nobody appends to may be read by any thread.
+// Belongs to whoever has it.  A chunk that nobody appends to may be read by any thread, and find()
+// be called by one of them.
 
 #include <cstddef>
 #include <cstdint>
