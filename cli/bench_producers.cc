@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -31,20 +32,27 @@ KafkaSettings with_properties(KafkaSettings settings, const std::vector<std::str
   return settings;
 }
 
-KafkaSettings producer_settings(const BenchLoad& load) {
-  // At a rate a record does not wait for others; without one, large batches are fast.
-  const char* linger = load.plan.rate > 0 ? "linger.ms=0" : "linger.ms=5";
+// librdkafka's idempotent producer has five requests of a partition on their way, and while more
+// records wait for one of them it asks for the time and polls without a pause: it takes a core,
+// which the broker beside it lacks.  Without idempotence as many are on their way, and it sleeps;
+// but a record that is sent again could be there twice, so none is.
+constexpr std::array not_idempotent{"enable.idempotence=false",
+                                    "max.in.flight.requests.per.connection=5", "retries=0"};
+
+Result<KafkaSettings> producer_settings(const BenchLoad& load) {
+  auto given = expanded(load.kafka);
+  if (!given) return std::unexpected(given.error());
   // All together share the bound, but each needs room for some batches.
   const unsigned share = std::max(max_queued_kilobytes / load.clients, 4096U);
-  return with_properties(
-      load.kafka,
-      {linger, fmt::format("queue.buffering.max.kbytes={}", share),
-       // librdkafka's idempotent producer has five requests of a partition on their way,
-       // and while more records wait for one of them it asks for the time and polls
-       // without a pause: it takes a core, which the broker beside it lacks. Without
-       // idempotence as many are on their way, and it sleeps; but a record that is sent
-       // again could be there twice, so none is.
-       "enable.idempotence=false", "max.in.flight.requests.per.connection=5", "retries=0"});
+  // At a rate a record does not wait for others; without one, large batches are fast.
+  std::vector<std::string> ours{load.plan.rate > 0 ? "linger.ms=0" : "linger.ms=5",
+                                fmt::format("queue.buffering.max.kbytes={}", share)};
+  // To a user's idempotent producer librdkafka does not allow zero retries.
+  const bool is_chosen = std::ranges::any_of(given->properties, [](const std::string& each) {
+    return each.starts_with("enable.idempotence=");
+  });
+  if (!is_chosen) ours.insert(ours.end(), not_idempotent.begin(), not_idempotent.end());
+  return with_properties(std::move(*given), ours);
 }
 
 // The values of a run: text that compresses about as well as logs do, each another part of a long
@@ -109,8 +117,10 @@ class BenchProducer {
  public:
   static Result<std::unique_ptr<BenchProducer>> open(const BenchLoad& load, unsigned index) {
     auto made = std::make_unique<BenchProducer>(load, index);
+    const auto settings = producer_settings(load);
+    if (!settings) return std::unexpected(settings.error());
     auto producer = KafkaProducer::open(
-        producer_settings(load), load.topic, load.acks,
+        *settings, load.topic, load.acks,
         [us = made.get()](const Delivery& delivery) { us->on_delivery(delivery); });
     if (!producer) return std::unexpected(producer.error());
     made->producer_ = std::move(*producer);

@@ -300,6 +300,7 @@ Homes::Place Homes::place_at(const Location& location) const {
 
 Homes::Place Homes::covering(const Shelf& shelf, const PendingKey& key) {
   const auto in = [&key](const std::shared_ptr<Resident>& resident) -> Place {
+    if (!resident->chunk->may_have(key)) return {};
     const auto found = resident->chunk->find(key.sequence);
     return found && resident->has(key, *found) ? Place{resident.get(), *found} : Place{};
   };

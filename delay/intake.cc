@@ -17,9 +17,6 @@
 namespace tarry::delay {
 namespace {
 
-// Records of a batch that one turn applies, and ids that it takes: some milliseconds.
-constexpr std::size_t ids_a_step = 512;
-
 ScheduleErrors refuse(ScheduleErrors::Kind kind, std::string message,
                       std::string_view reason = {}) {
   return {kind, std::move(message), {}, reason};
@@ -311,7 +308,6 @@ bool Intake::take_some(Taking& taking, std::size_t& budget,
 }
 
 bool Intake::step(std::size_t budget) {
-  budget = std::min(budget, ids_a_step);
   while (budget > 0 && !taking_.empty()) {
     std::optional<ScheduleErrors> refused;
     if (!take_some(taking_.front(), budget, refused)) return true;

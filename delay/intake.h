@@ -82,7 +82,7 @@ class Intake {
                        IdRows ids, const PendingTerms& terms, Done done);
   void add_to(storage::JournalTransaction& transaction, AcceptedBatch accepted, Offset base);
 
-  // Goes on with long batches; true: there is more to do.
+  // Goes on with long batches, and takes so many ids of them at most; true: there is more to do.
   bool step(std::size_t budget);
 
  private:

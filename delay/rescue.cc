@@ -420,6 +420,8 @@ Rescue::Place Rescue::place_at(const PendingKey& key, const Location& location) 
 
 Rescue::Place Rescue::search(const Part& part, const PendingKey& key) {
   for (const auto& kept : part.chunks) {
+    // They were filled in the order of due times, so nearly all say no.
+    if (!kept->chunk.may_have(key)) continue;
     const auto at = kept->chunk.find(key.sequence);
     if (at && kept->live[*at] && kept->chunk.key_at(*at) == key) return {kept.get(), *at};
   }

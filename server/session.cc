@@ -740,6 +740,8 @@ bool Session::moved() {
   if (there == nullptr || there == &owner_.shard || !owner_.move_to || owner_.ending || ended_ ||
       linger_.armed())
     return false;
+  // With kernel TLS it is open for a moment after its last answer (end_when_sent()).
+  if (connection_.ends_when_answered) return false;
   // Nothing in flight: requests are slots, and answers pieces on their way.
   if (closed_ || is_paused() || !slots_.empty() || !out_.empty() || connection_.sasl) return false;
   boost::system::error_code error;

@@ -30,7 +30,8 @@
 //     their sequence numbers.
 //   - Every entry's due time lies in the bucket.
 //
-// Belongs to whoever has it.  A chunk that nobody appends to may be read by any thread.
+// Belongs to whoever has it.  A chunk that nobody appends to may be read by any thread, and find()
+// be called by one of them.
 
 #include <cstddef>
 #include <cstdint>
@@ -101,6 +102,11 @@ class Chunk {
     for (std::size_t at = 0; at < bytes; at += cache_line) __builtin_prefetch(entry + at);
   }
 
+  // False: no entry has the key.  Costs nothing, unlike find() in a chunk without order.
+  bool may_have(const PendingKey& key) const {
+    return !offsets_.empty() && first_ <= key.sequence && key.sequence <= last_ &&
+           earliest_ <= key.due && key.due <= latest_;
+  }
   // The place of `sequence`; the last one, if it was appended more than once.  Where numbers were
   // appended out of order it notes their places, so that one thread at a time may call it.
   std::optional<std::size_t> find(Sequence sequence) const;

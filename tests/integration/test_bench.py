@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from harness import ROOT, case, eventually, run
@@ -170,6 +171,17 @@ def _(ctx):
     fast, = json_lines(broker.cli("bench", "produce", "--duration", "500ms", "--acks", "1", "-X", "linger.ms=1", "--json"))
     assert fast["count"] is None and fast["records"] == fast["sent"] > 0 and fast["acks"] == "1", fast
     assert broker.cli("topic", "list").stdout == "", "its topic is left"
+
+
+@case("bench produce has idempotent producers where -X asks for them, by itself or in a file")
+def _(ctx):
+    broker = ctx.broker()
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+        file.write("enable.idempotence = true\n")
+        file.flush()
+        for word in ("enable.idempotence=true", f"@{file.name}"):
+            told, = json_lines(broker.cli("bench", "produce", "--count", "1000", "-X", word, "--json"))
+            assert told["sent"] == told["records"] == 1000 and told["errors"] == 0, told
 
 
 @case("bench produce at a rate that nobody keeps up with ends soon after its duration, and says how many records it did not send")

@@ -938,6 +938,32 @@ TEST_SUITE("session") {
     sitting.sessions.on_ended = nullptr;
   }
 
+  // With kernel TLS it is open for a moment after its last answer.
+  TEST_CASE("a connection that ends with its last answer goes to no other shard before") {
+    TestWorld elsewhere;
+    Sitting sitting;
+    int moves = 0;
+    sitting.sessions.move_to = [&](broker::Shard&, ConnectionHandoff) { ++moves; };
+    ListenerConfig listener;
+    listener.settings = {{"ssl.keystore.certificate.chain", std::string(certificate_of_test)},
+                         {"ssl.keystore.key", std::string(key_of_test)}};
+    const auto context = TlsContext::make(listener, sitting.clock.wall());
+    REQUIRE_MESSAGE(context.has_value(), context.error().message);
+    Client plain(sitting);
+    sitting.make_topic(plain, "t");
+    Client client(sitting, false, {}, *context, true);
+    client.send(ask_fetch(7, "t", 1000));
+    sitting.has_taken(2 + 1);
+    broker::Connection& connection = sitting.shard().clients.front();
+    // As after enough requests for partitions of that shard, and a login that was refused.
+    for (int i = 0; i < 8; ++i) connection.note_shard(&elsewhere.shard());
+    connection.ends_when_answered = true;
+    sitting.pass(std::chrono::milliseconds{1'010});
+    CHECK(client.answer() == 7);
+    client.wait_for_end();
+    CHECK(moves == 0);
+  }
+
   TEST_CASE("a connection is closed when it was idle for so long, and every request moves that") {
     SessionLimits limits;
     limits.idle = std::chrono::milliseconds{1000};

@@ -150,6 +150,29 @@ TEST_SUITE("chunk") {
     }
   }
 
+  TEST_CASE("a chunk may have the keys between its first and last numbers and times, no others") {
+    const auto key = [](Sequence sequence, std::int64_t after_ms) {
+      return entry(sequence, after_ms).key;
+    };
+    Chunk chunk(chunk_hour);
+    CHECK_FALSE(chunk.may_have(key(5, 20)));
+    chunk.append(entry(5, 10));
+    chunk.append(entry(3, 20));
+    chunk.append(entry(9, 30));
+    const auto look_at = [&key](const Chunk& one) {
+      for (std::size_t i = 0; i < one.size(); ++i) CHECK(one.may_have(one.key_at(i)));
+      CHECK(one.may_have(key(4, 25)));
+      CHECK_FALSE(one.may_have(key(2, 20)));
+      CHECK_FALSE(one.may_have(key(10, 20)));
+      CHECK_FALSE(one.may_have(key(5, 9)));
+      CHECK_FALSE(one.may_have(key(5, 31)));
+    };
+    look_at(chunk);
+    const auto written = again(chunk);
+    REQUIRE(written.has_value());
+    look_at(*written);
+  }
+
   TEST_CASE("numbers in any order are found while more come, and none costs more than it did") {
     Chunk chunk(chunk_hour);
     std::map<Sequence, std::size_t> places;
