@@ -19,7 +19,8 @@ TEST_SUITE("pending") {
     CHECK_FALSE(hidden.contains(b));
     CHECK(hidden.contains(c));
     const PendingQuery query{.hidden = hidden};
-    const PendingQuery page = query;
+    PendingQuery page = query;
+    page.limit = 1;
     CHECK(page.hidden.all().size() == 2);
     CHECK(page.hidden.all().data() == hidden.all().data());
     for (const HiddenTopics& none : {HiddenTopics(), HiddenTopics(std::vector<TopicId>())}) {
