@@ -244,9 +244,14 @@ asio::awaitable<Reply> count_delayed(Call& call) {
   // The store counts these as they come and go; nothing is read.
   if (by == nullptr && from == nullptr && to == nullptr) {
     const auto& counts = context.broker.pending_counts();
-    std::uint64_t total = query.topic ? counts.pending_of(query.topic->id) : counts.total();
-    for (const TopicId& topic : query.hidden) total -= std::min(total, counts.pending_of(topic));
-    body["total"] = total;
+    std::uint64_t hidden = 0;
+    broker::YieldBudget budget(context.here, nullptr);
+    for (const TopicId& topic : query.hidden.all()) {
+      if (budget.spend()) co_await budget.yield();
+      hidden += counts.pending_of(topic);
+    }
+    const std::uint64_t total = query.topic ? counts.pending_of(query.topic->id) : counts.total();
+    body["total"] = total - std::min(total, hidden);
     body["by"] = nullptr;
     body["counts"] = Json::array();
     co_return json_reply(body);
@@ -279,8 +284,11 @@ asio::awaitable<Reply> trace_in_all_topics(Call& call) {
   std::size_t partitions = 0;
   // One list, because there may be others after each wait.
   const auto topics = context.here.topics().by_name();
+  broker::YieldBudget budget(context.here, nullptr);
   for (const auto& topic : topics) {
     if (context.here.stopping()) throw Refused{503, "the broker is stopping"};
+    // Those that are left out are in no bound, and each takes time.
+    if (budget.spend(broker::PendingReader::us_to_judge)) co_await budget.yield();
     if (!call.reader.may_read(context.broker, context.here, topic->name)) continue;
     partitions += static_cast<std::size_t>(topic->partitions);
     if (partitions > looked_up_partitions) {

@@ -4,13 +4,16 @@
 //
 // Pure; any thread.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -66,6 +69,33 @@ struct PendingRecord {
   PendingShare share() const { return PendingShare::of(principal, id.size(), record.size()); }
 };
 
+// Topics whose records a query leaves out.  Copies share them: a request asks for page after page,
+// and there may be a hundred thousand.
+class HiddenTopics {
+ public:
+  HiddenTopics() = default;
+  HiddenTopics(std::initializer_list<TopicId> topics)
+      : HiddenTopics(std::vector<TopicId>(topics)) {}
+  // Sorts them.
+  explicit HiddenTopics(std::vector<TopicId> topics) {
+    if (topics.empty()) return;
+    std::ranges::sort(topics);
+    sorted_ = std::make_shared<const std::vector<TopicId>>(std::move(topics));
+  }
+
+  bool empty() const { return sorted_ == nullptr; }
+  bool contains(const TopicId& topic) const {
+    return sorted_ != nullptr && std::ranges::binary_search(*sorted_, topic);
+  }
+  // As long as this or a copy of it exists.
+  std::span<const TopicId> all() const {
+    return sorted_ == nullptr ? std::span<const TopicId>() : std::span<const TopicId>(*sorted_);
+  }
+
+ private:
+  std::shared_ptr<const std::vector<TopicId>> sorted_;  // Null: none.
+};
+
 struct PendingQuery {
   std::optional<TopicId> topic = std::nullopt;
   std::optional<PartitionIndex> partition = std::nullopt;
@@ -73,7 +103,7 @@ struct PendingQuery {
   WallTime until = WallTime::max();  // Exclusive.
   std::string id = {};               // A pattern with * and ?; empty: any, with id or without.
   std::size_t limit = 100;           // Records in a page.
-  std::set<TopicId> hidden = {};     // Their records are left out.
+  HiddenTopics hidden = {};
   std::optional<PendingKey> after = std::nullopt;  // PendingPage::next of the page before.
 };
 

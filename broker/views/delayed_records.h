@@ -19,7 +19,6 @@
 // cannot be read, the journal not written); "there is no such record" is none.
 
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +33,7 @@
 #include "delay/engine.h"
 #include "delay/recurrence.h"
 #include "storage/bucket_change.h"
+#include "storage/pending.h"
 
 namespace tarry::broker {
 
@@ -79,7 +79,7 @@ struct DelayedQuery {
   std::optional<bool> recurring;     // Whether it recurs; empty: either.
   std::size_t limit = 100;
   std::optional<std::string> after;  // DelayedPage::next of the previous page.
-  std::set<TopicId> hidden;          // Their records are left out.
+  storage::HiddenTopics hidden;
 };
 
 struct DelayedPage {

@@ -1,7 +1,11 @@
 #include "broker/views/pending_reader.h"
 
+#include <utility>
+#include <vector>
+
 #include <fmt/core.h>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "broker/broker.h"
 #include "broker/context/yield_budget.h"
@@ -15,6 +19,9 @@ namespace asio = boost::asio;
 
 // As a client of the Kafka port without a login (context/connection.cc).
 constexpr std::string_view nameless = "User:ANONYMOUS";
+
+// More of them are the pool's.
+constexpr std::size_t topics_sorted_here = 1000;
 
 std::string resource_name_of(std::string_view topic) {
   return fmt::format("{}{}{}", topic, action_separator, reading_action);
@@ -42,18 +49,21 @@ bool PendingReader::may_read(Broker& broker, Shard& here, std::string_view topic
                       resource_name_of(topic));
 }
 
-asio::awaitable<std::set<TopicId>> PendingReader::hidden_topics(Broker& broker, Shard& here) const {
-  std::set<TopicId> hidden;
-  if (may_read_all(broker, here)) co_return hidden;
+asio::awaitable<storage::HiddenTopics> PendingReader::hidden_topics(Broker& broker,
+                                                                    Shard& here) const {
+  std::vector<TopicId> hidden;
+  if (may_read_all(broker, here)) co_return storage::HiddenTopics();
   // A change of the rules makes another image.
   const auto image = broker.security(here).image;
   YieldBudget budget(here, nullptr);
   for (const auto& name : image->topics_with_rule_of_reading()) {
-    if (budget.spend()) co_await budget.yield();
+    if (budget.spend(us_to_judge)) co_await budget.yield();
     const auto topic = here.topics().find(name);
-    if (topic && !may_read(broker, here, name)) hidden.insert(topic->id);
+    if (topic && !may_read(broker, here, name)) hidden.push_back(topic->id);
   }
-  co_return hidden;
+  if (hidden.size() <= topics_sorted_here) co_return storage::HiddenTopics(std::move(hidden));
+  auto sort = [&hidden] { return storage::HiddenTopics(std::move(hidden)); };
+  co_return co_await here.blocking(std::move(sort));
 }
 
 std::string PendingReader::why_not(std::string_view topic) const {

@@ -13,15 +13,15 @@
 //
 // Each answer is by the rules as they are then.  On the thread of the shard `here`.
 
+#include <cstddef>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
 
-#include "base/ids.h"
 #include "broker/security/security_image.h"
+#include "storage/pending.h"
 
 namespace tarry::broker {
 
@@ -36,10 +36,12 @@ class PendingReader {
   static PendingReader machine_operator() { return {}; }
 
   bool may_read(Broker& broker, Shard& here, std::string_view topic) const;
+  // The microseconds that this takes for a topic with a rule, or a little less.
+  static constexpr std::size_t us_to_judge = 3;
   // Whether that is so of every topic.
   bool may_read_all(Broker& broker, Shard& here) const;
   // The topics of which it may not.
-  boost::asio::awaitable<std::set<TopicId>> hidden_topics(Broker& broker, Shard& here) const;
+  boost::asio::awaitable<storage::HiddenTopics> hidden_topics(Broker& broker, Shard& here) const;
 
   // A sentence for the client: which right it lacks.
   std::string why_not(std::string_view topic) const;

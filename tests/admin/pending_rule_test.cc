@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <fstream>
 #include <string>
 #include <tuple>
@@ -154,6 +155,40 @@ TEST_SUITE("pending rules") {
     CHECK(json_of(admin, "/delayed/count?by=hour", alice)["total"] == 2);
     CHECK(json_of(admin, "/delayed/trace?id=o1", alice)["events"].size() == 1);
     CHECK(last_line_of(admin, "/delayed/select?topic=*", alice)["matched"] == 2);
+  }
+
+  TEST_CASE("others have their turn while very many topics are left out") {
+    constexpr std::size_t many = 1200;
+    Admin admin({}, with_rules(), holders());
+    std::vector<std::string> topics, rules;
+    for (std::size_t i = 0; i < many; ++i) {
+      topics.push_back("t" + std::to_string(i));
+      rules.push_back(topics.back() + "/pending");
+    }
+    protocol::CreateTopicsRequest creation;
+    protocol::CreateAclsRequest restriction;
+    for (std::size_t i = 0; i < many; ++i) {
+      creation.topics.push_back({topics[i], 1, 1, {}, {}});
+      restriction.creations.push_back({2, rules[i], 3, "User:alice", "*", 3, 3});
+    }
+    REQUIRE(admin.world.call<protocol::CreateTopicsResponse>(creation, 7).topics.size() == many);
+    REQUIRE(admin.world.call<protocol::CreateAclsResponse>(restriction, 3).results.size() == many);
+    create_topic(admin.world, "mail");
+    send_delayed(admin, "mail", 0, "v", "1800000", "m1");
+    send_delayed(admin, "t7", 0, "v", "1800000", "o1");
+    const auto steps_of = [&](const std::string& target) {
+      const auto before = admin.world.shard().steps().taken();
+      CHECK(admin.ask("GET", target, bearing(bob)).status == 200);
+      return admin.world.shard().steps().taken() - before;
+    };
+    // A millisecond or so in each.
+    CHECK(steps_of("/delayed/trace?id=m1") >= 3);
+    // To find the topics, and to subtract what is pending in them.
+    CHECK(steps_of("/delayed/count") >= 4);
+    // What is left out of each page is looked for once.
+    CHECK(listed_ids(json_of(admin, "/delayed", bob)) == std::vector<std::string>{"m1"});
+    CHECK(json_of(admin, "/delayed/count", bob)["total"] == 1);
+    CHECK(json_of(admin, "/delayed/trace?id=o1", bob)["events"].empty());
   }
 
   TEST_CASE("the picture of due times has what its reader may not read among the others") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <vector>
 
 #include "tests/given.h"
 
@@ -10,6 +11,25 @@ namespace tarry::storage {
 namespace {
 
 TEST_SUITE("pending") {
+  TEST_CASE("hidden topics are known in any order, and copies of them share one list") {
+    const TopicId a{.bytes = {1}}, b{.bytes = {2}}, c{.bytes = {3}};
+    const HiddenTopics hidden{c, a};
+    CHECK_FALSE(hidden.empty());
+    CHECK(hidden.contains(a));
+    CHECK_FALSE(hidden.contains(b));
+    CHECK(hidden.contains(c));
+    const PendingQuery query{.hidden = hidden};
+    PendingQuery page = query;
+    page.limit = 1;
+    CHECK(page.hidden.all().size() == 2);
+    CHECK(page.hidden.all().data() == hidden.all().data());
+    for (const HiddenTopics& none : {HiddenTopics(), HiddenTopics(std::vector<TopicId>())}) {
+      CHECK(none.empty());
+      CHECK(none.all().empty());
+      CHECK_FALSE(none.contains(a));
+    }
+  }
+
   TEST_CASE(
       "a handle leads back to its key, has one text only and nothing but letters and digits") {
     SeededRandom random(7);
