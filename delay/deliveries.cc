@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "delay/pending_record.h"
 #include "delay/time_zones.h"
 
 namespace tarry::delay {
@@ -169,22 +168,22 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
     filling.expire(*record);
     return queues_.erase(entry);
   }
-  const auto body = PendingRecordBody::parse(record->record);
-  if (!body) {
-    note_damaged("pending", *record, body.error());
+  PendingRecordBody body;
+  if (const auto read = body.read(record->record); !read) {
+    note_damaged("pending", *record, read.error());
     return queues_.erase(entry);
   }
-  if (!begin_batch(filling, filling.topic.codec.value_or(body->codec), record->record.size())) {
+  if (!begin_batch(filling, filling.topic.codec.value_or(body.codec), record->record.size())) {
     filling.full = true;
     return queues_.put_back(entry);
   }
   Run run{record->key.due, std::nullopt};
-  if (!body->recurrence.empty() && !plan_run_of(filling, *record, body->recurrence, run))
+  if (!body.recurrence.empty() && !plan_run_of(filling, *record, body.recurrence, run))
     return queues_.erase(entry);
   append_delivered(*filling.batch,
-                   delivered_time(filling.topic.timestamp, run.due, body->original, filling.wall),
-                   body->record.key_value, body->record.headers.size(),
-                   body->record.headers.encoded(), run.due, record->handle());
+                   delivered_time(filling.topic.timestamp, run.due, body.original, filling.wall),
+                   body.record.key_value, body.record.headers.size(), body.record.headers.encoded(),
+                   headers_.of(run.due, record->handle()));
   queues_.set_in_flight(entry);
   note(*filling.delivery, entry, *record, std::move(run), filling.wall);
 }
