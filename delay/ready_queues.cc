@@ -88,9 +88,14 @@ void ReadyQueues::enqueue_moved() {
   sorted_.clear();
   for (NearEntry* const entry : moved_)
     sorted_.push_back({entry->partition(), {entry->key(), entry}});
-  std::ranges::sort(sorted_, [](const Moved& a, const Moved& b) {
+  const auto leaves_first = [](const Moved& a, const Moved& b) {
     return a.slot != b.slot ? a.slot < b.slot : a.item.key < b.item.key;
-  });
+  };
+  // Those of one partition that came one after the other leave the wheel in that order, or in the
+  // opposite one.
+  if (!sorted_.empty() && leaves_first(sorted_.back(), sorted_.front()))
+    std::ranges::reverse(sorted_);
+  if (!std::ranges::is_sorted(sorted_, leaves_first)) std::ranges::sort(sorted_, leaves_first);
   for (auto next = sorted_.begin(); next != sorted_.end();) {
     const PartitionSlot slot = next->slot;
     run_.clear();
