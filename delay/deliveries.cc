@@ -131,11 +131,8 @@ void Deliveries::fill(Filling& filling) {
   std::array<NearEntry*, 32> taken;
   while (!filling.full && filling.seen < context_.options.batch_records) {
     const std::size_t room = std::min(taken.size(), context_.options.batch_records - filling.seen);
-    std::size_t count = 0;
-    for (; count < room; ++count) {
-      taken[count] = queues_.take(filling.slot, filling.latest);
-      if (taken[count] == nullptr) break;
-    }
+    const std::size_t count =
+        queues_.take(filling.slot, filling.latest, std::span(taken).first(room));
     if (count == 0) return;
     const auto entries = std::span(taken).first(count);
     for (const NearEntry* entry : entries) context_.tier.prefetch_offset(entry->location());

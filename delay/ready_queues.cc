@@ -312,12 +312,15 @@ void ReadyQueues::end_turn(PartitionSlot slot, WallTime latest) {
   release_if_idle(slot);
 }
 
-NearEntry* ReadyQueues::take(PartitionSlot slot, WallTime latest) {
+std::size_t ReadyQueues::take(PartitionSlot slot, WallTime latest, std::span<NearEntry*> taken) {
   Queue& queue = queues_[slot];
-  if (!drop_abandoned(queue) || queue.items.empty()) return nullptr;
-  const PendingKey& first = queue.items.front().key;
-  if (first.due > latest || !is_settled(first, queue)) return nullptr;
-  return &pop(queue);
+  std::size_t count = 0;
+  while (count < taken.size() && drop_abandoned(queue) && !queue.items.empty()) {
+    const PendingKey& first = queue.items.front().key;
+    if (first.due > latest || !is_settled(first, queue)) break;
+    taken[count++] = &pop(queue);
+  }
+  return count;
 }
 
 void ReadyQueues::put_back(NearEntry& entry) {
@@ -358,7 +361,7 @@ void ReadyQueues::back_off(const TopicPartition& partition) {
 }
 
 PartitionSlot ReadyQueues::slot_of(const TopicPartition& partition) {
-  if (const auto known = slots_.find(partition); known != slots_.end()) return known->second;
+  if (const auto known = known_slot(partition)) return recent_slot_ = *known;
   PartitionSlot slot;
   if (free_slots_.empty()) {
     slot = static_cast<PartitionSlot>(queues_.size());
@@ -370,7 +373,16 @@ PartitionSlot ReadyQueues::slot_of(const TopicPartition& partition) {
   queues_[slot].id = partition;
   queues_[slot].place = Place::idle;
   slots_.emplace(partition, slot);
-  return slot;
+  return recent_slot_ = slot;
+}
+
+std::optional<PartitionSlot> ReadyQueues::known_slot(const TopicPartition& partition) const {
+  // Records come and go by the thousand in one partition.
+  if (slots_.empty()) return std::nullopt;
+  const Queue& recent = queues_[recent_slot_];
+  if (recent.id == partition && recent.place != Place::unused) return recent_slot_;
+  const auto known = slots_.find(partition);
+  return known == slots_.end() ? std::nullopt : std::optional(known->second);
 }
 
 void ReadyQueues::release_if_idle(PartitionSlot slot) {
@@ -438,9 +450,9 @@ bool ReadyQueues::sweep() {
 }
 
 bool ReadyQueues::has_much_of_all(const TopicPartition& partition) const {
-  const auto known = slots_.find(partition);
-  if (known == slots_.end()) return false;
-  const std::size_t entries = queues_[known->second].entries;
+  const auto known = known_slot(partition);
+  if (!known) return false;
+  const std::size_t entries = queues_[*known].entries;
   return entries > 2 * context_.options.batch_records && entries > near_.size() / 8;
 }
 
