@@ -48,6 +48,10 @@ struct PendingKey {
   Sequence sequence = 0;
 
   auto operator<=>(const PendingKey&) const = default;
+  // Written out, because each record is compared many times, and the default is a call.
+  bool operator<(const PendingKey& other) const {
+    return due != other.due ? due < other.due : sequence < other.sequence;
+  }
 };
 
 struct PendingRecord {
