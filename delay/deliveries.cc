@@ -487,6 +487,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
   const MonoTime mono = context_.time.mono();
   constexpr std::size_t step = 8;
   const std::size_t count = delivery.entries.size();
+  std::size_t first = 0;  // Of those that were due when this one was: they have one lag.
   for (std::size_t i = 0; i < count; ++i, ++place.operation) {
     if (i + 3 * step < count)
       queues_.prefetch(*delivery.entries[i + 3 * step], delivery.gone[i + 3 * step].sequence);
@@ -494,10 +495,14 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
       context_.tier.prefetch_offset(delivery.entries[i + 2 * step]->location());
     if (i + step < count)
       context_.tier.prefetch(delivery.entries[i + step]->location(), BucketTier::only_key);
-    delivery.gone[i].offset = base + static_cast<Offset>(i);
-    context_.tier.remove(place, delivery.gone[i], delivery.entries[i]->location());
-    lag_us_.add(whole_microseconds(context_.time.since(delivery.gone[i].due, mono)), mono);
+    storage::PendingRemoved& gone = delivery.gone[i];
+    gone.offset = base + static_cast<Offset>(i);
+    context_.tier.remove(place, gone, delivery.entries[i]->location());
     queues_.erase(*delivery.entries[i]);
+    if (i + 1 == count || delivery.gone[i + 1].due != gone.due) {
+      const std::size_t times = i + 1 - std::exchange(first, i + 1);
+      lag_us_.add(whole_microseconds(context_.time.since(gone.due, mono)), mono, times);
+    }
   }
   for (const auto& again : delivery.again) {
     ++context_.totals.recurred_total;
