@@ -118,12 +118,7 @@ class Host final : public Sink {
                DeliveryTold told) override {
     benchmark::DoNotOptimize(batch.data());
     storage::JournalTransaction transaction;
-    transaction.reserve(departures.gone.size() * 80);
-    Offset offset = static_cast<Offset>(delivered);
-    for (storage::PendingRemoved one : departures.gone) {
-      one.offset = offset++;
-      transaction.add(one);
-    }
+    transaction.add(storage::DeliveredRecords{departures.gone, static_cast<Offset>(delivered)});
     transaction.tell_appended(++appended_);
     told.appended({appended_, 0});
     done_.push_back(std::move(told.done));
