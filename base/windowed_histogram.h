@@ -30,10 +30,10 @@ class WindowedHistogram {
   static constexpr std::chrono::minutes window = slice_count * slice;
 
   // A `now` earlier than the last one counts as no time passed.
-  void add(std::uint64_t value, MonoTime now) {
+  void add(std::uint64_t value, MonoTime now, std::uint64_t times = 1) {
     if (now >= slice_end_) [[unlikely]]
       begin_slice(now);
-    slices_[current_].add(value);
+    slices_[current_].add(value, times);
   }
 
   Histogram total() const;               // Since the start.

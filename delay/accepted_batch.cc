@@ -65,6 +65,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
   records::BatchBuilder immediate(options_of(batch, topic));
   std::size_t at = 0, with_id = 0;
   PlainHeaders headers;  // The record's, in one piece of memory for all of them.
+  DeliveredHeaders ours;
   const auto take = [&](const records::RecordView& record) {
     const std::size_t index = at++;
     const Schedule& schedule = schedules.of_records[index];
@@ -84,7 +85,7 @@ AcceptedBatch AcceptedBatch::split(const TopicPartition& partition,
       }
       plain_headers(record, headers);
       append_delivered(immediate, delivered_time(topic.timestamp, schedule.due, original, arrived),
-                       record.key_value, headers.count, headers.encoded, key.due, key);
+                       record.key_value, headers.count, headers.encoded, ours.of(key.due, key));
       return true;
     }
     immediate.skip();

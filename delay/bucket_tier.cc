@@ -156,7 +156,8 @@ std::optional<BucketTier::PendingView> BucketTier::read(const PendingKey& key,
   if (rescue_.is_on()) view = rescue_.read(key, location);
   if (!view) view = homes_.read(key, location);
   if (!view && rescue_.is_on()) view = rescue_.find(key);
-  return view && !dropped_.contains(view->partition.topic) ? view : std::nullopt;
+  if (view && dropped_.contains(view->partition.topic)) view.reset();
+  return view;
 }
 
 // --- Time

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "delay/pending_record.h"
 #include "delay/time_zones.h"
 
 namespace tarry::delay {
@@ -132,11 +131,8 @@ void Deliveries::fill(Filling& filling) {
   std::array<NearEntry*, 32> taken;
   while (!filling.full && filling.seen < context_.options.batch_records) {
     const std::size_t room = std::min(taken.size(), context_.options.batch_records - filling.seen);
-    std::size_t count = 0;
-    for (; count < room; ++count) {
-      taken[count] = queues_.take(filling.slot, filling.latest);
-      if (taken[count] == nullptr) break;
-    }
+    const std::size_t count =
+        queues_.take(filling.slot, filling.latest, std::span(taken).first(room));
     if (count == 0) return;
     const auto entries = std::span(taken).first(count);
     for (const NearEntry* entry : entries) context_.tier.prefetch_offset(entry->location());
@@ -169,22 +165,22 @@ void Deliveries::add_to(Filling& filling, NearEntry& entry,
     filling.expire(*record);
     return queues_.erase(entry);
   }
-  const auto body = PendingRecordBody::parse(record->record);
-  if (!body) {
-    note_damaged("pending", *record, body.error());
+  PendingRecordBody body;
+  if (const auto read = body.read(record->record); !read) {
+    note_damaged("pending", *record, read.error());
     return queues_.erase(entry);
   }
-  if (!begin_batch(filling, filling.topic.codec.value_or(body->codec), record->record.size())) {
+  if (!begin_batch(filling, filling.topic.codec.value_or(body.codec), record->record.size())) {
     filling.full = true;
     return queues_.put_back(entry);
   }
   Run run{record->key.due, std::nullopt};
-  if (!body->recurrence.empty() && !plan_run_of(filling, *record, body->recurrence, run))
+  if (!body.recurrence.empty() && !plan_run_of(filling, *record, body.recurrence, run))
     return queues_.erase(entry);
   append_delivered(*filling.batch,
-                   delivered_time(filling.topic.timestamp, run.due, body->original, filling.wall),
-                   body->record.key_value, body->record.headers.size(),
-                   body->record.headers.encoded(), run.due, record->handle());
+                   delivered_time(filling.topic.timestamp, run.due, body.original, filling.wall),
+                   body.record.key_value, body.record.headers.size(), body.record.headers.encoded(),
+                   headers_.of(run.due, record->handle()));
   queues_.set_in_flight(entry);
   note(*filling.delivery, entry, *record, std::move(run), filling.wall);
 }
@@ -491,6 +487,7 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
   const MonoTime mono = context_.time.mono();
   constexpr std::size_t step = 8;
   const std::size_t count = delivery.entries.size();
+  std::size_t first = 0;  // Of those that were due when this one was: they have one lag.
   for (std::size_t i = 0; i < count; ++i, ++place.operation) {
     if (i + 3 * step < count)
       queues_.prefetch(*delivery.entries[i + 3 * step], delivery.gone[i + 3 * step].sequence);
@@ -498,10 +495,14 @@ void Deliveries::end_records(Delivery& delivery, Offset base) {
       context_.tier.prefetch_offset(delivery.entries[i + 2 * step]->location());
     if (i + step < count)
       context_.tier.prefetch(delivery.entries[i + step]->location(), BucketTier::only_key);
-    delivery.gone[i].offset = base + static_cast<Offset>(i);
-    context_.tier.remove(place, delivery.gone[i], delivery.entries[i]->location());
-    lag_us_.add(whole_microseconds(context_.time.since(delivery.gone[i].due, mono)), mono);
+    storage::PendingRemoved& gone = delivery.gone[i];
+    gone.offset = base + static_cast<Offset>(i);
+    context_.tier.remove(place, gone, delivery.entries[i]->location());
     queues_.erase(*delivery.entries[i]);
+    if (i + 1 == count || delivery.gone[i + 1].due != gone.due) {
+      const std::size_t times = i + 1 - std::exchange(first, i + 1);
+      lag_us_.add(whole_microseconds(context_.time.since(gone.due, mono)), mono, times);
+    }
   }
   for (const auto& again : delivery.again) {
     ++context_.totals.recurred_total;

@@ -49,6 +49,7 @@
 #include "delay/durable_changes.h"
 #include "delay/engine_context.h"
 #include "delay/own_changes.h"
+#include "delay/pending_record.h"
 #include "delay/ready_queues.h"
 #include "delay/removals_in_flight.h"
 #include "records/batch_builder.h"
@@ -189,6 +190,7 @@ class Deliveries {
   std::size_t unwritten_ = 0;      // Delivered since the last write of the logs began,
   std::size_t being_written_ = 0;  //   and before it, while it is under way.
   std::map<TopicPartition, Fenced> fenced_;
+  DeliveredHeaders headers_;  // Of the record that is added to a batch.
   WindowedHistogram lag_us_;
 };
 

@@ -30,7 +30,7 @@ class DroppedTopics {
  public:
   explicit DroppedTopics(Homes& homes) : homes_(homes) {}
 
-  bool contains(const TopicId& topic) const { return topics_.contains(topic); }
+  bool contains(const TopicId& topic) const { return !topics_.empty() && topics_.contains(topic); }
   std::size_t size() const { return topics_.size(); }
 
   void drop(const TopicId& topic);

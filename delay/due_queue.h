@@ -39,13 +39,14 @@ class DueQueue {
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   const Item& front() {
-    const Part part = first_part();
-    if (part == Part::runs) return runs_.front().front();
-    return part == Part::tail ? tail_.front() : heap_.front();
+    if (first_ == Part::none) first_ = first_part();
+    if (first_ == Part::runs) return runs_.front().front();
+    return first_ == Part::tail ? tail_.front() : heap_.front();
   }
 
   void push(const Item& item) {
     ++size_;
+    first_ = Part::none;
     if (tail_.is_ended() || tail_.items.back().key < item.key) {
       if (tail_.items.size() >= max_run) end_tail();
       tail_.items.push_back(item);
@@ -61,13 +62,14 @@ class DueQueue {
       for (const Item& item : items) push(item);
     } else {
       size_ += items.size();
+      first_ = Part::none;
       add_run(items);
     }
   }
   void pop() {
-    const Part part = first_part();
+    if (first_ == Part::none) first_ = first_part();
     --size_;
-    switch (part) {
+    switch (std::exchange(first_, Part::none)) {
       case Part::runs:
         return pop_run();
       case Part::tail:
@@ -208,6 +210,7 @@ class DueQueue {
   PendingKey first_late_{};  // The smallest key in late_, if it has one.
   std::vector<Item> heap_;
   std::size_t size_ = 0;
+  Part first_ = Part::none;  // The part that has the smallest key; none: nobody has looked.
 };
 
 }  // namespace tarry::delay

@@ -81,6 +81,12 @@ Homes::Recent Homes::home_for(WallTime due) {
   return out;
 }
 
+storage::PendingUse& Homes::use_of(Home& home, const TopicId& topic, PrincipalId principal) {
+  const std::pair of(topic, principal);
+  if (recent_use_.home != &home || recent_use_.of != of) recent_use_ = {&home, of, &home.uses[of]};
+  return *recent_use_.use;
+}
+
 // The level of new tails.  In a home of many a coarser one has to do: a write seals all of them in
 // one turn.
 BucketLevel Homes::tail_level(const Bucket& id, const Home& home) {
@@ -151,8 +157,8 @@ std::optional<Location> Homes::add(JournalPlace at, const PendingView& record) {
     const Chunk& before = *shelf.residents[shelf.residents.size() - 2]->chunk;
     if (resident.chunk->first() <= before.last()) shelf.in_order = false;
   }
-  home.uses[{record.partition.topic, record.principal}].add(
-      {1, std::int64_t{record.share().bytes}});
+  use_of(home, record.partition.topic, record.principal)
+      .add({1, std::int64_t{record.share().bytes}});
   home.dirty = true;
   return Location{resident.number, static_cast<std::uint32_t>(resident.live.size() - 1)};
 }
@@ -163,7 +169,7 @@ bool Homes::remove(JournalPlace at, const PendingKey& key, const TopicId& topic,
   const auto [id, of_id, written] = home_for(key.due);
   if (at < written) return false;
   Home& home = *of_id;
-  home.uses[{topic, share.principal}].add({-1, -std::int64_t{share.bytes}});
+  use_of(home, topic, share.principal).add({-1, -std::int64_t{share.bytes}});
   home.dirty = true;
   const Place place = locate(key, location, last_removed_);
   if (place.resident == nullptr) {
@@ -345,6 +351,11 @@ Homes::Place Homes::locate(const PendingKey& key, const Location& location, Plac
 
 std::optional<Homes::PendingView> Homes::read(const PendingKey& key,
                                               const Location& location) const {
+  // As locate() begins, but the entry is decoded once.
+  if (const Place there = place_at(location); there.resident != nullptr) {
+    std::optional<PendingView> view = there.resident->chunk->at(there.index);
+    if (view->key == key) return view;
+  }
   const Place place = locate(key, location, last_read_);
   if (place.resident == nullptr) return std::nullopt;
   return place.resident->chunk->at(place.index);

@@ -209,7 +209,11 @@ class Homes {
 
   // --- homes.cc
   Recent home_for(WallTime due);
-  void forget_recent() { ++recent_number_; }
+  void forget_recent() {
+    ++recent_number_;
+    recent_use_ = {};
+  }
+  storage::PendingUse& use_of(Home& home, const TopicId& topic, PrincipalId principal);
   static storage::BucketLevel tail_level(const storage::Bucket& id, const Home& home);
   static void split_tails(Home& home);
   void number(const std::shared_ptr<Resident>& resident);
@@ -243,6 +247,14 @@ class Homes {
   // All are forgotten when a home goes, is written, or months become hours.
   std::vector<Kept> recent_ = std::vector<Kept>(kept_homes);
   std::uint64_t recent_number_ = 1;
+  // The use that was last asked for, as most records are of one; null: none.  It is forgotten when
+  // a home goes or its uses do.
+  struct RecentUse {
+    const Home* home = nullptr;
+    std::pair<TopicId, PrincipalId> of;
+    storage::PendingUse* use = nullptr;
+  };
+  RecentUse recent_use_;
   WallTime hours_end_ = WallTime::min();
   std::size_t memory_ = 0;
   std::size_t live_ = 0;

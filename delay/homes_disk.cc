@@ -49,6 +49,7 @@ HomeWrite Homes::seal(const Bucket& id, JournalPlace applied, Sealed& sealed, Re
   const bool is_closed = id.level == BucketLevel::month && id.start < hours_end_;
   out.place = is_closed ? home.written : applied;
   out.dead = std::exchange(home.dead, {});
+  recent_use_ = {};
   for (const auto& [of, use] : std::exchange(home.uses, {})) {
     const auto& [topic, principal] = of;
     out.counts[topic] += use.records;

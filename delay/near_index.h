@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -40,8 +41,13 @@ class NearIndex {
   // twice as many as those that are, a quarter is empty.
   static constexpr std::size_t bytes_per_entry = (sizeof(Slot) * 8 + 2) / 3;
 
+  // Lines of slots (line_bits) begin where the processor's cache lines do.
+  static constexpr std::align_val_t alignment{64};
+  struct Free {
+    void operator()(Slot* slots) const { ::operator delete[](slots, alignment); }
+  };
   struct Segment {
-    std::unique_ptr<Slot[]> slots;
+    std::unique_ptr<Slot[], Free> slots;
     std::size_t taken = 0;
   };
 
@@ -82,8 +88,11 @@ class NearIndex {
   // Sequence numbers come one after the other, and those next to each other are looked for one
   // after the other: a cache line of them stays together, and the hash spreads the lines.
   static constexpr unsigned line_bits = 2;
+  static_assert(sizeof(Slot) << line_bits == static_cast<std::size_t>(alignment));
 
-  static Segment make(std::size_t slots) { return {std::make_unique<Slot[]>(slots), 0}; }
+  static Segment make(std::size_t slots) {
+    return {std::unique_ptr<Slot[], Free>(new (alignment) Slot[slots]), 0};
+  }
   static std::uint64_t hash_of(Sequence sequence) {
     std::uint64_t hash = (sequence >> line_bits) * 0x9e3779b97f4a7c15u;
     hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93u;
@@ -150,9 +159,17 @@ inline void NearIndex::erase(Sequence sequence, const NearEntry* entry) {
   const std::size_t mask = slots_ - 1;
   Slot* const slots = segment.slots.get();
   auto hole = static_cast<std::size_t>(&found - slots);
+  // Those behind it are of few lines as a rule, and a line has one hash.
+  Sequence line = sequence >> line_bits;
+  std::size_t line_home = home_of(hash, line << line_bits);
   for (std::size_t at = (hole + 1) & mask; slots[at].entry != nullptr; at = (at + 1) & mask) {
     const Sequence there = slots[at].sequence;
-    if (((at - home_of(hash_of(there), there)) & mask) >= ((at - hole) & mask)) {
+    if (there >> line_bits != line) {
+      line = there >> line_bits;
+      line_home = home_of(hash_of(there), line << line_bits);
+    }
+    const std::size_t home = line_home | (there & ((1u << line_bits) - 1));
+    if (((at - home) & mask) >= ((at - hole) & mask)) {
       slots[hole] = slots[at];
       hole = at;
     }

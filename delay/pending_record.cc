@@ -1,7 +1,6 @@
 #include "delay/pending_record.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <string_view>
 #include <utility>
@@ -27,48 +26,49 @@ void append_recurrence(Buffer& to, const Recurrence& recurrence) {
   store_be(to.data() + at, static_cast<std::uint16_t>(to.size() - at - 2));
 }
 
-// The name of a header as it stands in a record.
-Buffer encoded_name(std::string_view name) {
-  Buffer out;
-  records::append_varint(out, static_cast<std::int64_t>(name.size()));
-  append_bytes(out, as_bytes(name));
-  return out;
+// A length below 64 as it stands in a record: zigzag, in one byte.
+char short_length(std::size_t size) {
+  return static_cast<char>(2 * size);
 }
 
-// Returns the end of the header.
-std::uint8_t* put_header(std::uint8_t* to, const Buffer& name, std::string_view value) {
-  to = std::ranges::copy(name, to).out;
-  *to++ = static_cast<std::uint8_t>(2 * value.size());  // Zigzag; one byte, for it is below 64.
-  return std::ranges::copy(as_bytes(value), to).out;
+char* put_name(char* to, std::string_view name) {
+  *to++ = short_length(name.size());
+  return std::ranges::copy(name, to).out;
 }
 
 }  // namespace
 
 Result<PendingRecordBody> PendingRecordBody::parse(Bytes bytes) {
+  PendingRecordBody body;
+  if (auto read = body.read(bytes); !read) return std::unexpected(std::move(read.error()));
+  return body;
+}
+
+Result<> PendingRecordBody::read(Bytes bytes) {
   const auto too_short = [size = bytes.size()] {
     return fail(Errc::corrupt,
                 fmt::format("a pending record of {} bytes ends within its header", size));
   };
   if (bytes.size() < body_at) return too_short();
   const std::uint8_t version = bytes[0] & version_mask;
-  const auto codec = records::codec_of(bytes[0] >> codec_shift);
+  const auto codec_read = records::codec_of(bytes[0] >> codec_shift);
   // Both stand in one byte, so a newer version is told from damage by nothing else.
-  if ((version != plain_version && version != recurring_version) || !codec)
+  if ((version != plain_version && version != recurring_version) || !codec_read)
     return fail(Errc::unsupported, fmt::format("a pending record has version {}", bytes[0]));
-  PendingRecordBody body{from_ms(load_be<std::int64_t>(bytes.data() + 1)), {}, {}, *codec};
+  original = from_ms(load_be<std::int64_t>(bytes.data() + 1));
+  codec = *codec_read;
   Bytes rest = bytes.subspan(body_at);
   if (version == recurring_version) {
     if (rest.size() < 2) return too_short();
     const std::size_t size = load_be<std::uint16_t>(rest.data());
     // A recurrence of no bytes is none, and the version says that there is one.
     if (rest.size() - 2 < size || size == 0) return too_short();
-    body.recurrence = rest.subspan(2, size);
+    recurrence = rest.subspan(2, size);
     rest = rest.subspan(2 + size);
   }
-  auto record = records::parse_record_body(rest);
-  if (!record) return std::unexpected(record.error());
-  body.record = std::move(*record);
-  return body;
+  if (const char* const wrong = records::read_record_body(rest, record))
+    return fail(Errc::corrupt, fmt::format("a record's body: {}", wrong));
+  return {};
 }
 
 Buffer with_recurrence(Bytes bytes, const Recurrence& recurrence) {
@@ -109,22 +109,23 @@ void append_pending_body(Buffer& to, WallTime original, const Recurrence* recurr
   append_bytes(to, headers.encoded);
 }
 
-void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
-                      std::int32_t header_count, Bytes headers, WallTime due,
-                      const PendingKey& first) {
-  // Each delivered record gets these two, so their names are encoded once, and nothing is
-  // allocated.
-  static const Buffer due_name = encoded_name(header::scheduled_for);
-  static const Buffer handle_name = encoded_name(header::schedule_handle);
-  std::array<char, 24> due_text;
-  const auto due_end =
-      std::to_chars(due_text.data(), due_text.data() + due_text.size(), to_ms(due)).ptr;
-  std::array<char, storage::max_handle_bytes> handle;
-  const char* const handle_end = storage::put_handle(first, handle);
-  std::array<std::uint8_t, 2 * 64> ours;
-  std::uint8_t* end = put_header(ours.data(), due_name, {due_text.data(), due_end});
-  end = put_header(end, handle_name, {handle.data(), handle_end});
-  builder.append_parts(timestamp, key_value, header_count + 2, headers, {ours.data(), end});
+void DeliveredHeaders::begin(WallTime due, WallTime first_due) {
+  static_assert(header::scheduled_for.size() < 64 && header::schedule_handle.size() < 64);
+  due_ = due;
+  first_due_ = first_due;
+  char* const value = put_name(text_.data(), header::scheduled_for) + 1;
+  constexpr std::size_t max_digits = 20;
+  char* const end = std::to_chars(value, value + max_digits, to_ms(due)).ptr;
+  value[-1] = short_length(static_cast<std::size_t>(end - value));
+  handle_ = put_name(end, header::schedule_handle) + 1;
+  sequence_ = storage::put_handle_begin(first_due, handle_);
+}
+
+Bytes DeliveredHeaders::of(WallTime due, const PendingKey& first) {
+  if (handle_ == nullptr || due != due_ || first.due != first_due_) begin(due, first.due);
+  const char* const end = storage::put_handle_end(first.sequence, sequence_);
+  handle_[-1] = short_length(static_cast<std::size_t>(end - handle_));
+  return as_bytes({text_.data(), end});
 }
 
 }  // namespace tarry::delay

@@ -13,6 +13,7 @@
 // The batch around a record is not kept: on delivery it gets another one.  The headers that it gets
 // then (x-scheduled-for, x-schedule-handle) are not kept either; both follow from its key.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -38,6 +39,8 @@ struct PendingRecordBody {
 
   // Errc::corrupt for malformed bytes, Errc::unsupported for an unknown version.
   static Result<PendingRecordBody> parse(Bytes bytes);
+  // The same without a copy of the view, for one that is new.
+  Result<> read(Bytes bytes);
 };
 
 // A record's headers without those that scheduled it.
@@ -68,10 +71,33 @@ inline WallTime delivered_time(DeliveredTimestamp which, WallTime due, WallTime 
 inline constexpr std::size_t delivered_overhead =
     records::BatchBuilder::max_record_overhead + 2 * 64;  // Two headers, handles of 42 bytes.
 
-// Adds to `builder` the record that a consumer gets: key, value and `headers`, then x-scheduled-for
-// and x-schedule-handle, which tells the key that the record had `first`.
-void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
-                      std::int32_t header_count, Bytes headers, WallTime due,
-                      const PendingKey& first);
+// The two headers that each delivered record gets: x-scheduled-for, and x-schedule-handle, which
+// tells the key that the record had first.  Records that are due together have the same text up to
+// the sequence number, so that stays from one to the next.
+class DeliveredHeaders {
+ public:
+  static constexpr std::int32_t count = 2;
+
+  DeliveredHeaders() = default;
+  DeliveredHeaders(const DeliveredHeaders&) = delete;
+  DeliveredHeaders& operator=(const DeliveredHeaders&) = delete;
+
+  // Encoded, without their number; until the next call.
+  Bytes of(WallTime due, const PendingKey& first);
+
+ private:
+  void begin(WallTime due, WallTime first_due);
+
+  WallTime due_{}, first_due_{};
+  std::array<char, 2 * 64> text_{};
+  char* handle_ = nullptr;    // In text_, behind its size; null at first.
+  char* sequence_ = nullptr;  // Where the text of the sequence number begins.
+};
+
+// Adds to `builder` the record that a consumer gets: key, value and `headers`, then `ours`.
+inline void append_delivered(records::BatchBuilder& builder, WallTime timestamp, Bytes key_value,
+                             std::int32_t header_count, Bytes headers, Bytes ours) {
+  builder.append_parts(timestamp, key_value, header_count + DeliveredHeaders::count, headers, ours);
+}
 
 }  // namespace tarry::delay

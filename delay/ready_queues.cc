@@ -90,9 +90,14 @@ void ReadyQueues::enqueue_moved() {
   sorted_.clear();
   for (NearEntry* const entry : moved_)
     sorted_.push_back({entry->partition(), {entry->key(), entry}});
-  std::ranges::sort(sorted_, [](const Moved& a, const Moved& b) {
+  const auto leaves_first = [](const Moved& a, const Moved& b) {
     return a.slot != b.slot ? a.slot < b.slot : a.item.key < b.item.key;
-  });
+  };
+  // Those of one partition that came one after the other leave the wheel in that order, or in the
+  // opposite one.
+  if (!sorted_.empty() && leaves_first(sorted_.back(), sorted_.front()))
+    std::ranges::reverse(sorted_);
+  if (!std::ranges::is_sorted(sorted_, leaves_first)) std::ranges::sort(sorted_, leaves_first);
   for (auto next = sorted_.begin(); next != sorted_.end();) {
     const PartitionSlot slot = next->slot;
     run_.clear();
@@ -309,12 +314,15 @@ void ReadyQueues::end_turn(PartitionSlot slot, WallTime latest) {
   release_if_idle(slot);
 }
 
-NearEntry* ReadyQueues::take(PartitionSlot slot, WallTime latest) {
+std::size_t ReadyQueues::take(PartitionSlot slot, WallTime latest, std::span<NearEntry*> taken) {
   Queue& queue = queues_[slot];
-  if (!drop_abandoned(queue) || queue.items.empty()) return nullptr;
-  const PendingKey& first = queue.items.front().key;
-  if (first.due > latest || !is_settled(first, queue)) return nullptr;
-  return &pop(queue);
+  std::size_t count = 0;
+  while (count < taken.size() && drop_abandoned(queue) && !queue.items.empty()) {
+    const PendingKey& first = queue.items.front().key;
+    if (first.due > latest || !is_settled(first, queue)) break;
+    taken[count++] = &pop(queue);
+  }
+  return count;
 }
 
 void ReadyQueues::put_back(NearEntry& entry) {
@@ -355,7 +363,7 @@ void ReadyQueues::back_off(const TopicPartition& partition) {
 }
 
 PartitionSlot ReadyQueues::slot_of(const TopicPartition& partition) {
-  if (const auto known = slots_.find(partition); known != slots_.end()) return known->second;
+  if (const auto known = known_slot(partition)) return recent_slot_ = *known;
   PartitionSlot slot;
   if (free_slots_.empty()) {
     slot = static_cast<PartitionSlot>(queues_.size());
@@ -367,7 +375,16 @@ PartitionSlot ReadyQueues::slot_of(const TopicPartition& partition) {
   queues_[slot].id = partition;
   queues_[slot].place = Place::idle;
   slots_.emplace(partition, slot);
-  return slot;
+  return recent_slot_ = slot;
+}
+
+std::optional<PartitionSlot> ReadyQueues::known_slot(const TopicPartition& partition) const {
+  // Records come and go by the thousand in one partition.
+  if (slots_.empty()) return std::nullopt;
+  const Queue& recent = queues_[recent_slot_];
+  if (recent.id == partition && recent.place != Place::unused) return recent_slot_;
+  const auto known = slots_.find(partition);
+  return known == slots_.end() ? std::nullopt : std::optional(known->second);
 }
 
 void ReadyQueues::release_if_idle(PartitionSlot slot) {
@@ -435,9 +452,9 @@ bool ReadyQueues::sweep() {
 }
 
 bool ReadyQueues::has_much_of_all(const TopicPartition& partition) const {
-  const auto known = slots_.find(partition);
-  if (known == slots_.end()) return false;
-  const std::size_t entries = queues_[known->second].entries;
+  const auto known = known_slot(partition);
+  if (!known) return false;
+  const std::size_t entries = queues_[*known].entries;
   return entries > 2 * context_.options.batch_records && entries > near_.size() / 8;
 }
 

@@ -38,6 +38,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -94,8 +95,15 @@ class ReadyQueues {
 
   std::size_t queued(PartitionSlot slot) const { return queues_[slot].items.size(); }
 
-  // The first of what is due by `latest`, off its queue; null when nothing may leave.
-  NearEntry* take(PartitionSlot slot, WallTime latest);
+  // Takes the first of what is due by `latest` off its queue, as many as `taken` has room for;
+  // returns how many, fewer when nothing else may leave.
+  std::size_t take(PartitionSlot slot, WallTime latest, std::span<NearEntry*> taken);
+  // One of these; null when nothing may leave.
+  NearEntry* take(PartitionSlot slot, WallTime latest) {
+    NearEntry* first = nullptr;
+    take(slot, latest, {&first, 1});
+    return first;
+  }
   // The outcomes of an entry that was taken, and may have become `abandoned` since:
   void put_back(NearEntry& entry);  // it is queued as before,
   void set_in_flight(NearEntry& entry) { near_.set_in_flight(entry); }
@@ -183,6 +191,7 @@ class ReadyQueues {
   };
 
   PartitionSlot slot_of(const TopicPartition& partition);
+  std::optional<PartitionSlot> known_slot(const TopicPartition& partition) const;
   void enqueue(NearEntry& entry);
   void enqueue_moved();
   void came(PartitionSlot slot, WallTime due);
@@ -204,6 +213,7 @@ class ReadyQueues {
   std::deque<Queue> queues_;  // By slot.
   std::vector<PartitionSlot> free_slots_;
   std::unordered_map<TopicPartition, PartitionSlot> slots_;
+  PartitionSlot recent_slot_ = 0;  // The last one that was asked for.
   std::set<std::pair<WallTime, PartitionSlot>> waiting_;
   std::deque<PartitionSlot> first_line_;
   std::deque<PartitionSlot> second_line_;

@@ -70,7 +70,7 @@ class BatchBuilder {
   std::int32_t count() const { return count_; }                   // Records.
   std::int32_t next_offset_delta() const { return next_delta_; }  // The delta of the next append.
   // The size of the batch if it were finished now, before compression.
-  std::size_t size() const { return buffer_.size(); }
+  std::size_t size() const { return used_; }
 
   // The batch; at least one record was appended.  The builder is used up.
   Buffer finish();
@@ -79,9 +79,11 @@ class BatchBuilder {
   // Makes room for a record whose body has `body_size` bytes and writes what stands before it;
   // returns where the body goes.
   std::uint8_t* begin_record(WallTime timestamp, std::size_t body_size);
+  std::uint8_t* take_room(std::size_t count);
 
   const BatchOptions options_;
-  Buffer buffer_;  // Header, and the records so far, uncompressed.
+  Buffer buffer_;         // Header, and the records so far, uncompressed; then zeros.
+  std::size_t used_ = 0;  // The bytes of it before the zeros.
   std::int32_t count_ = 0;
   std::int32_t next_delta_ = 0;
   WallTime base_timestamp_{};  // The first record's.

@@ -85,29 +85,6 @@ bool take_header(Reader& reader, HeaderView& header) {
   return reader.take_bytes(header.value);
 }
 
-// All of `body`, from the key on.
-const char* read_body(Bytes body, RecordView& record) {
-  Reader reader(body);
-  if (!reader.take_bytes(record.key)) return "its key's length is invalid";
-  if (!reader.take_bytes(record.value)) return "its value's length is invalid";
-  const auto key_value = static_cast<std::size_t>(reader.at() - body.data());
-  std::int32_t header_count = 0;
-  if (!reader.take_int(header_count) || header_count < 0) return "its number of headers is invalid";
-  // Two lengths are the least that a header takes.  A count that cannot be must not make a loop of
-  // two thousand million turns.
-  if (static_cast<std::size_t>(header_count) > reader.left() / 2)
-    return "it is too short for its headers";
-  const Bytes headers = reader.rest();
-  HeaderView header;
-  for (std::int32_t i = 0; i < header_count; ++i)
-    if (!take_header(reader, header)) return "one of its headers is not well formed";
-  if (reader.left() != 0) return "its length is larger than its contents";
-  record.headers = HeaderRange(headers, header_count);
-  record.body = body;
-  record.key_value = body.first(key_value);
-  return nullptr;
-}
-
 std::int32_t load_length(Bytes blob) {
   return load_be<std::int32_t>(blob.data() + field::batch_length);
 }
@@ -160,6 +137,28 @@ Result<BatchView> next_batch(Bytes blob) {
   return BatchView(blob.first(*size));
 }
 
+const char* read_record_body(Bytes body, RecordView& record) {
+  Reader reader(body);
+  if (!reader.take_bytes(record.key)) return "its key's length is invalid";
+  if (!reader.take_bytes(record.value)) return "its value's length is invalid";
+  const auto key_value = static_cast<std::size_t>(reader.at() - body.data());
+  std::int32_t header_count = 0;
+  if (!reader.take_int(header_count) || header_count < 0) return "its number of headers is invalid";
+  // Two lengths are the least that a header takes.  A count that cannot be must not make a loop of
+  // two thousand million turns.
+  if (static_cast<std::size_t>(header_count) > reader.left() / 2)
+    return "it is too short for its headers";
+  const Bytes headers = reader.rest();
+  HeaderView header;
+  for (std::int32_t i = 0; i < header_count; ++i)
+    if (!take_header(reader, header)) return "one of its headers is not well formed";
+  if (reader.left() != 0) return "its length is larger than its contents";
+  record.headers = HeaderRange(headers, header_count);
+  record.body = body;
+  record.key_value = body.first(key_value);
+  return nullptr;
+}
+
 const char* take_record(Bytes& rest, RecordView& record) {
   Reader reader(rest);
   std::int32_t length = 0;
@@ -177,7 +176,7 @@ const char* take_record(Bytes& rest, RecordView& record) {
   if (!front.skip_byte()) return "it has no attributes";
   if (!front.take_long(record.timestamp_delta)) return "its timestamp is not a number";
   if (!front.take_int(record.offset_delta)) return "its offset is not a number";
-  return read_body(front.rest(), record);
+  return read_record_body(front.rest(), record);
 }
 
 Error record_error(std::int32_t index, const char* what) {
@@ -186,7 +185,7 @@ Error record_error(std::int32_t index, const char* what) {
 
 Result<RecordView> parse_record_body(Bytes body) {
   RecordView record;
-  if (const char* wrong = read_body(body, record))
+  if (const char* wrong = read_record_body(body, record))
     return fail(Errc::corrupt, fmt::format("a record's body: {}", wrong));
   return record;
 }

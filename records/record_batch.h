@@ -242,6 +242,9 @@ const char* take_record(Bytes& rest, RecordView& record);
 
 // Reads all of `body` as a record with deltas of 0; pending records are stored as bodies.
 Result<RecordView> parse_record_body(Bytes body);
+// The same into a view of the caller's, whose deltas stay.  Null when it is well formed, else what
+// is wrong with it; `record` is then undefined.
+const char* read_record_body(Bytes body, RecordView& record);
 
 // The error of record `index`, worded as every reader of records words it.
 Error record_error(std::int32_t index, const char* what);

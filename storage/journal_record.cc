@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <cstring>
 
 #include "base/assert.h"
 #include "storage/fields.h"
@@ -122,7 +122,7 @@ Type type_of(const PendingRemoved& op) {
   return op.first_due ? pending_removed_again_by : pending_removed_by;
 }
 // Puts fields where there is room for them: of operations that come by the million the buffer grows
-// once for each.
+// once for each, or for many.
 class Putter {
  public:
   Putter(Buffer& out, std::size_t size) {
@@ -132,6 +132,8 @@ class Putter {
     end_ = to_ + size;
   }
   ~Putter() { TARRY_ASSERT(to_ == end_, "the fields have the size that was said"); }
+  Putter(const Putter&) = delete;
+  Putter& operator=(const Putter&) = delete;
 
   template <typename T>
   void number(T value) {
@@ -140,16 +142,22 @@ class Putter {
   }
   void time(WallTime time) { number(to_ms(time)); }
   void partition(const TopicPartition& partition) {
-    to_ = std::ranges::copy(partition.topic.bytes, to_).out;
+    bytes(partition.topic.bytes);
     number(partition.partition);
   }
   void short_text(std::string_view text) {
     TARRY_ASSERT(text.size() <= 0xffff, "names are checked before they are kept");
     number(static_cast<std::uint16_t>(text.size()));
-    to_ = std::ranges::copy(as_bytes(text), to_).out;
+    bytes(as_bytes(text));
   }
 
  private:
+  // The library's copy goes byte by byte.
+  void bytes(Bytes bytes) {
+    if (!bytes.empty()) std::memcpy(to_, bytes.data(), bytes.size());
+    to_ += bytes.size();
+  }
+
   std::uint8_t* to_;
   std::uint8_t* end_;
 };
@@ -170,13 +178,15 @@ void put_fields(Buffer& out, const PendingAdded& op) {
   to.time(op.expires);
   to.short_text(op.id);
 }
-void put_fields(Buffer& out, const PendingRemoved& op) {
-  const std::size_t times = (op.first_due ? 8 : 0) + (op.moved_to ? 8 : 0);
-  const std::size_t offset = op.offset >= 0 ? 8 : 0;
-  const bool is_known = op.share.principal != unknown_principal;
-  Putter to(out, (is_known ? 8 : 0) + partition_field_bytes + 3 * 8 + 1 + 2 + op.id.size() + times +
-                     offset);
-  if (is_known) {
+std::size_t field_bytes(const PendingRemoved& op, Offset offset) {
+  const std::size_t numbers = (op.share.principal != unknown_principal ? 1 : 0) +
+                              (op.first_due ? 1 : 0) + (op.moved_to ? 1 : 0) +
+                              (offset >= 0 ? 1 : 0);
+  return partition_field_bytes + (3 + numbers) * 8 + 1 + 2 + op.id.size();
+}
+// `offset` is the operation's.
+void put_fields(Putter& to, const PendingRemoved& op, Offset offset) {
+  if (op.share.principal != unknown_principal) {
     to.number(op.share.principal);
     to.number(op.share.bytes);
   }
@@ -188,8 +198,12 @@ void put_fields(Buffer& out, const PendingRemoved& op) {
   to.time(op.at);
   to.short_text(op.id);
   // The last field, so that set_offset() finds it when the append has given the offset out.
-  if (op.offset >= 0) to.number(op.offset);
+  if (offset >= 0) to.number(offset);
   if (op.moved_to) to.time(*op.moved_to);
+}
+void put_fields(Buffer& out, const PendingRemoved& op) {
+  Putter to(out, field_bytes(op, op.offset));
+  put_fields(to, op, op.offset);
 }
 std::vector<TopicPartition> take_partitions(Fields& body) {
   std::vector<TopicPartition> out;
@@ -212,6 +226,12 @@ void RecordBuilder::end(std::size_t started, Bytes foreign) {
   const std::size_t length = own_.size() - started - operation_header + foreign.size();
   TARRY_ASSERT(length <= std::numeric_limits<std::uint32_t>::max(), "a frame is smaller than this");
   store_be(own_.data() + started + 1, static_cast<std::uint32_t>(length));
+  end_stretch(foreign);
+  ++operations_;
+  size_ += operation_header + length;
+}
+
+void RecordBuilder::end_stretch(Bytes foreign) {
   // Batches and records are not copied: the journal writes the pieces in one call.
   // A delivery has hundreds of operations that are all ours: one stretch.
   if (foreign.empty() && !parts_.empty() && parts_.back().foreign.empty()) {
@@ -219,8 +239,6 @@ void RecordBuilder::end(std::size_t started, Bytes foreign) {
   } else {
     parts_.push_back({own_.size(), foreign});
   }
-  ++operations_;
-  size_ += operation_header + length;
 }
 
 void RecordBuilder::add(const LogAppended& op) {
@@ -282,6 +300,21 @@ void RecordBuilder::add(const PendingRemoved& op) {
   const auto at = begin(type_of(op));
   put_fields(own_, op);
   end(at, {});
+}
+void RecordBuilder::add(const DeliveredRecords& op) {
+  if (op.records.empty()) return;
+  std::size_t size = 0;
+  Offset offset = op.first_offset;
+  for (const auto& one : op.records) size += operation_header + field_bytes(one, offset);
+  Putter to(own_, size);
+  for (const auto& one : op.records) {
+    to.number(static_cast<std::uint8_t>(type_of(one)));
+    to.number(static_cast<std::uint32_t>(field_bytes(one, offset)));
+    put_fields(to, one, offset++);
+  }
+  end_stretch({});
+  operations_ += static_cast<std::uint32_t>(op.records.size());
+  size_ += size;
 }
 void RecordBuilder::add(const ProducerAnswered& op) {
   const auto at = begin(producer_answered);

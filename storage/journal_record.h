@@ -55,6 +55,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -122,6 +123,12 @@ struct PendingRemoved {
   void set_first_due(WallTime first) {
     if (first != due) first_due = first;
   }
+};
+// A PendingRemoved for each, with the offset that it got: the first this one, and the others those
+// behind it.  What they say of their offsets is not looked at.
+struct DeliveredRecords {
+  std::span<const PendingRemoved> records;
+  Offset first_offset = 0;
 };
 struct ProducerAnswered {
   TopicPartition partition;
@@ -263,6 +270,7 @@ class RecordBuilder {
   void add(const LogAppended&);
   void add(const PendingAdded&);
   void add(const PendingRemoved&);
+  void add(const DeliveredRecords&);
   void add(const ProducerAnswered&);
   void add(const TopicCreated&);
   void add(const TopicDeleted&);
@@ -280,8 +288,6 @@ class RecordBuilder {
   void add(const SecurityRowRemoved&);
   // Their bytes live until the record is appended.
   void add(const EncodedOperations&);
-  // So many bytes of operations follow, without what is only viewed.
-  void reserve(std::size_t bytes) { own_.reserve(own_.size() + bytes); }
 
   bool empty() const { return parts_.empty(); }
   std::uint32_t operations() const { return operations_; }
@@ -297,6 +303,7 @@ class RecordBuilder {
   };
   std::size_t begin(std::uint8_t type);
   void end(std::size_t started, Bytes foreign);
+  void end_stretch(Bytes foreign);
 
   Buffer own_;
   std::vector<Part> parts_;

@@ -68,9 +68,6 @@ class JournalTransaction {
   // (kept, in Journal::append()).
   void keep(SharedBytes viewed) { kept_ = std::move(viewed); }
 
-  // RecordBuilder::reserve()
-  void reserve(std::size_t bytes) { record_.reserve(bytes); }
-
   void on_appended(Appended tell) { appended_.push_back(std::move(tell)); }
   void on_settled(Settled tell) { settled_.push_back(std::move(tell)); }
   // The same, of one outcome alone.

@@ -41,17 +41,21 @@ std::optional<std::uint64_t> from_digits(std::string_view text) {
 
 }  // namespace
 
-char* put_handle(PendingKey first, std::span<char, max_handle_bytes> to) {
-  char* const due = to.data() + 2;
-  char* const end = put_digits(static_cast<std::uint64_t>(to_ms(first.due)), due);
+char* put_handle_begin(WallTime first_due, char* to) {
+  char* const due = to + 2;
+  char* const end = put_digits(static_cast<std::uint64_t>(to_ms(first_due)), due);
   to[0] = '@';
   to[1] = digits[static_cast<std::size_t>(end - due)];
-  return put_digits(first.sequence, end);
+  return end;
+}
+
+char* put_handle_end(Sequence sequence, char* to) {
+  return put_digits(sequence, to);
 }
 
 std::string encode_handle(PendingKey first) {
   std::array<char, max_handle_bytes> text;
-  return {text.data(), put_handle(first, text)};
+  return {text.data(), put_handle_end(first.sequence, put_handle_begin(first.due, text.data()))};
 }
 
 std::optional<PendingKey> parse_handle(std::string_view text) {

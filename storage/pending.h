@@ -52,6 +52,10 @@ struct PendingKey {
   Sequence sequence = 0;
 
   auto operator<=>(const PendingKey&) const = default;
+  // Written out, because each record is compared many times, and the default is a call.
+  bool operator<(const PendingKey& other) const {
+    return due != other.due ? due < other.due : sequence < other.sequence;
+  }
 };
 
 struct PendingRecord {
@@ -115,9 +119,11 @@ struct PendingPage {
 // A record's handle, by which people and programs name a pending record, with an id or without.  It
 // is made of the first due time and the sequence number, reversibly, in '@' and letters and digits.
 std::string encode_handle(PendingKey first);
-// The same into memory of the caller's; returns the end of the text.
+// Its two parts, into memory of the caller's, together max_handle_bytes: what handles of one due
+// time have in common, and the rest.  Each returns the end of its text.
 inline constexpr std::size_t max_handle_bytes = 24;
-char* put_handle(PendingKey first, std::span<char, max_handle_bytes> to);
+char* put_handle_begin(WallTime first_due, char* to);
+char* put_handle_end(Sequence sequence, char* to);
 std::optional<PendingKey> parse_handle(std::string_view text);
 
 }  // namespace tarry::storage

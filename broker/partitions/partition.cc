@@ -602,21 +602,12 @@ void Partition::append_ours(storage::JournalTransaction transaction, Buffer batc
   // The batch and the removal of the pending records that it delivers are one journal record: after
   // a crash both hold, or neither.
   add_batch(transaction, {stored, base, last, max_timestamp}, now);
-  Offset offset = base;
-  std::optional<std::uint32_t> first;
-  constexpr std::size_t usual_removal = 80;  // Bytes, of a record without an id.
-  transaction.reserve(departures.gone.size() * usual_removal);
-  for (storage::PendingRemoved one : departures.gone) {
-    one.offset = offset++;
-    const std::uint32_t at = transaction.add(one);
-    if (!first) first = at;
-  }
+  const std::uint32_t first = transaction.add(storage::DeliveredRecords{departures.gone, base});
   for (const auto& one : departures.again) transaction.add(one);
-  if (first) {
-    transaction.on_appended(
-        [first = *first, appended = std::move(told.appended)](Lsn lsn) mutable noexcept {
-          appended({lsn, first});
-        });
+  if (!departures.gone.empty()) {
+    transaction.on_appended([first, appended = std::move(told.appended)](Lsn lsn) mutable noexcept {
+      appended({lsn, first});
+    });
   }
   transaction.on_settled([base, done = std::move(told.done)](const Result<>& safe) mutable {
     if (!safe) return done(std::unexpected(safe.error()));

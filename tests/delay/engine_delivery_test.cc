@@ -42,6 +42,33 @@ TEST_SUITE("delivery") {
                                   {"x-schedule-handle", storage::encode_handle(key)}});
   }
 
+  TEST_CASE("each record of a batch has its own due time and handle, whatever the one before has") {
+    TestHost host;
+    for (const char* const delay : {"1s", "1s", "2s", "1s", "2s", "3s"})
+      host.schedule(orders, delay, delay);
+    host.settle();
+    // One that was moved has the due time of some and the handle's time of others.
+    const std::string moved = host.pending().begin()->second.handle();
+    const WallTime second = host.pending().begin()->second.key.due + milliseconds{1'000};
+    const auto answer = host.move(orders, moved, second);
+    host.settle();
+    REQUIRE(answer->has_value());
+    std::map<std::string, std::string> due_by_handle;
+    for (const auto& [sequence, pending] : host.pending())
+      due_by_handle[pending.handle()] = std::to_string(to_ms(pending.key.due));
+    REQUIRE(due_by_handle.size() == 6);
+    REQUIRE(due_by_handle.contains(moved));
+    host.clock.pass(milliseconds{3'000});
+    host.settle();
+    REQUIRE(host.log(orders).size() == 6);
+    for (const auto& record : host.log(orders)) {
+      const auto handle = record.header("x-schedule-handle");
+      REQUIRE(due_by_handle.contains(handle.value()));
+      CHECK(record.header("x-scheduled-for") == due_by_handle[*handle]);
+      due_by_handle.erase(*handle);
+    }
+  }
+
   TEST_CASE("tarry.delay.timestamp says which time a delivered record has") {
     for (const auto which :
          {DeliveredTimestamp::due, DeliveredTimestamp::original, DeliveredTimestamp::delivery}) {

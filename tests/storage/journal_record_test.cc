@@ -177,6 +177,32 @@ TEST_SUITE("journal record") {
     CHECK(one_by_one.size() == at_once.size());
   }
 
+  TEST_CASE(
+      "what was delivered at once is the same bytes as removals with the offsets that follow") {
+    const TopicPartition of{topic(1), 2};
+    const PendingRemoved plain{of, 3, from_ms(4), RemovalReason::delivered, from_ms(5), ""};
+    PendingRemoved known{of, 4, from_ms(4), RemovalReason::delivered, from_ms(5), "an id"};
+    known.share = {7, 100};
+    PendingRemoved was_moved = known;
+    was_moved.first_due = from_ms(2);
+    const std::vector<PendingRemoved> removed{plain, known, was_moved, plain};
+    RecordBuilder one_by_one, at_once;
+    const std::string batch = "batch bytes";
+    for (RecordBuilder* const record : {&one_by_one, &at_once})
+      record->add(LogAppended{of, from_ms(7), as_bytes(batch)});
+    Offset offset = 1'234'567;
+    for (PendingRemoved each : removed) {
+      each.offset = offset++;
+      one_by_one.add(each);
+    }
+    at_once.add(DeliveredRecords{removed, 1'234'567});
+    at_once.add(DeliveredRecords{{}, 0});
+    for (RecordBuilder* const record : {&one_by_one, &at_once}) record->add(TopicDeleted{topic(3)});
+    CHECK(joined(one_by_one) == joined(at_once));
+    CHECK(one_by_one.operations() == at_once.operations());
+    CHECK(one_by_one.size() == at_once.size());
+  }
+
   TEST_CASE("the place of several operations that are added at once is that of the first") {
     EncodedAdditions additions;
     for (Sequence i = 0; i < 3; ++i)
