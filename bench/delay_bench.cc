@@ -10,12 +10,12 @@
 //            the journal gets is encoded as the broker does it, and goes nowhere
 //   overdue  the same of a backlog that is on disk: what the pool reads is not in `cpu_ns`
 //
-// Instructions, which other work on the machine does not change, where the processor counts none:
-//   valgrind --tool=callgrind --toggle-collect='*deliver_all*' build/release/bench/delay_bench
-//   --benchmark_filter=drain/20000 --benchmark_min_time=0.001
 //   long     one batch of 100 000 delayed records: without ids; with ids; with ids that replace.
 //            `longest_turn_ms` is the longest of its turns on the shard's thread, in CPU time, and
 //            `shard_ms` all of them; what the pool does is not in them
+//
+// Other work on the machine does not change the number of instructions: where the processor counts
+// none, valgrind's callgrind does, of deliver_all() in drain/20000.
 
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
