@@ -9,7 +9,6 @@
 //            is the longest time that the engine held its thread, `cpu_ns` a record's share.  What
 //            the journal gets is encoded as the broker does it, and goes nowhere
 //   overdue  the same of a backlog that is on disk: what the pool reads is not in `cpu_ns`
-//
 //   long     one batch of 100 000 delayed records: without ids; with ids; with ids that replace.
 //            `longest_turn_ms` is the longest of its turns on the shard's thread, in CPU time, and
 //            `shard_ms` all of them; what the pool does is not in them
