@@ -24,7 +24,8 @@ namespace tarry::server {
 
 class BulkQueue {
  public:
-  // Moves the next bytes of one connection, and returns how many.  It does not throw.
+  // Moves the next bytes of one connection, and returns how many; if it has done other work as
+  // well, `bytes_a_round`, which ends the round.  It does not throw.
   using Move = std::move_only_function<std::size_t()>;
 
   explicit BulkQueue(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}

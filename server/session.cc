@@ -377,9 +377,12 @@ std::size_t Session::read_in_turn() {
   if (closed_) return 0;
   const std::size_t held = held_.bytes();
   const auto before = connection_.use().bytes_in;
+  const auto begun_before = begun();
   guarded([this] { read_some(); });
   // Giving memory back takes as long as filling it.
-  return closed_ ? held : connection_.use().bytes_in - before;
+  if (closed_) return held;
+  // A request may take a turn of the shard by itself.
+  return begun() != begun_before ? BulkQueue::bytes_a_round : connection_.use().bytes_in - before;
 }
 
 void Session::read_some() {
@@ -795,8 +798,9 @@ void Session::write_later() {
 std::size_t Session::write_in_turn() {
   if (closed_) return 0;
   const auto before = sent_;
+  const auto begun_before = begun();
   guarded([this] { go_on_writing(max_moved_bytes); });
-  return sent_ - before;
+  return begun() != begun_before ? BulkQueue::bytes_a_round : sent_ - before;
 }
 
 void Session::go_on_writing(std::size_t most) {

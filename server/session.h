@@ -216,6 +216,8 @@ class Session final : public std::enable_shared_from_this<Session>, private brok
   void wait_writable();
   void write_later();
   std::size_t write_in_turn();
+  // How many requests have begun: those that have come, without those that wait.
+  std::uint64_t begun() const { return first_slot_ + slots_.size() - waiting_.size(); }
   void go_on_writing(std::size_t most);
   // True: the connection has gone to the shard where its partitions are.
   bool moved();

@@ -1090,6 +1090,26 @@ TEST_SUITE("session") {
     sitting.until([&] { return received() - before == come + ask.size(); });
   }
 
+  TEST_CASE("of large requests that have come whole one begins in a turn") {
+    Sitting sitting;
+    std::list<Client> large;
+    const Buffer ask = ask_for_names(1, 1'000);
+    const std::size_t rest = ask.size() - 10'000;
+    for (int i = 0; i < 6; ++i) large.emplace_back(sitting).send(Bytes(ask).first(10'000));
+    for (Client& client : large)
+      REQUIRE(client.socket.write_some(asio::buffer(ask.data() + 10'000, rest)) == rest);
+    const auto requests = [&] { return sitting.shard().counters.requests_total; };
+    const auto before = requests();
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (requests() < before + large.size()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      const auto so_far = requests();
+      sitting.context.restart();
+      if (sitting.context.poll_one() == 0) std::this_thread::yield();
+      CHECK(requests() - so_far <= 1);
+    }
+  }
+
   TEST_CASE("a small request waits for the beginnings of many long answers, not for their ends") {
     Sitting sitting;
     Client small(sitting);
