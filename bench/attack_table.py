@@ -16,13 +16,13 @@ BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 LINE = re.compile(
     r"^\s+(?P<what>.+): (?P<before>\d+) MiB before, (?P<peak>\d+) at the peak, (?P<after>\d+) after; "
     r"the neighbour's p99 (?P<usual>\d+) ms before, (?P<p99>\d+) ms of \d+ during, slowest (?P<slowest>\d+) ms; "
-    r"descriptors (?P<open_before>\d+) before, (?P<open_peak>\d+) at the peak, (?P<open_after>\d+) after; "
+    r"connections (?P<open_before>\d+) before, (?P<open_peak>\d+) at the peak, (?P<open_after>\d+) after; "
     r"(?P<turns>\d+) long turns, (?P<took>[\d.]+) s$", re.M)
 
 
 def table(text):
     found = {each["what"]: each for each in LINE.finditer(text)}
-    lines = ["| attack | memory before / peak / after, MiB | neighbour's p99 before / during, slowest, ms | descriptors before / peak / after | turns above 16 ms | seconds |",
+    lines = ["| attack | memory before / peak / after, MiB | neighbour's p99 before / during, slowest, ms | connections before / peak / after | turns above 16 ms | seconds |",
              "|---|---|---|---|---|---|"]
     for what, each in sorted(found.items()):
         lines.append(f"| {what} | {each['before']} / {each['peak']} / {each['after']} | {each['usual']} / {each['p99']}, {each['slowest']} "
