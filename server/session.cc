@@ -654,7 +654,6 @@ void Session::write_answers(std::size_t most) {
   if (writing_) return;
   std::size_t sent_now = 0;
   while (!closed_) {
-    if (sent_now >= most && !out_.empty()) return write_later();
     // Ready answers join the pieces that are being sent, in the order of the requests.
     while (refused_.empty() && !slots_.empty() && slots_.front().answered &&
            out_.size() < max_pieces) {
@@ -677,6 +676,7 @@ void Session::write_answers(std::size_t most) {
       stalled_.cancel();
       return end_when_sent();
     }
+    if (sent_now >= most) return write_later();
 
     std::array<asio::const_buffer, max_pieces> buffers;
     std::size_t count = 0;
